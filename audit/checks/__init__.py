@@ -1,0 +1,1 @@
+"""One file per check: documentation, thresholds, code and cases together."""

@@ -1,0 +1,123 @@
+"""Perceptual hashes, equal to `imagehash` bit for bit and about four times as fast.
+
+Almost all the time of a perceptual hash goes into three Lanczos reductions of the same picture. They
+are done here in one compiled pass with Pillow's own fixed-point arithmetic (22 fractional bits,
+columns first, 8-bit rounding between the passes), so the resized pictures, and with them the hashes,
+are identical; the tests compare both on thousands of pictures, flat ones included.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+Luma = npt.NDArray[np.uint8]
+Bits = npt.NDArray[np.uint8]
+
+PRECISION = 22
+LOBES = 3.0
+
+
+def hashes(luma: Luma) -> dict[str, int | str]:
+    """Return phash, dhash (64-bit integers) and phash256 (64 hex digits) of uint8 luma (h, w).
+
+    phash: reduce to 32x32 (64x64 for 256 bits), type-II DCT in both directions, the 8x8 (16x16) lowest
+    frequencies against their median. dhash: reduce to 9x8, each pixel against its left neighbour. As
+    `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)` do.
+    """
+    small = lanczos(luma, 9, 8)
+    return {
+        "phash": int.from_bytes(_dct_bits(lanczos(luma, 32, 32), 8).tobytes(), "big"),
+        "dhash": int.from_bytes(np.packbits(small[:, 1:] > small[:, :-1]).tobytes(), "big"),
+        "phash256": _dct_bits(lanczos(luma, 64, 64), 16).tobytes().hex(),
+    }
+
+
+def _dct_bits(pixels: Luma, size: int) -> Bits:
+    frequencies = scipy.fft.dct(scipy.fft.dct(pixels, axis=0), axis=1)[:size, :size]
+    return np.packbits(frequencies > np.median(frequencies))
+
+
+def lanczos(luma: Luma, width: int, height: int) -> Luma:
+    """Return uint8 (height, width): Pillow's `resize((width, height), LANCZOS)` of an L picture."""
+    across, down = _weights(luma.shape[1], width), _weights(luma.shape[0], height)
+    resized: Luma
+    # Pillow 13 starts with the rows of pictures that shrink much more in height than in width.
+    if luma.shape[0] - height > 2 * max(luma.shape[1] - width, 0):
+        resized = _resample(np.ascontiguousarray(luma.T), *down, *across)
+        return np.ascontiguousarray(resized.T)
+    resized = _resample(luma, *across, *down)
+    return resized
+
+
+@lru_cache(maxsize=8192)
+def _weights(size: int, target: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    weights: tuple[npt.NDArray[Any], npt.NDArray[Any]] = _fixed_point_weights(size, target)
+    return weights
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _fixed_point_weights(size: int, target: int) -> Any:
+    """Return (first source pixel and count: (target, 2), weights: (target, taps) int32)."""
+    scale = size / target
+    widened = max(scale, 1.0)
+    support = LOBES * widened
+    bounds = np.zeros((target, 2), np.int64)
+    weights = np.zeros((target, 2 * math.ceil(support) + 1), np.int32)
+    for out in range(target):
+        center = (out + 0.5) * scale
+        first = max(int(center - support + 0.5), 0)
+        count = min(int(center + support + 0.5), size) - first
+        raw = np.empty(count)
+        total = 0.0
+        for tap in range(count):
+            raw[tap] = _kernel((tap + first - center + 0.5) / widened)
+            total += raw[tap]
+        bounds[out, 0], bounds[out, 1] = first, count
+        for tap in range(count):
+            fixed = raw[tap] / total * (1 << PRECISION)
+            weights[out, tap] = int(fixed - 0.5) if fixed < 0 else int(fixed + 0.5)
+    return bounds, weights
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _kernel(x: float) -> float:
+    if x == 0.0:
+        return 1.0
+    if not -LOBES <= x < LOBES:
+        return 0.0
+    a, b = x * math.pi, x / LOBES * math.pi
+    return math.sin(a) / a * (math.sin(b) / b)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _resample(luma: Any, bounds_x: Any, weights_x: Any, bounds_y: Any, weights_y: Any) -> Any:
+    height, width, target = luma.shape[0], bounds_x.shape[0], bounds_y.shape[0]
+    half = np.int32(1 << (PRECISION - 1))
+    narrow = np.empty((height, width), np.uint8)
+    for y in range(height):
+        row = luma[y]
+        for x in range(width):
+            first, count = bounds_x[x, 0], bounds_x[x, 1]
+            total = half
+            for tap in range(count):
+                total = np.int32(total + np.int32(row[first + tap]) * weights_x[x, tap])
+            narrow[y, x] = min(max(total >> PRECISION, 0), 255)
+    result = np.empty((target, width), np.uint8)
+    sums = np.empty(width, np.int32)
+    for y in range(target):
+        first, count = bounds_y[y, 0], bounds_y[y, 1]
+        sums[:] = half
+        for tap in range(count):
+            weight = weights_y[y, tap]
+            for x in range(width):
+                sums[x] += np.int32(narrow[first + tap, x]) * weight
+        for x in range(width):
+            result[y, x] = min(max(sums[x] >> PRECISION, 0), 255)
+    return result

@@ -1,0 +1,163 @@
+"""The nouns of an audit: Sample, Finding, Action, Severity, Group. Frozen, standard library only.
+
+Everything that passes between sources, engine, checks, reports and the app is one of these or a
+table. They carry no behaviour beyond their own identity, so any of them can be re-made from a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error breaks training or evaluation, a warning may, an info is news."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 for error, 1 for warning, 2 for info: sorts the worst first."""
+        return list(Severity).index(self)
+
+
+class Action(StrEnum):
+    """What a reviewer would most likely do about a finding: the verbs of the decision ledger."""
+
+    KEEP = "keep"
+    DROP = "drop"
+    RELABEL = "relabel"
+    MOVE = "move"
+    REVIEW = "review"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One training example: a file and what the dataset says about it.
+
+    `id` is the POSIX path relative to the source's root (prefixed `source:` with several roots),
+    NFC, undecodable bytes as %XX: the same on every machine. `uri` is where the bytes are: an
+    absolute path. `n_bytes` and `mtime_ns`/`ctime_ns` come from the directory listing; -1 where
+    the file could not be listed (a manifest row without a file).
+    """
+
+    id: str
+    uri: str
+    source: str = ""
+    split: str | None = None
+    label: str | None = None
+    group: str | None = None
+    n_bytes: int = -1
+    mtime_ns: int = -1
+    ctime_ns: int = -1
+
+
+Evidence = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One defect, about one or more samples or about the whole dataset (then `sample_ids` is empty).
+
+    `message` is a full sentence with the numbers in it; `evidence` is what a reader needs to agree
+    or disagree; `subject` is the stable key that the check chooses (`id@hash`, `class:Cat|cat`,
+    `split:test/class:x`), never a list of members.
+    """
+
+    code: str
+    severity: Severity
+    sample_ids: tuple[str, ...]
+    message: str
+    evidence: Evidence
+    action: Action
+    subject: str
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that name this finding across runs: a hash of code and subject."""
+        return hashlib.blake2b(f"{self.code}\0{self.subject}".encode(), digest_size=8).hexdigest()
+
+    def evidence_json(self) -> str:
+        """Return the evidence as JSON with stable key order as the check gave it."""
+        return json.dumps(dict(self.evidence), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Samples that are one picture: the representative first, then the members by id."""
+
+    representative: str
+    members: tuple[str, ...]
+    weakest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How paths become splits and labels: inferred from a tree or given, with the reason kept.
+
+    `name` is one of `split/class/file`, `class/file`, `split/file`, `flat`, `manifest`.
+    """
+
+    name: str
+    reason: str
+    annotations: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFiles:
+    """Files in the source that are not samples, counted: `reason` (hidden, excluded, not an image)."""
+
+    reason: str
+    extension: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """What one check did in one judgement: the completeness line that the report prints."""
+
+    code: str
+    name: str
+    n_findings: int
+    seconds: float
+    completeness: str = ""
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: its DuckDB type, what it holds (with unit) and the version of its maker.
+
+    A column whose version differs from the stored one is measured again: an index never mixes two.
+    """
+
+    name: str
+    type: str
+    doc: str
+    version: int = 1
+
+
+def sample_id(relative_path: str, source: str = "") -> str:
+    """Return the machine-independent id of a path: NFC, POSIX separators, odd bytes as %XX."""
+    raw = relative_path
+    if not raw.isascii():
+        raw = "".join(_escape(c) for c in unicodedata.normalize("NFC", raw))
+    return f"{source}:{raw}" if source else raw
+
+
+def _escape(char: str) -> str:
+    # os.fsdecode maps an undecodable byte 0xNN to the lone surrogate U+DCNN.
+    code = ord(char)
+    return f"%{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else char
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings ordered by severity, then code, then subject."""
+    return sorted(findings, key=lambda f: (f.severity.rank, f.code, f.subject))

@@ -1,0 +1,265 @@
+"""Intervals, tests and effect sizes for counts: thin over scipy, each formula with its source.
+
+Why not one library call: scipy has the distributions, but not limits for a share of a *finite* set,
+nor Wilson limits at a non-integer effective sample size, nor the mid-p McNemar test; those are
+written here, everything else is delegated. All functions take scalars or arrays that broadcast,
+return floats in the unit of their inputs (shares in [0, 1], never per cent), and cost microseconds,
+except `hypergeometric_limits`, which bisects about log2(N) times.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats as distributions
+
+from audit.errors import UsageError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+McNemarMethod = Literal["midp", "exact"]
+
+
+def z_value(confidence: float) -> float:
+    """Return the two-sided normal quantile of a confidence level, 1.96 for 0.95."""
+    check_level(confidence, "confidence")
+    return float(distributions.norm.isf((1 - confidence) / 2))
+
+
+def check_level(value: float, name: str) -> None:
+    """Raise UsageError unless 0 < value < 1."""
+    if not 0 < value < 1:
+        raise UsageError(f"{name} is {value}: give a number between 0 and 1, such as 0.95.")
+
+
+# ---- intervals for one share ----
+
+
+def wilson(successes: ArrayLike, n: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Return Wilson's score limits for `successes` of `n`; both may be non-integer.
+
+    Wilson (1927), JASA 22:209. At n = 0 the limits are 0 and 1; at n = inf they meet.
+    """
+    k, size = np.asarray(successes, float), np.asarray(n, float)
+    share = np.divide(k, size, out=np.full(np.broadcast(k, size).shape, 0.5), where=size > 0)
+    return wilson_share(share, size, confidence)
+
+
+def wilson_share(share: ArrayLike, n: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Return Wilson's limits for an observed `share` at an (effective) sample size `n`."""
+    p, size = np.asarray(share, float), np.maximum(np.asarray(n, float), 1e-12)
+    z2 = z_value(confidence) ** 2
+    centre = (p + z2 / (2 * size)) / (1 + z2 / size)
+    half = np.sqrt(z2 * (p * (1 - p) / size + z2 / (4 * size**2))) / (1 + z2 / size)
+    # Rounding must not push a limit past a count of none or all.
+    low = np.where(p <= 0, 0.0, np.clip(centre - half, 0, 1))
+    high = np.where(p >= 1, 1.0, np.clip(centre + half, 0, 1))
+    return low, high
+
+
+def clopper_pearson(
+    successes: ArrayLike, n: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Return the exact binomial limits; non-integer counts interpolate (Korn and Graubard 1998).
+
+    Clopper and Pearson (1934), Biometrika 26:404: coverage is never below `confidence`.
+    """
+    check_level(confidence, "confidence")
+    k, size = np.broadcast_arrays(np.asarray(successes, float), np.asarray(n, float))
+    tail = (1 - confidence) / 2
+    tiny = 1e-300  # beta parameters must be positive; the true limits at 0 and n are set below
+    low = distributions.beta.ppf(tail, np.maximum(k, tiny), size - k + 1)
+    high = distributions.beta.isf(tail, k + 1, np.maximum(size - k, tiny))
+    return np.where(k <= 0, 0.0, low), np.where(k >= size, 1.0, high)
+
+
+def hypergeometric_limits(
+    successes: ArrayLike, n: ArrayLike, population: ArrayLike, confidence: float = 0.95
+) -> tuple[Ints, Ints]:
+    """Return exact limits for the number of successes among all `population` items.
+
+    `successes` of `n` items drawn without replacement. The limits are the counts that neither
+    one-sided test at (1 - confidence)/2 rejects: Konijn (1973), Statistical Theory of Sample Survey
+    Design and Analysis; Buonaccorsi (1987), The American Statistician 41:215.
+    """
+    check_level(confidence, "confidence")
+    k, size, total = np.broadcast_arrays(
+        *(np.asarray(a, np.int64) for a in (successes, n, population))
+    )
+    if np.any(size > total):
+        raise UsageError("The sample is larger than the set: n must not exceed the population.")
+    tail = (1 - confidence) / 2
+    hypergeom = distributions.hypergeom
+    low = _first_true(lambda m: hypergeom.sf(k - 1, total, m, size) > tail, k, total - size + k)
+    mirrored = _first_true(
+        lambda m: hypergeom.sf(size - k - 1, total, m, size) > tail, size - k, total - k
+    )
+    return low, total - mirrored
+
+
+def _first_true(accepts, low: Ints, high: Ints) -> Ints:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    # Vectorised bisection for the smallest count that a monotone predicate accepts.
+    low, high = low.astype(np.int64), high.astype(np.int64)
+    while np.any(low < high):
+        middle = (low + high) // 2
+        accepted = accepts(middle)
+        low, high = np.where(accepted, low, middle + 1), np.where(accepted, middle, high)
+        low = np.minimum(low, high)
+    return high
+
+
+def effective_n(n: ArrayLike, population: ArrayLike) -> Floats:
+    """Return n (N-1)/(N-n), the independent draws that n of N are worth; infinite at n = N.
+
+    Cochran (1977), Sampling Techniques, section 3.2: the finite-population correction as a size.
+    """
+    size, total = np.asarray(n, float), np.asarray(population, float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(size >= total, np.inf, size * (total - 1) / (total - size))
+
+
+# ---- two models on the same examples ----
+
+
+def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "midp") -> Floats:
+    """Return the two-sided p-value that `b` and `c` discordant examples are equally likely.
+
+    `midp` counts the observed outcome half: Fagerland, Lydersen and Laake (2013), BMC Medical
+    Research Methodology 13:91. `exact` is the conditional binomial test, which is conservative.
+    """
+    first, second = np.asarray(b, float), np.asarray(c, float)
+    small, total = np.minimum(first, second), first + second
+    half = distributions.binom.pmf(small, total, 0.5)
+    tail = distributions.binom.cdf(small, total, 0.5)
+    if method == "exact":
+        p = np.minimum(1.0, 2 * tail)
+    else:
+        p = np.where(first == second, 1 - half, 2 * tail - half)
+    return np.where(total == 0, 1.0, np.minimum(p, 1.0))
+
+
+def paired_difference(
+    gain: ArrayLike, loss: ArrayLike, n: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Return limits for gain - loss, two shares of discordant examples, at effective size `n`.
+
+    The adjusted Wald interval of Bonett and Price (2012), JEBS 37:479: one example is added to
+    each discordant cell, which keeps it honest when few examples differ. Zero width at n = inf.
+    """
+    up, down, size = (np.asarray(a, float) for a in (gain, loss, n))
+    with np.errstate(invalid="ignore"):
+        q_up = np.where(np.isinf(size), up, (up * size + 1) / (size + 2))
+        q_down = np.where(np.isinf(size), down, (down * size + 1) / (size + 2))
+    middle = q_up - q_down
+    spread = np.maximum(q_up + q_down - middle**2, 0) / (size + 2)
+    half = z_value(confidence) * np.sqrt(spread)
+    return np.maximum(middle - half, -1.0), np.minimum(middle + half, 1.0)
+
+
+# ---- several comparisons ----
+
+
+def alpha_for_looks(confidence: float, looks: int, method: str = "bonferroni") -> float:
+    """Return the error rate left for one of `looks` comparisons fixed in advance.
+
+    Bonferroni: a/k. Sidak (1967), JASA 62:626: 1 - (1-a)^(1/k), slightly larger, exact when the
+    comparisons are independent.
+    """
+    check_level(confidence, "confidence")
+    if looks < 1:
+        raise UsageError(f"looks is {looks}: give the number of comparisons planned, at least 1.")
+    if method == "sidak":
+        return float(-np.expm1(np.log(confidence) / looks))
+    return (1 - confidence) / looks
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """Return p-values adjusted to control the false discovery rate, in the input's order.
+
+    Benjamini and Hochberg (1995), JRSS B 57:289, by `scipy.stats.false_discovery_control`.
+    """
+    p = np.asarray(p_values, float)
+    return np.asarray(distributions.false_discovery_control(p)) if p.size else p
+
+
+# ---- design effects ----
+
+
+def cluster_design_effect(sizes: ArrayLike, rho: float) -> float:
+    """Return 1 + (sum m^2 / sum m - 1) rho, the loss from units of `sizes` files taken whole.
+
+    Kish (1965), Survey Sampling, section 5.4, with the size-weighted mean size in place of m, as in
+    Eldridge, Ashby and Kerry (2006), Int J Epidemiol 35:1292: 1 + ((cv^2 + 1) mean - 1) rho.
+    """
+    m = np.asarray(sizes, float)
+    return 1.0 + (float((m**2).sum() / m.sum()) - 1.0) * rho
+
+
+def weight_design_effect(weights: ArrayLike) -> float:
+    """Return n sum w^2 / (sum w)^2, the loss from unequal weights: Kish (1965), section 11.7."""
+    w = np.asarray(weights, float)
+    return float(w.size * (w**2).sum() / w.sum() ** 2)
+
+
+def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
+    """Return the ANOVA estimate of the correlation of two files of one unit, in [0, 1].
+
+    Donner (1986), International Statistical Review 54:67. Negative estimates become 0 (units more
+    mixed than chance would only make the plan cheaper); NaN if every unit has one file.
+    """
+    y = np.asarray(values, float)
+    code = np.unique(np.asarray(units), return_inverse=True)[1]
+    m = np.bincount(code).astype(float)
+    k, n = m.size, y.size
+    if k in (n, 1):
+        return float("nan")
+    means = np.bincount(code, y) / m
+    between = float((m * (means - y.mean()) ** 2).sum()) / (k - 1)
+    within = float(((y - means[code]) ** 2).sum()) / (n - k)
+    m0 = (n - (m**2).sum() / n) / (k - 1)
+    spread = between + (m0 - 1) * within
+    return float(np.clip((between - within) / spread, 0.0, 1.0)) if spread > 0 else 1.0
+
+
+# ---- effect sizes ----
+
+
+def total_variation(p: ArrayLike, q: ArrayLike) -> float:
+    """Return half the summed absolute difference of two distributions: 0 same, 1 disjoint."""
+    first, second = np.asarray(p, float), np.asarray(q, float)
+    return float(np.abs(first / first.sum() - second / second.sum()).sum() / 2)
+
+
+def cramers_v(table: ArrayLike) -> float:
+    """Return the bias-corrected association of a contingency table of counts, 0 none to 1.
+
+    Bergsma (2013), Journal of the Korean Statistical Society 42:323.
+    """
+    counts = np.asarray(table, float)
+    counts = counts[counts.sum(1) > 0][:, counts.sum(0) > 0]
+    n, (r, k) = counts.sum(), counts.shape
+    if n < 2 or min(r, k) < 2:
+        return 0.0
+    expected = np.outer(counts.sum(1), counts.sum(0)) / n
+    phi2 = float(((counts - expected) ** 2 / expected).sum()) / n
+    phi2 = max(0.0, phi2 - (k - 1) * (r - 1) / (n - 1))
+    r_fixed, k_fixed = r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)
+    limit = min(r_fixed, k_fixed) - 1
+    return float(np.sqrt(phi2 / limit)) if limit > 0 else 0.0
+
+
+def standardized_difference(first: ArrayLike, second: ArrayLike) -> float:
+    """Return the difference of two means in pooled standard deviations; 0 if neither varies.
+
+    Cohen (1988): 0.2 small, 0.5 medium, 0.8 large.
+    """
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    pooled = np.sqrt((a.var() + b.var()) / 2)
+    return float((a.mean() - b.mean()) / pooled) if pooled > 0 else 0.0
+
+
+def cohens_h(p: float, q: float) -> float:
+    """Return the difference of two shares on the arcsine scale: Cohen (1988), chapter 6."""
+    return float(2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(q)))
