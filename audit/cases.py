@@ -1,7 +1,8 @@
 """Cases: the tiny datasets, written in a check's own file, that the check must find clean or dirty.
 
-A case gives only the columns that matter; everything else is that of a healthy photograph. Tests run
-every case of every check in an in-memory store, and the documentation shows the first of each kind.
+A case gives only the columns that matter; everything else is that of a healthy photograph. Tests
+run every case of every check in an in-memory store, and the documentation shows the first of each
+kind.
 """
 
 from __future__ import annotations

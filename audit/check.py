@@ -1,10 +1,10 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
 A check is one file: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`), its code (`find`) and its cases (`CLEAN`, `DIRTY`). Checks only read: `find` runs SQL over
-what a scan measured and yields findings. It never prints, never changes anything, never opens a file,
-and never imports another check. Adding one touches one file; a package adds more through the
-entry-point group `audit.checks`.
+(`Params`), its code (`find`) and its cases (`CLEAN`, `DIRTY`). Checks only read: `find` runs SQL
+over what a scan measured and yields findings. It never prints, never changes anything, never
+opens a file, and never imports another check. Adding one touches one file; a package adds more
+through the entry-point group `audit.checks`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def page(check: Check) -> str:
 
 
 def _param_doc(params: type, name: str) -> str:
-    # Thresholds are documented where they are declared: `Field docs:` lines of the Params docstring.
+    # Thresholds are documented where they are declared: `Field docs:` lines of the Params
+    # docstring.
     match = re.search(rf"^\s*{name}: (.+)$", params.__doc__ or "", re.MULTILINE)
     return f": {match[1]}" if match else ""
 
@@ -156,9 +157,8 @@ def make_params(check: Check, overrides: Mapping[str, Any]) -> Any:
     cast: dict[str, Any] = {}
     for key, value in overrides.items():
         if key not in known:
-            raise UsageError(
-                f"[checks.{check.code}] has no threshold {key!r}: it has {', '.join(known) or 'none'}."
-            )
+            names = ", ".join(known) or "none"
+            raise UsageError(f"[checks.{check.code}] has no threshold {key!r}: it has {names}.")
         cast[key] = _cast(check.code, key, value, known[key])
     return check.Params(**cast)
 

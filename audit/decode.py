@@ -6,16 +6,18 @@ without a word; the pixels are the same, bit for bit. Everything else goes throu
 
 The policy for files that are not plain 8-bit RGB, everywhere in this project:
 
-- **Orientation**: EXIF orientation is applied; `width`, `height` and hashes are of the shown picture.
-- **Alpha**: measured composited on white, as most viewers show it; `transparent` says how much of the
-  picture is see-through. A fully opaque alpha channel counts as none.
-- **Above 8 bits**: 16-bit samples are divided by 257 (exposure is kept); 32-bit integers within 16 bits
-  likewise; other integers and floats outside [0, 1] are stretched from their minimum to their maximum.
-  The pixel hash is of the samples as stored.
+- **Orientation**: EXIF orientation is applied; `width`, `height` and hashes are of the shown
+  picture.
+- **Alpha**: measured composited on white, as most viewers show it; `transparent` says how much of
+  the picture is see-through. A fully opaque alpha channel counts as none.
+- **Above 8 bits**: 16-bit samples are divided by 257 (exposure is kept); 32-bit integers within
+  16 bits likewise; other integers and floats outside [0, 1] are stretched from their minimum to
+  their maximum. The pixel hash is of the samples as stored.
 - **CMYK, Lab, YCbCr, palettes**: converted to RGB as Pillow does, without the ICC profile.
 - **Animation, pages**: the first frame is measured, the number of frames recorded.
-- **Bombs**: a header that promises more than `max_pixels` is not decoded; files above `max_bytes` are
-  not read. Formats that run another program or a page-description language (EPS, WMF) are refused.
+- **Bombs**: a header that promises more than `max_pixels` is not decoded; files above `max_bytes`
+  are not read. Formats that run another program or a page-description language (EPS, WMF) are
+  refused.
 - **Damage**: what comes out of a tolerant second decode is measured and marked `damaged`. A decoder
   that crashes or hangs takes down one worker, never the scan (see `executors`).
 
@@ -35,74 +37,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import blake3
-import cv2
 import numpy as np
-import numpy.typing as npt
 import simplejpeg
-import xxhash
-from PIL import Image, ImageCms, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from audit.header import header_facts
 from audit.magic import IMAGES, detect, extension_of
-from audit.records import Column
+from audit.pixels import Picture, Pixels, eight_bits, grey_tail, shown
 
-Pixels = npt.NDArray[np.uint8]
-
-FACTS: tuple[Column, ...] = (
-    Column("status", "VARCHAR", "ok | damaged (not whole) | unreadable (no picture came out)"),
-    Column(
-        "error_kind",
-        "VARCHAR",
-        "missing | permission | empty | not-an-image | unsupported | truncated | corrupt | bomb | "
-        "crashed | timeout | io; null when ok",
-    ),
-    Column("error", "VARCHAR", "what the decoder or the system said; null when ok"),
-    Column(
-        "error_at",
-        "DOUBLE",
-        "share (0..1) of the rows that came out before it broke; null: unknown",
-    ),
-    Column("content_hash", "VARCHAR", "BLAKE3-256 of the file's bytes, 64 hex digits"),
-    Column(
-        "pixel_hash",
-        "VARCHAR",
-        "XXH3-128 of the shown pixels (orientation applied, grey as RGB, alpha only where used), "
-        "32 hex digits; null without a picture",
-    ),
-    Column(
-        "detected",
-        "VARCHAR",
-        "content by its magic bytes: JPEG, PNG, HTML, PDF, ZIP, text, zeros, ...; null if unknown",
-    ),
-    Column("format", "VARCHAR", "image format by content, Pillow's name; null if none took it"),
-    Column("extension", "VARCHAR", "the file name's extension, lower case without the dot"),
-    Column("width", "INTEGER", "columns of the shown picture, after EXIF orientation, px"),
-    Column("height", "INTEGER", "rows of the shown picture, after EXIF orientation, px"),
-    Column("mode", "VARCHAR", "Pillow mode of the file: L, RGB, RGBA, P, CMYK, I;16, ..."),
-    Column("bit_depth", "INTEGER", "bits a channel"),
-    Column("frames", "INTEGER", "frames or pages in the file; only the first is measured"),
-    Column("animated", "BOOLEAN", "more than one frame, shown in time (GIF, APNG, WebP, AVIF)"),
-    Column("orientation", "INTEGER", "EXIF orientation 1..8; 1 when absent"),
-    Column("has_alpha", "BOOLEAN", "an alpha channel or a transparent colour is declared"),
-    Column("icc_profile", "VARCHAR", "name of the embedded ICC profile; null without one"),
-    Column("jpeg_quality", "INTEGER", "IJG quality 1..100 estimated from the luminance table"),
-    Column("jpeg_subsampling", "VARCHAR", "chroma subsampling: 4:4:4, 4:2:2, 4:2:0, ..."),
-    Column("progressive", "BOOLEAN", "progressive or interlaced coding"),
-    Column("exif_time", "TIMESTAMP", "EXIF DateTimeOriginal; null when absent or malformed"),
-    Column("exif_camera", "VARCHAR", "EXIF make, model and body serial number; null when absent"),
-    Column("decoder_warnings", "VARCHAR", "warnings of the decoder, joined by '; '"),
-    Column("trailing_bytes", "BIGINT", "bytes after the end of the picture's data (JPEG, PNG)"),
-    Column("missing_end", "BOOLEAN", "the end marker (JPEG EOI, PNG IEND) is absent"),
-    Column(
-        "grey_tail",
-        "DOUBLE",
-        "share (0..1) of the height, from the bottom, that is the flat 128 grey which tolerant "
-        "decoders leave where data was missing",
-    ),
-)
-
-# Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other programs),
-# MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder).
+# Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
+# programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder).
 WANTED = (
     "JPEG PNG GIF WEBP BMP DIB TIFF AVIF JPEG2000 PPM TGA ICO CUR ICNS PCX DCX SGI DDS PSD QOI XBM "
     "XPM FLI MSP IM SPIDER BLP FTEX GBR SUN XVTHUMB MCIDAS PIXAR WAL IMT IPTC FITS PCD"
@@ -111,9 +55,6 @@ Image.init()
 FORMATS = tuple(name for name in WANTED.split() if name in Image.OPEN)
 # Warnings of libjpeg about headers that every decoder agrees on: not damage.
 HARMLESS = re.compile(r"Invalid SOS param|Adobe color transform|bad ICC marker", re.IGNORECASE)
-GREY = 128
-LAB, SRGB = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
-GREY_SLACK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +63,6 @@ class Limits:
 
     max_pixels: int = 134_217_728
     max_bytes: int = 1_073_741_824
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The shown picture: `rgb` uint8 (height, width, 3), composited on white; `alpha` where used."""
-
-    rgb: Pixels
-    alpha: Pixels | None
 
 
 class Scratch:
@@ -161,7 +94,7 @@ class DecodeError(Exception):
 
 
 def read_bytes(path: str | bytes, limits: Limits) -> bytes:
-    """Return the file's bytes; raises DecodeError of kind missing, permission, empty, bomb or io."""
+    """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io."""
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -198,8 +131,10 @@ def decode(
     picture: Picture | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        native = _native_warnings(facts) if facts["detected"] == "TIFF" else contextlib.nullcontext()
         try:
-            picture = _decode(data, facts, limits, scratch or Scratch())
+            with native:
+                picture = _decode(data, facts, limits, scratch or Scratch())
         except DecodeError as error:
             facts |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
         except MemoryError:
@@ -233,15 +168,12 @@ def _decode(data: bytes, facts: dict[str, Any], limits: Limits, scratch: Scratch
             f"max_pixels is {limits.max_pixels:,}",
         )
     facts |= header_facts(image, data)
-    if image.format == "TIFF":
-        with _native_warnings(facts):
-            return _shown(_decode_other(data, image, facts, strict_jpeg=False), image, facts)
     jpeg = image.format in ("JPEG", "MPO")
     if jpeg and image.mode in ("L", "RGB"):
         stored = _decode_jpeg(data, image, facts, scratch)
     else:
         stored = _decode_other(data, image, facts, strict_jpeg=jpeg)
-    return _shown(stored, image, facts)
+    return shown(stored, facts)
 
 
 def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
@@ -249,7 +181,7 @@ def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DecodeError("bomb", str(error)) from None
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         what = facts["detected"]
         if what in IMAGES:
             kind = "corrupt" if what in FORMATS else "unsupported"
@@ -288,7 +220,8 @@ def _decode_jpeg(
     space, channels = ("GRAY", 1) if image.mode == "L" else ("RGB", 3)
     room = scratch.room(image.width * image.height * channels)
     try:
-        return simplejpeg.decode_jpeg(data, space, strict=True, buffer=room)
+        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=True, buffer=room)
+        return pixels
     except ValueError as error:
         complaint = str(error)
     if HARMLESS.search(complaint):
@@ -307,7 +240,8 @@ def _decode_jpeg(
 
 def _tolerant_jpeg(data: bytes, image: Image.Image, space: str) -> Pixels:
     try:
-        return simplejpeg.decode_jpeg(data, space, strict=False)
+        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=False)
+        return pixels
     except ValueError:
         # What this build of libjpeg-turbo refuses outright (arithmetic coding, odd subsampling).
         image.load()
@@ -338,7 +272,7 @@ def _decode_other(
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
         facts |= {"status": "damaged", "error_kind": kind, "error": text}
-    return _as_eight_bits(image, facts)
+    return eight_bits(image, facts)
 
 
 def _note_cmyk_damage(data: bytes, facts: dict[str, Any]) -> None:
@@ -360,110 +294,3 @@ def _tolerant_load(data: bytes, error: Exception) -> Image.Image:
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
     return image
-
-
-def _as_eight_bits(image: Image.Image, facts: dict[str, Any]) -> Pixels:
-    """Return uint8 pixels (h, w), (h, w, 3) or (h, w, 4) by the policy in this file's docstring."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        samples = np.array(image)
-        facts["pixel_hash"] = _hash_pixels(samples)
-        return _scaled(samples)
-    if image.mode in ("P", "PA", "LA", "La", "RGBa") or "transparency" in image.info:
-        alpha = bool(facts.get("has_alpha"))
-        return np.array(image.convert("RGBA" if alpha else "RGB"))
-    if image.mode == "1":
-        return np.array(image.convert("L"))
-    if image.mode == "LAB":
-        image = ImageCms.profileToProfile(image, LAB, SRGB, outputMode="RGB") or image
-    return np.array(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
-
-
-def _scaled(samples: npt.NDArray[Any]) -> Pixels:
-    values = np.nan_to_num(samples.astype(np.float32), posinf=0.0, neginf=0.0)
-    low, high = float(values.min(initial=0)), float(values.max(initial=0))
-    if samples.dtype.kind in "iu" and low >= 0 and high <= 65535:
-        scaled = values / 257.0
-    elif samples.dtype.kind == "f" and low >= 0 and high <= 1:
-        scaled = values * 255.0
-    else:
-        low = float(values.min())
-        scaled = (values - low) * (255.0 / max(high - low, 1e-12))
-    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
-
-
-# ---- from stored to shown pixels ----
-
-# EXIF orientation -> (transpose, flip rows, flip columns), applied in this order.
-ORIENT = {
-    2: (False, False, True), 3: (False, True, True), 4: (False, True, False),
-    5: (True, False, False), 6: (True, False, True), 7: (True, True, True), 8: (True, True, False),
-}  # fmt: skip
-
-
-def _shown(stored: Pixels, image: Image.Image, facts: dict[str, Any]) -> Picture:
-    pixels = stored[:, :, 0] if stored.ndim == 3 and stored.shape[2] == 1 else stored
-    if pixels.size == 0:
-        raise DecodeError("corrupt", "the picture has no pixels")
-    facts["grey_tail"] = grey_tail(pixels)
-    if facts["orientation"] != 1:
-        pixels = oriented(pixels, facts["orientation"])
-    facts["height"], facts["width"] = pixels.shape[:2]
-    picture = _composited(pixels)
-    if "pixel_hash" not in facts:
-        facts["pixel_hash"] = _hash_pixels(picture.rgb, picture.alpha)
-    return picture
-
-
-def oriented(pixels: Pixels, orientation: int) -> Pixels:
-    """Return the pixels turned as EXIF `orientation` (2..8) asks."""
-    transpose, rows, columns = ORIENT[orientation]
-    turned = pixels.swapaxes(0, 1) if transpose else pixels
-    return np.ascontiguousarray(turned[:: -1 if rows else 1, :: -1 if columns else 1])
-
-
-def _composited(pixels: Pixels) -> Picture:
-    if pixels.ndim == 2:
-        return Picture(cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB), None)
-    if pixels.shape[2] == 3:
-        return Picture(pixels, None)
-    alpha = np.ascontiguousarray(pixels[:, :, 3])
-    if int(alpha.min()) == 255:
-        return Picture(np.ascontiguousarray(pixels[:, :, :3]), None)
-    weight = alpha[:, :, None].astype(np.uint16)
-    mixed = pixels[:, :, :3] * weight + 255 * (255 - weight)
-    return Picture(((mixed + 127) // 255).astype(np.uint8), alpha)
-
-
-def _hash_pixels(pixels: npt.NDArray[Any], alpha: Pixels | None = None) -> str:
-    shape = f"{pixels.shape}{pixels.dtype}{alpha is not None}"
-    state = xxhash.xxh3_128(shape.encode())
-    state.update(np.ascontiguousarray(pixels).data)
-    if alpha is not None:
-        state.update(alpha.data)
-    return str(state.hexdigest())
-
-
-def grey_tail(pixels: Pixels) -> float:
-    """Return the share of the height, from the bottom, that is flat 128 grey in 8-pixel blocks.
-
-    A block row counts while at least 60 % of its blocks hold one value within 128 +- 3 in every
-    channel; whole blocks only, so a picture narrower than 16 px gives 0.
-    """
-    height, width = pixels.shape[:2]
-    columns = width // 8
-    if columns < 2 or height < 16:
-        return 0.0
-    # Nearly every picture leaves here, after looking at one row.
-    last = np.abs(pixels[-1].astype(np.int16) - GREY) <= GREY_SLACK
-    if last.mean() < 0.5:
-        return 0.0
-    tail = 0
-    for bottom in range(height, 7, -8):
-        rows = pixels[bottom - 8 : bottom, : columns * 8]
-        blocks = rows.reshape(8, columns, -1)
-        low, high = blocks.min((0, 2)), blocks.max((0, 2))
-        flat = (low >= GREY - GREY_SLACK) & (high <= GREY + GREY_SLACK)
-        if flat.mean() < 0.6:
-            break
-        tail += 8
-    return tail / height

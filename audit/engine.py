@@ -1,16 +1,16 @@
 """Scan and re-check: source -> listing -> what is new -> workers -> store -> judged -> published.
 
-A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did not
-change, measures the rest, runs the checks and publishes by rename. Killed at any moment, the next
-scan goes on from the rows already stored, and nothing half-done is ever visible. Where nothing changed
-at all, the published generation is confirmed and stays. The library never prints: progress goes to a
-callback.
+A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
+not change, measures the rest, runs the checks and publishes by rename. Killed at any moment, the
+next scan goes on from the rows already stored, and nothing half-done is ever visible. Where
+nothing changed at all, the published generation is confirmed and stays. The library never prints:
+progress goes to a callback.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -83,9 +83,9 @@ def scan(
 ) -> ScanResult:
     """Measure what is new in `source`, judge everything, publish a generation of `run`.
 
-    `checks` selects what is judged, never what is measured; `jobs` is the number of processes (default:
-    the usable cores; 1: none but this one). Raises LockedError when another process scans into the same
-    run, UsageError for unknown checks or thresholds.
+    `checks` selects what is judged, never what is measured; `jobs` is the number of processes
+    (default: the usable cores; 1: none but this one). Raises LockedError when another process
+    scans into the same run, UsageError for unknown checks or thresholds.
     """
     config = config or Config()
     judges = select_judges(checks, config.thresholds)
@@ -162,9 +162,7 @@ def _list(store: Store, source: Source, progress: Report) -> int:
         total += len(batch)
         progress(Progress("list", total, 0))
     store.append("skipped_files", [asdict(s) for s in source.skipped])
-    store.append(
-        "declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes]
-    )
+    store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
     store.append("source_notes", notes)
     store.execute("DROP TABLE IF EXISTS metadata")
@@ -180,8 +178,8 @@ SAMPLES_SCHEMA = arrow_schema(SAMPLES)
 def _keep(store: Store, previous: runs.Generation | None) -> tuple[int, int | None]:
     """Settle which files need no reading; leave the rest in the temporary table `pending`.
 
-    Returns the rows resumed from a killed scan, and the rows kept from the previous generation: None
-    where nothing at all changed since, so that nothing needs to be copied.
+    Returns the rows resumed from a killed scan, and the rows kept from the previous generation:
+    None where nothing at all changed since, so that nothing needs to be copied.
     """
     unchanged = f"FROM samples s WHERE s.id = f.sample_id AND f.file_key = {FILE_KEY}"
     store.execute(f"DELETE FROM features f WHERE NOT EXISTS ({'SELECT 1 ' + unchanged})")
@@ -237,8 +235,8 @@ def _differs(store: Store, table: str) -> bool:
     counts = f"SELECT (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM previous.{table})"
     if store.scalar(counts):
         return True
-    fresh = f"SELECT 1 FROM (SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}) LIMIT 1"
-    return store.scalar(fresh) is not None
+    fresh = f"SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}"
+    return store.scalar(f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None
 
 
 # ---- measuring ----
@@ -287,7 +285,8 @@ def _judge(measurements: Path, target: Path, judges: Sequence[Judge], progress: 
     with Store.open(measurements) as store:
         judge(store, target, judges, lambda done, total: progress(Progress("judge", done, total)))
     with Store.create(target) as findings:
-        findings.execute("CREATE TABLE IF NOT EXISTS judged_as AS SELECT ? AS key", [judge_key(judges)])
+        key = judge_key(judges)
+        findings.execute("CREATE TABLE IF NOT EXISTS judged_as AS SELECT ? AS key", [key])
         findings.checkpoint()
 
 
@@ -316,7 +315,7 @@ def _facts(source: Source) -> dict[str, str]:
         "roots": json.dumps(source.roots),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "tool": f"dataset-preflight {version('dataset-preflight')}",
-        "machine": f"{usable_cores()} cores, {os.uname().sysname if hasattr(os, 'uname') else 'nt'}",
+        "machine": f"{platform.system()}, {usable_cores()} cores",
     }
 
 

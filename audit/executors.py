@@ -1,10 +1,11 @@
 """Executors: they schedule chunks of work, nothing else.
 
-`run(work, chunks)` applies a picklable function to lists of items and yields `(chunk, outcome)` as they
-finish. `Serial` works in this process. `Processes` keeps its own spawned workers, one pipe each,
-because a pool from the standard library gives up whole when a worker dies: here a chunk whose worker
-crashed or hung is halved until the one guilty item is found, which comes back as a `Failure`, and the
-rest is done. Spawned, never forked: polars and TensorFlow hang in a forked child.
+`run(work, chunks)` applies a picklable function to lists of items and yields `(chunk, outcome)`
+as they finish. `Serial` works in this process. `Processes` keeps its own spawned workers, one
+pipe each, because a pool from the standard library gives up whole when a worker dies: here a
+chunk whose worker crashed or hung is halved until the one guilty item is found, which comes back
+as a `Failure`, and the rest is done. Spawned, never forked: polars and TensorFlow hang in a
+forked child.
 
 Cost: starting a worker takes about 1 s of imports; a chunk costs one pickle each way.
 """
@@ -22,8 +23,16 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Protocol, TypeVar
 
+from audit.errors import UsageError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+NO_START = (
+    "A worker process ended while starting: scripts that scan with several jobs need "
+    '`if __name__ == "__main__":` around their main part; or use one job.'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,8 @@ class _Worker:
 class Processes:
     """Chunks spread over `jobs` spawned processes; `timeout_s` bounds one item.
 
-    A chunk of several items gets four times `timeout_s`. Closing the iterator (or an exception in its
-    consumer, Ctrl-C included) stops the workers.
+    A chunk of several items gets four times `timeout_s`. Closing the iterator (or an exception in
+    its consumer, Ctrl-C included) stops the workers.
     """
 
     def __init__(self, jobs: int, timeout_s: float = 60.0) -> None:
@@ -113,11 +122,14 @@ class Processes:
 
     def _give(self, worker: _Worker, chunk: Sequence[Item]) -> None:
         worker.chunk = chunk
-        allowed = self.timeout_s * (4 if len(chunk) > 1 else 1)
-        # A fresh worker spends its first seconds importing: that is not the item's fault.
-        worker.deadline = time.monotonic() + allowed + (0 if worker.ready else 60)
+        if worker.ready:
+            self._set_deadline(worker)
         with contextlib.suppress(BrokenPipeError):  # a worker that just died: seen when collected
             worker.pipe.send(chunk)
+
+    def _set_deadline(self, worker: _Worker) -> None:
+        several = worker.chunk is not None and len(worker.chunk) > 1
+        worker.deadline = time.monotonic() + self.timeout_s * (4 if several else 1)
 
     def _finished(self, workers: list[_Worker]) -> list[_Worker]:
         pause = min(w.deadline for w in workers) - time.monotonic()
@@ -132,10 +144,12 @@ class Processes:
         try:
             if not worker.pipe.poll():
                 raise TimeoutError
-            good, value = worker.pipe.recv()
+            message = worker.pipe.recv()
         except (EOFError, OSError, TimeoutError) as error:
             workers.remove(worker)
             _stop(worker)
+            if not worker.ready:
+                raise UsageError(NO_START) from None
             failure = self._diagnose(worker, error)
             if len(chunk) == 1:
                 yield chunk, failure
@@ -143,7 +157,12 @@ class Processes:
                 middle = len(chunk) // 2
                 retry.extend((chunk[:middle], chunk[middle:]))
             return
-        worker.chunk, worker.ready = None, True
+        if message is None:  # imported and listening: from now on, time counts
+            worker.ready = True
+            self._set_deadline(worker)
+            return
+        good, value = message
+        worker.chunk = None
         if not good:
             raise value
         yield chunk, value
@@ -181,10 +200,11 @@ def _serve(pipe: Connection, work: Callable[[Sequence[Item]], Result]) -> None:
     """Work until the pipe closes: the parent's death ends the worker too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        pipe.send(None)
         while True:
             chunk = pipe.recv()
             try:
-                outcome = (True, work(chunk))
+                outcome: tuple[bool, Result | Exception] = (True, work(chunk))
             except Exception as error:  # noqa: BLE001 - a bug in `work` is raised in the parent
                 outcome = (False, error)
             pipe.send(outcome)

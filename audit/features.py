@@ -1,13 +1,13 @@
 """Features: what is measured on the decoded picture, all from one reduced copy of it.
 
-The *feature picture* is the shown picture halved exactly (2x2 means) until its longer side is at most
-384 px: smaller pictures stay as they are. Perceptual hashes equal `imagehash` bit for bit given that
-picture (`feature_picture(...)` returns it, so that anyone can check). Blur needs about this size: on
-sharp against blurred photographs an eighth-size copy hardly tells them apart.
+The *feature picture* is the shown picture halved exactly (2x2 means) until its longer side is at
+most 384 px: smaller pictures stay as they are. Perceptual hashes equal `imagehash` bit for bit
+given that picture (`feature_picture(...)` returns it, so that anyone can check). Blur needs about
+this size: on sharp against blurred photographs an eighth-size copy hardly tells them apart.
 
-One compiled pass gives every statistic, because at 0.3 ms an image a chain of array expressions would
-cost as much as the decode. A change of meaning raises the column's version, and the next scan measures
-that column again.
+One compiled pass gives every statistic, because at 0.3 ms an image a chain of array expressions
+would cost as much as the decode. A change of meaning raises the column's version, and the next
+scan measures that column again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from audit.decode import FACTS, Picture, Pixels
+from audit.facts import FACTS
 from audit.hashing import hashes
+from audit.pixels import Picture, Pixels
 from audit.records import Column
 
 LONGEST = 384  # px: the feature picture's longer side is above half of this, at most this
@@ -45,8 +46,8 @@ FEATURES: tuple[Column, ...] = (
     Column(
         "sharpness",
         "DOUBLE",
-        "share of the luma's neighbour differences that a 3x3 mean removes, 0 (already blurred) .. 1 "
-        "(crisp or noisy); null for a flat picture",
+        "share of the luma's neighbour differences that a 3x3 mean removes, 0 (already blurred) "
+        ".. 1 (crisp or noisy); null for a flat picture",
     ),
     Column("edge_density", "DOUBLE", "share of pixels that differ by over 1/16 from a neighbour"),
     Column("entropy", "DOUBLE", "Shannon entropy of the luma histogram, bits, 0 (constant) .. 8"),
@@ -95,11 +96,11 @@ def _from_histograms(
     cumulated = np.cumsum(luma)
     at = np.searchsorted(cumulated, [total * q for q in (0.01, 0.05, 0.5, 0.95, 0.99)])
     share = luma[luma > 0] / total
-    p99 = int(np.searchsorted(np.cumsum(spread), 0.99 * total))
+    spread_p99 = float(np.searchsorted(np.cumsum(spread), 0.99 * total))
     percentiles = dict(zip(PERCENTILES, (at / 255.0).tolist(), strict=True))
     return percentiles | {
         "entropy": float(-(share * np.log2(share)).sum()) + 0.0,
-        "channel_spread": p99 / 255.0,
+        "channel_spread": spread_p99 / 255.0,
         "channels_equal": int(spread[0]) == total,
     }
 
@@ -117,7 +118,8 @@ def _statistics(rgb: Any, luma: Any) -> Any:
     height, width = luma.shape
     counts = np.zeros(256, np.int64)
     spreads = np.zeros(256, np.int64)
-    reds, greens, blues, saturation = 0, 0, 0, 0.0
+    reds, greens, blues = np.int64(0), np.int64(0), np.int64(0)
+    saturation = 0.0
     inverse = np.zeros(256, np.float64)
     for value in range(1, 256):
         inverse[value] = 1.0 / value
@@ -151,9 +153,9 @@ def _statistics(rgb: Any, luma: Any) -> Any:
 def _structure(luma: Any) -> Any:
     """Return (sharpness or -1, edge density, noise) of uint8 luma.
 
-    Sharpness compares neighbour differences before and after a 3x3 mean (after Crete et al., The blur
-    effect, SPIE 6492, 2007). Noise: median of |second difference in x and y| / (6 * 0.6745), after
-    Immerkaer, Fast noise variance estimation, CVIU 64(2), 1996, with a median for its mean.
+    Sharpness compares neighbour differences before and after a 3x3 mean (after Crete et al., The
+    blur effect, SPIE 6492, 2007). Noise: median of |second difference in x and y| / (6 * 0.6745),
+    after Immerkaer, Fast noise variance estimation, CVIU 64(2), 1996, with a median for its mean.
     """
     height, width = luma.shape
     if height < 4 or width < 4:
@@ -201,9 +203,9 @@ def _median(counts: Any, total: int) -> float:
     for value in range(counts.shape[0]):
         if 2 * (seen + counts[value]) >= total:
             inside = (total / 2 - seen) / max(counts[value], 1)
-            return max(0.0, value - 0.5 + inside)
+            return max(0.0, 1.0 * value - 0.5 + inside)
         seen += counts[value]
-    return float(counts.shape[0])
+    return 1.0 * len(counts)
 
 
 def feature_versions(columns: tuple[Column, ...] = MEASURED) -> Mapping[str, int]:

@@ -1,9 +1,9 @@
 """Perceptual hashes, equal to `imagehash` bit for bit and about four times as fast.
 
-Almost all the time of a perceptual hash goes into three Lanczos reductions of the same picture. They
-are done here in one compiled pass with Pillow's own fixed-point arithmetic (22 fractional bits,
-columns first, 8-bit rounding between the passes), so the resized pictures, and with them the hashes,
-are identical; the tests compare both on thousands of pictures, flat ones included.
+Almost all the time of a perceptual hash goes into three Lanczos reductions of the same picture.
+They are done here in one compiled pass with Pillow's own fixed-point arithmetic (22 fractional
+bits, columns first, 8-bit rounding between the passes), so the resized pictures, and with them
+the hashes, are identical; the tests compare both on thousands of pictures, flat ones included.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ LOBES = 3.0
 def hashes(luma: Luma) -> dict[str, int | str]:
     """Return phash, dhash (64-bit integers) and phash256 (64 hex digits) of uint8 luma (h, w).
 
-    phash: reduce to 32x32 (64x64 for 256 bits), type-II DCT in both directions, the 8x8 (16x16) lowest
-    frequencies against their median. dhash: reduce to 9x8, each pixel against its left neighbour. As
-    `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)` do.
+    phash: reduce to 32x32 (64x64 for 256 bits), type-II DCT in both directions, the 8x8 (16x16)
+    lowest frequencies against their median. dhash: reduce to 9x8, each pixel against its left
+    neighbour. As `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)`
+    do.
     """
     small = lanczos(luma, 9, 8)
     return {

@@ -1,7 +1,8 @@
 """What a file is by its first bytes: image formats, and the usual things that pose as images.
 
 A download that saved the error page, a pointer that was never fetched, a block of zeros after a
-crash: naming what is there saves the reader from opening a hex editor. Reads bytes, decodes nothing.
+crash: naming what is there saves the reader from opening a hex editor. Reads bytes, decodes
+nothing.
 """
 
 from __future__ import annotations
@@ -68,8 +69,31 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
 NETPBM = tuple(b"P" + kind for kind in b"1 2 3 4 5 6 7 F f".split())
 # Names from MAGIC that are pictures, whether or not a decoder for them is at hand.
 IMAGES = frozenset(
-    "JPEG PNG GIF WEBP BMP TIFF AVIF HEIC JPEG2000 QOI PSD DDS ICO CUR ICNS PCX FITS SGI SUN PPM "
-    "OpenEXR EPS SVG".split()
+    [
+        "JPEG",
+        "PNG",
+        "GIF",
+        "WEBP",
+        "BMP",
+        "TIFF",
+        "AVIF",
+        "HEIC",
+        "JPEG2000",
+        "QOI",
+        "PSD",
+        "DDS",
+        "ICO",
+        "CUR",
+        "ICNS",
+        "PCX",
+        "FITS",
+        "SGI",
+        "SUN",
+        "PPM",
+        "OpenEXR",
+        "EPS",
+        "SVG",
+    ]
 ) | {"JPEG XL", "Radiance HDR"}
 
 

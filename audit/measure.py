@@ -1,7 +1,7 @@
 """Measure files: what a worker does with a chunk of paths, from bytes to one Arrow table.
 
-One read and one decode a file; every feature is taken from that picture. Nothing in a file can raise
-here: what goes wrong with it becomes columns of its row (`status`, `error_kind`, `error`).
+One read and one decode a file; every feature is taken from that picture. Nothing in a file can
+raise here: what goes wrong with it becomes columns of its row (`status`, `error_kind`, `error`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error breaks training or evaluation, a warning may, an info is news."""
+    """How bad a finding is: an error breaks training or evaluation, a warning may."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -63,7 +63,8 @@ Evidence = Mapping[str, float | int | str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect, about one or more samples or about the whole dataset (then `sample_ids` is empty).
+    """One defect, about one or more samples or about the whole dataset (then `sample_ids` is
+    empty).
 
     `message` is a full sentence with the numbers in it; `evidence` is what a reader needs to agree
     or disagree; `subject` is the stable key that the check chooses (`id@hash`, `class:Cat|cat`,
@@ -111,7 +112,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFiles:
-    """Files in the source that are not samples, counted: `reason` (hidden, excluded, not an image)."""
+    """Files in the source that are not samples, counted: hidden, excluded, not an image, ..."""
 
     reason: str
     extension: str
@@ -133,7 +134,8 @@ class CheckRun:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: its DuckDB type, what it holds (with unit) and the version of its maker.
+    """One column of a table: its DuckDB type, what it holds (with unit) and the version of its
+    maker.
 
     A column whose version differs from the stored one is measured again: an index never mixes two.
     """

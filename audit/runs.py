@@ -1,13 +1,14 @@
 """A run directory: immutable generations and the pointer to the current one.
 
-    RUN/CURRENT                        {"generation": "gen-0002", "findings": "findings-0001.duckdb"}
+    RUN/CURRENT                        names the current generation and its findings file
     RUN/gen-0001/measurements.duckdb   what the source listed and a scan measured
     RUN/gen-0001/findings-0001.duckdb  what the checks said
     RUN/building/                      the next generation, while a scan is at work
 
 DuckDB admits one writing process or many readers, and a reader that holds a file keeps its old
 content. So nothing that is published ever changes: a scan builds beside, then renames and replaces
-CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for comparison.
+CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for
+comparison.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def current(run: Path) -> Generation | None:
 def require(run: Path) -> Generation:
     """Return the published generation; raises RunError that says how to make one."""
     if not run.is_dir():
-        raise RunError(f"{run} is not a run directory: make one with `audit scan SOURCE --out {run}`.")
+        raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
     generation = current(run)
     if generation is None:
         raise RunError(f"{run} holds no finished scan yet: run `audit scan SOURCE --out {run}`.")

@@ -2,9 +2,9 @@
 
 A run keeps two databases per generation (`audit.runs` says where): `measurements.duckdb` holds what
 the source listed and what a scan measured; `findings.duckdb` holds what the checks said. Both are
-written once by one process, then only read, by any number of processes. Small text and numbers only:
-thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of the `images`
-view takes about 0.1 s; the cost of a scan is elsewhere.
+written once by one process, then only read, by any number of processes. Small text and numbers
+only: thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of the
+`images` view takes about 0.1 s; the cost of a scan is elsewhere.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ IMAGES_VIEW = (
     "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect "
     "FROM samples s JOIN features f ON f.sample_id = s.id"
 )
+Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
 
 
@@ -114,13 +115,13 @@ class Store:
     @classmethod
     def memory(cls, tracer: Tracer | None = None) -> Store:
         """Return an empty in-memory store without tables."""
-        config = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
+        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
         return cls(duckdb.connect(":memory:", config=config), tracer)
 
     @classmethod
     def create(cls, path: Path) -> Store:
         """Open `path` for writing, making it if absent; raises LockedError if another does."""
-        config = {
+        config: Settings = {
             "storage_compatibility_version": STORAGE_VERSION,
             "memory_limit": MEMORY_LIMIT,
             "threads": str(usable_cores()),
@@ -132,7 +133,7 @@ class Store:
         """Open `path` for reading; raises RunError if it is absent or not a DuckDB file."""
         if not path.exists():
             raise RunError(f"{path} does not exist: run `audit scan` first.")
-        config = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
+        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
         return cls(_connect(path, read_only=True, config=config), tracer)
 
     def attach(self, path: Path, name: str) -> None:
@@ -300,7 +301,7 @@ def usable_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
 
 
-def _connect(path: Path, *, read_only: bool, config: dict[str, str]) -> duckdb.DuckDBPyConnection:
+def _connect(path: Path, *, read_only: bool, config: Settings) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(str(path), read_only=read_only, config=config)
     except duckdb.Error as error:

@@ -15,23 +15,23 @@ class Dark(Check):
     """Images whose brightest parts are still dark.
 
     ## What it does
-    Flags an image when the 99th percentile of its luma lies below `max_p99`: not a night scene with a
-    lamp in it, but a picture in which nothing at all is bright. Mostly transparent pictures are left
-    out, since their hidden colours are never shown.
+    Flags an image when the 99th percentile of its luma lies below `max_p99`: not a night scene with
+    a lamp in it, but a picture in which nothing at all is bright.
 
     ## Why is this bad
-    A lens cap, a failed exposure or a broken conversion teaches a model nothing, and in a test set it
-    is scored by luck.
+    A lens cap, a failed exposure or a broken conversion teaches a model nothing, and in a test set
+    it is scored by luck.
 
     ## Example
-    A frame grabbed before the camera's shutter opened: p99 = 0.06.
+    A frame grabbed before the camera's shutter opened: p99 = 6 %.
 
     ## What to do
-    Look at it brightened. Drop it if nothing can be seen; keep it if darkness is what the task is about
-    (then raise no flag by lowering `max_p99`).
+    Look at it brightened. Drop it if nothing can be seen; keep it if darkness is what the task is
+    about (then lower `max_p99`).
 
     ## Limits
-    Astronomy, X-ray and night datasets are dark by nature: set the threshold for them.
+    Astronomy, X-ray and night datasets are dark by nature: set the threshold for them. Pictures of
+    one colour, black ones too, are IMG004; mostly see-through ones and damaged files are left out.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -40,7 +40,7 @@ class Dark(Check):
     code = "IMG001"
     name = "dark-image"
     severity = Severity.WARNING
-    features = ("brightness_p99", "transparent")
+    features = ("brightness_p99", "brightness", "contrast", "transparent")
 
     @dataclass(frozen=True)
     class Params:
@@ -53,28 +53,49 @@ class Dark(Check):
 
     CLEAN = (
         Case("a night scene with one lamp", [{"brightness": 0.05, "brightness_p99": 0.4}]),
-        Case("transparent, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),
+        Case("see-through, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),
+        Case("one black: IMG004", [{"brightness_p99": 0.0, "contrast": 0.0}]),
+        Case("a damaged file: FILE002", [{"brightness_p99": 0.06, "status": "damaged"}]),
     )
-    DIRTY = (Case("a lens cap", [{"id": "a.jpg", "brightness_p99": 0.06}], ["a.jpg"]),)
+    DIRTY = (
+        Case("a lens cap", [{"id": "a.jpg", "brightness_p99": 0.06, "contrast": 0.01}], ["a.jpg"]),
+        Case(
+            "dark in most of the dataset is still dark",
+            [{"id": i, "brightness_p99": 0.1, "contrast": 0.02} for i in "abc"] + [{}],
+            ["a", "b", "c"],
+        ),
+    )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding an image."""
         sql = """
-            SELECT id, brightness_p99 AS p99, brightness AS mean FROM images
-            WHERE brightness_p99 < ? AND transparent < 0.5 ORDER BY id
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, brightness_p99 AS p99,
+                brightness AS mean
+            FROM images
+            WHERE status = 'ok' AND brightness_p99 < ? AND contrast >= 0.004 AND transparent < 0.5
+            ORDER BY id
         """
         for row in store.query(sql, [params.max_p99]).iter_rows(named=True):
             yield Finding(
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"Nothing in this image is brighter than {row['p99']:.0%} of full scale "
-                f"(99th percentile of luma; the threshold is {params.max_p99:.0%}).",
+                f"99 % of this image's pixels are darker than {row['p99']:.0%} of full scale (a "
+                f"picture counts as dark below {params.max_p99:.0%}).",
                 {
                     "brightness_p99": row["p99"],
                     "brightness": row["mean"],
                     "max_p99": params.max_p99,
                 },
                 Action.REVIEW,
-                row["id"],
+                row["subject"],
             )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many images were judged."""
+        sql = "SELECT count(*) AS n, count(*) FILTER (WHERE status = 'ok') AS ok FROM images"
+        (row,) = store.rows(sql)
+        left = row["n"] - row["ok"]
+        return (
+            f"All {row['ok']:,} sound images judged; {left:,} damaged or unreadable were left out."
+        )

@@ -1,0 +1,181 @@
+"""DIST002: classes too small for their recall to be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.stats import wilson_share
+from audit.store import Store
+
+ONE_EACH = [{"label": x, "split": "test"} for x in ("cat", "dog", "owl")]
+
+
+class RareClass(Check):
+    """Classes that are small beside the others and give too wide an interval for their recall.
+
+    ## What it does
+    For each class and each evaluation split (every split that is not in `train_splits`; the whole
+    dataset if there is none), asks what a measured recall of `recall` would be worth: the 95 %
+    Wilson interval at the class's number of images. A class is reported if that interval is wider
+    than +-`max_half_width` in some evaluation split where the class has at most
+    `max_share_of_median` of the median class's images, or has so in the whole dataset.
+
+    ## Why is this bad
+    With 4 test images, a measured recall of 80 % is compatible with anything from 33 % to 97 %: two
+    models cannot be told apart on this class, and macro averages inherit the noise.
+
+    ## Example
+    `okapi` has 4 of 1,000 test images: 80 % recall means 33-97 %.
+
+    ## What to do
+    Move or collect images until the interval is what you need, or report the class with its
+    interval, or merge it with a neighbour before training.
+
+    ## Limits
+    Single-sample classes are LABEL004, classes absent from a split DIST003. In a dataset in which
+    all classes are equally small none is rare: the completeness line gives the interval of the
+    median class. Duplicates make the true interval wider.
+
+    ## References
+    Wilson (1927), Probable Inference, the Law of Succession, and Statistical Inference, JASA
+    22:209."""
+
+    code = "DIST002"
+    name = "rare-class"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_share_of_median: rare if at most this share of the median class's images, 0..1
+        max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+        recall: the measured recall whose interval is asked for, 0..1
+        train_splits: splits on which nothing is evaluated
+        """
+
+        max_share_of_median: float = 0.2
+        max_half_width: float = 0.1
+        recall: float = 0.8
+        train_splits: tuple[str, ...] = ("train", "training")
+
+    CLEAN = (
+        Case("equal classes, however small", [*ONE_EACH, *ONE_EACH]),
+        Case(
+            "small beside the others but large enough to measure",
+            [{"label": "cat"}] * 1000 + [{"label": "dog"}] * 1000 + [{"label": "owl"}] * 100,
+        ),
+        Case("one sample: LABEL004", [{"label": x} for x in "ab" for _ in range(30)] + [{}]),
+        Case("one class has no neighbours", [{}] * 4),
+    )
+    DIRTY = (
+        Case(
+            "4 beside 30 in the test split, equal in train",
+            [{"label": x} for x in ("cat", "dog", "owl") for _ in range(10)]
+            + [{"label": x, "split": "test"} for x in ("cat", "dog") for _ in range(30)]
+            + [{"label": "owl", "split": "test"}] * 4,
+            ["class:owl"],
+        ),
+        Case(
+            "no splits",
+            [{"label": x, "split": None} for x in ("cat", "dog") for _ in range(30)]
+            + [{"label": "owl", "split": None}] * 3,
+            ["class:owl"],
+        ),
+        Case(
+            "all of a rare class lies in train",
+            [{"label": x, "split": s} for x in ("cat", "dog") for s in ("train", "test")] * 30
+            + [{"label": "owl"}] * 5,
+            ["class:owl"],
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a class, with its interval in each evaluation split."""
+        by_class: dict[str, list[dict[str, Any]]] = {}
+        for row in _sizes(store, params):
+            by_class.setdefault(row["label"], []).append(row)
+        for label, rows in by_class.items():
+            if any(row["small"] and row["half"] > params.max_half_width for row in rows):
+                yield self._finding(label, rows, params)
+
+    def _finding(self, label: str, rows: Sequence[Mapping[str, Any]], params: Params) -> Finding:
+        told = [
+            f"{row['n']:,} images in {row['split']} (median class {row['median']:,.0f}), where a "
+            f"measured recall of {params.recall:.0%} means {row['low']:.0%} to {row['high']:.0%}"
+            for row in rows
+        ]
+        evidence: dict[str, float | int | str] = {"class": label, "images": rows[0]["total"]}
+        for row in rows:
+            evidence |= {
+                f"{row['split']}_images": row["n"],
+                f"{row['split']}_recall_low": row["low"],
+                f"{row['split']}_recall_high": row["high"],
+            }
+        return Finding(
+            self.code,
+            self.severity,
+            (),
+            f"Class {label} is rare: {'; '.join(told)} (95 % interval).",
+            evidence,
+            Action.REVIEW,
+            f"class:{label}",
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Give the interval of the median class in each evaluation split."""
+        median = {row["split"]: row["median"] for row in _sizes(store, params)}
+        told = []
+        for split, n in median.items():
+            low, high = wilson_share(params.recall, n)
+            told.append(f"{n:,.0f} images in {split} ({float(low):.0%} to {float(high):.0%})")
+        if not told:
+            return ""
+        return (
+            f"The median class has {', '.join(told)}: 95 % interval at {params.recall:.0%} recall."
+        )
+
+
+def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
+    """Return a row a class and evaluation split, with sizes and interval; rare ones are `small`."""
+    sql = """
+        WITH labelled AS (
+            SELECT label, coalesce(split, '') AS split FROM images
+            WHERE trim(coalesce(label, '')) <> ''
+        ), marked AS (
+            SELECT label, CASE WHEN split IN (SELECT unnest(?)) THEN NULL
+                WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
+        ), evaluated AS (
+            SELECT label, split FROM marked WHERE split IS NOT NULL
+            UNION ALL
+            -- With training data alone, the question is asked of all images.
+            SELECT label, 'the dataset' FROM marked
+            WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
+        ), totals AS (
+            SELECT label, count(*) AS total, median(count(*)) OVER () AS median_total
+            FROM labelled GROUP BY label
+        ), sizes AS (
+            SELECT split, label, count(*) AS n, median(count(*)) OVER (PARTITION BY split) AS median
+            FROM evaluated GROUP BY split, label
+        ), everywhere AS (
+            -- A class that no evaluation split holds is judged by its total.
+            SELECT * FROM sizes UNION ALL
+            SELECT 'the dataset', label, total, median_total FROM totals
+            WHERE label NOT IN (SELECT label FROM evaluated)
+        )
+        SELECT e.*, t.total,
+            e.n <= ? * e.median OR t.total <= ? * t.median_total AS small
+        FROM everywhere e JOIN totals t USING (label) WHERE t.total > 1 ORDER BY label, split
+    """
+    share = params.max_share_of_median
+    frame = store.query(sql, [list(params.train_splits), share, share])
+    low, high = wilson_share(params.recall, frame["n"].to_numpy())
+    return [
+        {**row, "low": float(a), "high": float(b), "half": float(b - a) / 2}
+        for row, a, b in zip(frame.iter_rows(named=True), low, high, strict=True)
+    ]

@@ -1,0 +1,90 @@
+"""FILE005: files that would fill the memory when decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from audit.cases import Case
+from audit.check import Check, NoParams
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+BOMB = {"status": "unreadable", "error_kind": "bomb", "pixel_hash": None}
+
+
+class PixelBomb(Check):
+    """Files whose header promises more pixels, or whose size is larger, than a scan decodes.
+
+    ## What it does
+    Reports each file that the scan refused to decode because of the pixels its header declares, its
+    size in bytes, or the memory that decoding it needed. Nothing of it was decoded.
+
+    ## Why is this bad
+    A few kilobytes can declare a picture of gigabytes. One such file takes down every worker of a
+    loader that decodes it, on each epoch.
+
+    ## Example
+    A PNG of 42 kB with 50,000 x 50,000 pixels: 7.5 GB once decoded to RGB.
+
+    ## What to do
+    Drop it, unless it is a map, a slide or a satellite scene: then scan with a higher
+    `--max-pixels`, or cut it into tiles first.
+
+    ## Limits
+    The header is believed: whether the data behind it are really there was not tried.
+
+    ## References
+    CWE-409: Improper Handling of Highly Compressed Data (Data Amplification).
+    """
+
+    code = "FILE005"
+    name = "pixel-bomb"
+    severity = Severity.ERROR
+
+    CLEAN = (
+        Case("a large but decoded scan", [{"width": 12_000, "height": 9_000}]),
+        Case("unreadable for another reason", [{**BOMB, "error_kind": "corrupt"}]),
+    )
+    DIRTY = (
+        Case("50,000 x 50,000", [{**BOMB, "id": "a.png", "width": 50_000, "height": 50_000}],
+             ["a.png"]),
+        Case("too many bytes, no header read",
+             [{**BOMB, "id": "b.tif", "width": None, "height": None, "n_bytes": 2_000_000_000,
+               "content_hash": None}],
+             ["b.tif"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        """Yield one finding a file."""
+        sql = """
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, n_bytes, width, height,
+                pixels, error
+            FROM images WHERE status = 'unreadable' AND error_kind = 'bomb' ORDER BY id
+        """
+        for row in store.query(sql).iter_rows(named=True):
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                _message(row),
+                {
+                    "n_bytes": row["n_bytes"],
+                    "pixels": row["pixels"] or 0,
+                    "error": row["error"] or "",
+                },
+                Action.REVIEW,
+                row["subject"],
+            )
+
+
+def _message(row: Mapping[str, Any]) -> str:
+    if not row["pixels"]:
+        return (
+            f"This file of {row['n_bytes']:,} bytes was not decoded: it is over the scan's limits."
+        )
+    gigabytes = row["pixels"] * 3 / 1e9
+    return (
+        f"This file of {row['n_bytes']:,} bytes declares {row['width']:,} x {row['height']:,} px, "
+        f"{gigabytes:.1f} GB as RGB: it was not decoded."
+    )

@@ -1,0 +1,139 @@
+"""FILE004: files whose name promises another format than their content is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+# Which extensions belong to which content. MPO is JPEG with more pictures behind the first;
+# Netpbm's family shares one reader; camera raw formats are TIFF inside.
+JPEG = "jpg jpeg jpe jfif jif pjpeg pjp thm"
+EXTENSIONS: Mapping[str, str] = {
+    "JPEG": JPEG, "MPO": f"mpo {JPEG}", "PNG": "png apng", "GIF": "gif", "WEBP": "webp",
+    "TIFF": "tif tiff gtiff geotiff lsm svs dng nef cr2 arw pef raw ndpi scn btf tf8",
+    "BMP": "bmp dib rle", "DIB": "bmp dib", "AVIF": "avif avifs heif", "HEIF": "heic heif hif",
+    "JPEG2000": "jp2 j2k j2c jpc jpf jpx jpm", "PPM": "ppm pgm pbm pnm pfm pam p7",
+    "ICO": "ico", "CUR": "cur", "ICNS": "icns", "TGA": "tga icb vda vst", "PCX": "pcx",
+    "DCX": "dcx",
+    "DDS": "dds", "SGI": "sgi rgb rgba bw", "SUN": "ras sun", "PSD": "psd", "QOI": "qoi",
+    "XBM": "xbm", "XPM": "xpm", "FITS": "fits fit fts", "EPS": "eps ps", "FLI": "fli flc",
+}  # fmt: skip
+
+
+class WrongExtension(Check):
+    """Files whose extension does not belong to the format of their content.
+
+    ## What it does
+    Compares the file name's extension with the format that the decoder found: .jpg, .jpeg, .jpe and
+    .jfif are all JPEG, .tif and .tiff are TIFF, multi-picture JPEGs count as JPEG. A file without
+    an extension is reported as information. Where more than `max_share` of the pictures share one
+    mismatch, it is said once, with all of them listed.
+
+    ## Why is this bad
+    Loaders that pick the decoder by name fail or skip the file; those that look at the content do
+    not, so two libraries see two datasets. It often marks files that came from another source.
+
+    ## Example
+    `dog/0003.jpg` is a PNG: someone renamed it instead of converting it.
+
+    ## What to do
+    Rename the file to the extension of its content, in labels and manifests too.
+
+    ## Limits
+    Only files that gave a picture are judged. Formats that are not in this check's table are left
+    out.
+
+    ## References
+    IANA media types registry, image/*.
+    """
+
+    code = "FILE004"
+    name = "wrong-extension"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_share: a mismatch that more than this share of the pictures has is reported once, 0..1
+        min_common: and only from this many pictures on
+        """
+
+        max_share: float = 0.5
+        min_common: int = 20
+
+    CLEAN = (
+        Case("every spelling of JPEG", [{"extension": e} for e in ("jpg", "jpeg", "jpe", "jfif")]),
+        Case("a camera's multi-picture JPEG", [{"format": "MPO", "extension": "jpg"}]),
+        Case("TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")]),
+        Case("a format without an entry", [{"format": "SPIDER", "extension": "spider"}]),
+        Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}]),
+    )
+    DIRTY = (
+        Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"]),
+        Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"]),
+        Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"]),
+        Case(
+            "a whole dataset of PNGs named .jpg is said once",
+            [{"format": "PNG"}] * 20 + [{"id": "a.gif", "extension": "gif"}],
+            ["a.gif", "dataset:PNG-as-jpg"],
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a file, or one a mismatch where most of the dataset has it."""
+        belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]
+        sql = """
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, format, extension
+            FROM images
+            WHERE status <> 'unreadable' AND format IN (SELECT unnest(?))
+                AND concat(format, '/', lower(extension)) NOT IN (SELECT unnest(?))
+            ORDER BY id
+        """
+        wrong = store.query(sql, [list(EXTENSIONS), belongs])
+        total = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
+        for (name, extension), rows in wrong.group_by(["format", "extension"], maintain_order=True):
+            kind = _describe(str(name), str(extension))
+            if len(rows) > params.max_share * total and len(rows) >= params.min_common:
+                yield self._common(rows, kind, str(name), str(extension), total)
+            else:
+                yield from (self._single(row, kind) for row in rows.iter_rows(named=True))
+
+    def _single(self, row: Mapping[str, Any], kind: str) -> Finding:
+        return Finding(
+            self.code,
+            self.severity if row["extension"] else Severity.INFO,
+            (row["id"],),
+            f"1 file {kind}: rename it.",
+            {"format": row["format"], "extension": row["extension"]},
+            Action.REVIEW,
+            row["subject"],
+        )
+
+    def _common(
+        self, rows: pl.DataFrame, kind: str, name: str, extension: str, total: int
+    ) -> Finding:
+        return Finding(
+            self.code,
+            self.severity if extension else Severity.INFO,
+            tuple(rows["id"]),
+            f"{len(rows):,} of {total:,} pictures {kind}: rename them together.",
+            {"format": name, "extension": extension, "images": len(rows), "of": total},
+            Action.REVIEW,
+            f"dataset:{name}-as-{extension or 'nothing'}",
+        )
+
+
+def _describe(name: str, extension: str) -> str:
+    expected = EXTENSIONS[name].split()[0]
+    if not extension:
+        return f"without an extension is {name} by content, for which .{expected} is usual"
+    return f"named .{extension} is {name} by content, for which .{expected} is usual"

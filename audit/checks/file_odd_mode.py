@@ -1,0 +1,109 @@
+"""FILE007: the few files of another colour mode or bit depth than the rest of the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+
+class OddMode(Check):
+    """Files of a rare colour mode or bit depth in a dataset that otherwise has one.
+
+    ## What it does
+    Counts the pairs of mode and bits a channel (RGB at 8 bits, L at 8, I;16 at 16, ...) over all
+    pictures. Where one pair holds more than `min_dominant` of them, every picture of a pair that
+    holds less than `max_rare` is reported.
+
+    ## Why is this bad
+    Array shapes and value ranges differ from the rest: the batch fails to stack, or a silent
+    conversion makes these pictures look unlike all others. The few usually come from another
+    source.
+
+    ## Example
+    3 grey 16-bit PNGs among 5,997 RGB JPEGs.
+
+    ## What to do
+    Convert them on purpose, in one place, and look at the result; or make the conversion explicit
+    in the loader (`.convert("RGB")` cuts 16-bit values off at 255).
+
+    ## Limits
+    Sets without a dominant mode have no odd one. With 20 pictures or fewer none can hold under 5 %.
+
+    ## References
+    Pillow handbook, "Concepts: Modes".
+    """
+
+    code = "FILE007"
+    name = "odd-mode"
+    severity = Severity.INFO
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_rare: reported below this share of the pictures, 0..1
+        min_dominant: only if one mode and depth holds more than this share, 0..1
+        """
+
+        max_rare: float = 0.05
+        min_dominant: float = 0.8
+
+    CLEAN = (
+        Case("one mode", [{}] * 30),
+        Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15),
+        Case("one grey of ten is not rare", [{"mode": "L"}] + [{}] * 9),
+        Case("unreadable files have no mode", [{}] * 30 + [{"status": "unreadable", "mode": "1"}]),
+    )
+    DIRTY = (
+        Case("one grey picture of 31", [{}] * 30 + [{"id": "g.png", "mode": "L"}], ["g.png"]),
+        Case(
+            "same mode, other depth",
+            [{"format": "PNG"}] * 30 + [{"id": "d.png", "format": "PNG", "bit_depth": 16}],
+            ["d.png"],
+        ),
+        Case("colour among grey", [{"mode": "L"}] * 40 + [{"id": "c.jpg"}], ["c.jpg"]),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a picture."""
+        sql = """
+            WITH pictures AS (
+                SELECT id, content_hash, coalesce(mode, 'unknown') AS mode,
+                    coalesce(bit_depth, 8) AS depth
+                FROM images WHERE status <> 'unreadable'
+            ), kinds AS (
+                SELECT mode, depth, count(*) AS n, n / sum(n) OVER () AS share,
+                    sum(n) OVER () :: BIGINT AS total
+                FROM pictures GROUP BY ALL
+            ), main AS (SELECT * FROM kinds ORDER BY n DESC, mode, depth LIMIT 1)
+            SELECT p.id, concat(p.id, '@' || left(p.content_hash, 16)) AS subject, k.mode,
+                k.depth, k.n, k.share, k.total, m.mode AS main_mode, m.depth AS main_depth,
+                m.share AS main_share
+            FROM main m JOIN kinds k ON m.share > ? AND k.share < ?
+            JOIN pictures p ON p.mode = k.mode AND p.depth = k.depth ORDER BY p.id
+        """
+        rows = store.query(sql, [params.min_dominant, params.max_rare])
+        for row in rows.iter_rows(named=True):
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                f"This picture is {row['mode']} at {row['depth']} bits a channel, as {row['n']:,} "
+                f"of {row['total']:,} are ({row['share']:.2%}); {row['main_share']:.1%} are "
+                f"{row['main_mode']} at {row['main_depth']}.",
+                {
+                    "mode": row["mode"],
+                    "bit_depth": row["depth"],
+                    "share": row["share"],
+                    "dominant_mode": row["main_mode"],
+                    "dominant_bit_depth": row["main_depth"],
+                    "dominant_share": row["main_share"],
+                },
+                Action.REVIEW,
+                row["subject"],
+            )

@@ -1,0 +1,133 @@
+"""IMG007: pictures without colour in a class or dataset of colour pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
+
+
+class GreyAmongColour(Check):
+    """Grey pictures, in grey files or stored as RGB, where the others are in colour.
+
+    ## What it does
+    A picture is grey if red, green and blue are equal everywhere, or differ by at most `max_spread`
+    of its brightness in 99 % of its pixels (what JPEG leaves of a grey picture saved in colour). It
+    is reported if at most `max_grey_share` of its class are grey; of the dataset, for classes of
+    fewer than `min_class` pictures.
+
+    ## Why is this bad
+    Colour statistics, colour augmentation and models that use colour meet pictures without any. A
+    few grey ones are often older, scanned, or from another source, and so a shortcut to their
+    label.
+
+    ## Example
+    4 of 500 photographs of foxes are black-and-white, stored as RGB JPEGs.
+
+    ## What to do
+    Keep them if deployment meets grey pictures too; else drop them, or make grey an augmentation.
+
+    ## Limits
+    Toned (sepia) pictures have colour. Flat and mostly see-through pictures are not judged. Where a
+    whole class is grey, none in it is odd.
+
+    ## References
+    ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
+    """
+
+    code = "IMG007"
+    name = "grey-among-colour"
+    severity = Severity.INFO
+    features = ("channels_equal", "channel_spread", "brightness_p99", "contrast", "transparent")
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_spread: grey if 99 % of pixels have channels this equal, share of the brightness, 0..1
+        max_grey_share: reported if at most this share of the class or dataset is grey, 0..1
+        min_class: classes smaller than this are compared with the dataset
+        """
+
+        max_spread: float = 0.025
+        max_grey_share: float = 0.1
+        min_class: int = 20
+
+    CLEAN = (
+        Case("all in colour", [{}] * 30),
+        Case("all grey", [GREY] * 30),
+        Case("half grey", [GREY] * 15 + [{}] * 15),
+        Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25),
+        Case("a dark picture has little spread",
+             [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}]),
+        Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}]),
+    )  # fmt: skip
+    DIRTY = (
+        Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"]),
+        Case("grey but for JPEG's rounding",
+             [{}] * 30 + [{"id": "g.jpg", "channel_spread": 0.012, "saturation": 0.01}], ["g.jpg"]),
+        Case("grey in a colour class of a set that is half grey",
+             [{}] * 30 + [{"id": "g.jpg", **GREY}] + [{**GREY, "label": "x-ray"}] * 30, ["g.jpg"]),
+        Case("a small class is compared with the dataset",
+             [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding an image."""
+        sql = """
+            WITH judged AS (
+                SELECT id, content_hash, coalesce(label, '') AS label, channel_spread, saturation,
+                    mode,
+                    (channels_equal OR channel_spread <= $1 * greatest(brightness_p99, 0.1))
+                        :: INT AS grey
+                FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
+            ), classes AS (
+                SELECT label, count(*) AS n, sum(grey) :: BIGINT AS k FROM judged
+                WHERE label <> '' GROUP BY label HAVING count(*) >= $2
+            ), dataset AS (SELECT count(*) AS n, sum(grey) :: BIGINT AS k FROM judged)
+            SELECT j.id, concat(j.id, '@' || left(j.content_hash, 16)) AS subject, j.channel_spread,
+                j.mode, j.saturation, coalesce(c.n, d.n) AS n, coalesce(c.k, d.k) AS k,
+                CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
+                    AS reference
+            FROM judged j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
+            WHERE j.grey = 1 AND coalesce(c.k, d.k) <= $3 * coalesce(c.n, d.n)
+                AND coalesce(c.n, d.n) >= $2
+            ORDER BY j.id
+        """
+        limits = [params.max_spread, params.min_class, params.max_grey_share]
+        for row in store.query(sql, limits).iter_rows(named=True):
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                f"This picture ({row['mode']}) has no colour, as {row['k']:,} of the {row['n']:,} "
+                f"in {row['reference']} ({row['k'] / row['n']:.1%}).",
+                {
+                    "channel_spread": row["channel_spread"],
+                    "saturation": row["saturation"],
+                    "mode": row["mode"],
+                    "grey": row["k"],
+                    "compared": row["n"],
+                    "compared_with": row["reference"],
+                },
+                Action.REVIEW,
+                row["subject"],
+            )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many pictures were judged."""
+        sql = """
+            SELECT count(*) AS total,
+                count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
+                    AS n
+            FROM images
+        """
+        (row,) = store.rows(sql)
+        left = row["total"] - row["n"]
+        return f"{row['n']:,} pictures judged; {left:,} without contrast were left out."

@@ -1,0 +1,135 @@
+"""IMG004: pictures of nearly one colour, or see-through all over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+
+class LowInformation(Check):
+    """Images that show next to nothing: one colour, a faint smear, or nothing at all.
+
+    ## What it does
+    Flags an image when the contrast (standard deviation of luma) is below `max_contrast`, the
+    entropy of its luma histogram below `max_entropy` and hardly any pixel lies on an edge; or when
+    at least `min_transparent` of it is see-through. Entropy alone would not do: a handwritten digit
+    on black has little of it and is full of information.
+
+    ## Why is this bad
+    There is nothing to learn from, yet the label is trained on: usually a placeholder, a failed
+    download ("image not available"), a missing tile, or a frame before the camera started.
+
+    ## Example
+    A white square that a web shop serves for missing photographs: contrast 0, entropy 0 bits.
+
+    ## What to do
+    Drop it, unless empty pictures are a class of their own (background, no defect).
+
+    ## Limits
+    Isoluminant colour patterns look flat in luma. Very dark pictures can be both flat and dark
+    (IMG001).
+
+    ## References
+    Shannon (1948), A Mathematical Theory of Communication: entropy of the histogram, in bits.
+    """
+
+    code = "IMG004"
+    name = "low-information"
+    severity = Severity.WARNING
+    features = ("contrast", "entropy", "edge_density", "transparent", "brightness")
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_contrast: flat below this standard deviation of luma, 0..0.5
+        max_entropy: and below this entropy of the luma histogram, bits
+        max_edge_density: and at most this share of pixels on an edge, 0..1
+        min_transparent: or at least this share of the picture see-through, 0..1
+        """
+
+        max_contrast: float = 0.02
+        max_entropy: float = 2.0
+        max_edge_density: float = 0.01
+        min_transparent: float = 0.999
+
+    CLEAN = (
+        Case("a handwritten digit", [{"entropy": 1.2, "contrast": 0.3, "edge_density": 0.1}]),
+        Case("a foggy scene", [{"entropy": 5.0, "contrast": 0.03, "edge_density": 0.001}]),
+        Case("a dark frame with shapes in it", [{"entropy": 3.0, "contrast": 0.015}]),
+        Case("a logo on a see-through ground", [{"transparent": 0.9, "has_alpha": True}]),
+        Case("damaged: FILE002", [{"status": "damaged", "entropy": 0.0, "contrast": 0.0}]),
+    )
+    DIRTY = (
+        Case(
+            "white, black and grey",
+            [{"id": f"{b}.png", "brightness": b, "contrast": 0.0, "entropy": 0.0, "sharpness": None,
+              "edge_density": 0.0} for b in (0.0, 0.5, 1.0)],
+            ["0.0.png", "0.5.png", "1.0.png"],
+        ),
+        Case(
+            "one colour, saved as JPEG",
+            [{"id": "a.jpg", "contrast": 0.003, "entropy": 1.4, "edge_density": 0.0}],
+            ["a.jpg"],
+        ),
+        Case("see-through all over", [{"id": "a.png", "transparent": 1.0}], ["a.png"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding an image."""
+        sql = """
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, contrast, entropy,
+                edge_density, transparent, brightness
+            FROM images
+            WHERE status = 'ok' AND (transparent >= ?
+                OR (contrast < ? AND entropy < ? AND edge_density <= ?))
+            ORDER BY id
+        """
+        limits = [
+            params.min_transparent,
+            params.max_contrast,
+            params.max_entropy,
+            params.max_edge_density,
+        ]
+        for row in store.query(sql, limits).iter_rows(named=True):
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                _message(row, params),
+                {
+                    "contrast": row["contrast"],
+                    "entropy": row["entropy"],
+                    "brightness": row["brightness"],
+                    "transparent": row["transparent"],
+                    "max_contrast": params.max_contrast,
+                    "max_entropy": params.max_entropy,
+                },
+                Action.DROP,
+                row["subject"],
+            )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many images were judged."""
+        sql = "SELECT count(*) AS n, count(*) FILTER (WHERE status = 'ok') AS ok FROM images"
+        (row,) = store.rows(sql)
+        left = row["n"] - row["ok"]
+        return (
+            f"All {row['ok']:,} sound images judged; {left:,} damaged or unreadable were left out."
+        )
+
+
+def _message(row: Mapping[str, Any], params: LowInformation.Params) -> str:
+    if row["transparent"] >= params.min_transparent:
+        return f"{row['transparent']:.1%} of this picture is see-through: nothing of it is shown."
+    what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
+    return (
+        f"This picture {what}: contrast {row['contrast']:.3f} of 0.5, entropy {row['entropy']:.1f} "
+        f"of 8 bits, mean brightness {row['brightness']:.0%}."
+    )

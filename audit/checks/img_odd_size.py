@@ -1,0 +1,144 @@
+"""IMG005: images much larger or smaller than every usual size of the dataset.
+
+The rule counts neighbours on a log scale instead of measuring distance from one centre: a dataset
+of two sizes has no centre, and neither of its sizes is odd. Distinct sizes are counted first, so
+that the cost is one pass and a window over the sizes that occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+# Web photographs: side lengths spread over two octaves without a gap.
+WEB = [{"width": 400 + 40 * i, "height": 300 + 30 * i} for i in range(40)]
+
+
+class OddSize(Check):
+    """Images whose size has next to no neighbours in the dataset.
+
+    ## What it does
+    Size is the geometric mean of width and height, in px, on a log scale. An image is odd if at
+    most `max_share` of the images (and at least 1 is allowed) have a size within a factor `factor`
+    of its own, and the nearest size that has more neighbours than that is
+    further away than the same factor. Any number of usual sizes is allowed: each has its own
+    neighbourhood.
+
+    ## Why is this bad
+    A thumbnail enlarged to the input size is a blur, a huge scan shrunk to it shows everything at
+    the wrong scale. Odd sizes mark placeholders, icons and pictures of another source.
+
+    ## Example
+    A 32 x 32 icon among photographs of 300 to 2,000 px.
+
+    ## What to do
+    Small: fetch the full-size picture or drop it. Large: check that it shows one subject at the
+    scale of the others.
+
+    ## Limits
+    Needs `min_images` images. Two odd images of one size in a small set are seen, a third makes it
+    a usual size.
+
+    ## References
+    Knorr and Ng (1998), Algorithms for Mining Distance-Based Outliers in Large Datasets, VLDB: an
+    outlier is a value with few neighbours within a distance.
+    """
+
+    code = "IMG005"
+    name = "odd-size"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        factor: sizes within this factor of each other are neighbours
+        max_share: odd with at most this share of the images as neighbours, 0..1
+        min_images: datasets smaller than this are not judged
+        """
+
+        factor: float = 2.0
+        max_share: float = 0.01
+        min_images: int = 20
+
+    CLEAN = (
+        Case("sizes without a gap", WEB),
+        Case("two sizes, half and half", [{"width": 32, "height": 32}] * 20 + [{}] * 20),
+        Case("two sizes, nine to one", [{"width": 32, "height": 32}] * 4 + [{}] * 36),
+        Case("turned by 90 degrees", [{}] * 30 + [{"width": 480, "height": 640}]),
+        Case("too few to say", [{"width": 32, "height": 32}] + [{}] * 5),
+        Case("unreadable has no size", [{}] * 30 + [{"width": 9, "status": "unreadable"}]),
+    )
+    DIRTY = (
+        Case("an icon", [*WEB, {"id": "i.png", "width": 32, "height": 32}], ["i.png"]),
+        Case("a huge scan in a set of one size",
+             [{}] * 30 + [{"id": "s.tif", "width": 12_000, "height": 9_000}], ["s.tif"]),
+        Case("odd in a set of two sizes",
+             [{"width": 32, "height": 32}] * 20 + [{}] * 20
+             + [{"id": "x.png", "width": 4, "height": 4}], ["x.png"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding an image."""
+        sql = """
+            WITH judged AS (
+                SELECT id, content_hash, width, height, ln(width * height :: DOUBLE) / 2 AS y
+                FROM images WHERE status <> 'unreadable' AND width > 0 AND height > 0
+            ), centre AS (SELECT count(*) AS total, median(y) AS m FROM judged
+            ), counts AS (SELECT y, count(*) AS n FROM judged GROUP BY y
+            ), near AS (
+                SELECT y, sum(n) OVER (ORDER BY y RANGE BETWEEN ln($1 :: DOUBLE) PRECEDING
+                    AND ln($1 :: DOUBLE) FOLLOWING) :: BIGINT - 1 AS neighbours FROM counts
+            ), marked AS (
+                SELECT y, neighbours, total, m,
+                    CASE WHEN neighbours > greatest(1, $3 * total) THEN y END AS usual_y
+                FROM near, centre
+            ), placed AS (
+                SELECT *, max(usual_y) OVER (ORDER BY y) AS below,
+                    min(usual_y) OVER (ORDER BY y DESC) AS above
+                FROM marked
+            )
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, width, height,
+                neighbours, total, exp(y) AS size, exp(m) AS usual,
+                exp(least(y - below, above - y)) AS gap
+            FROM judged JOIN placed USING (y)
+            WHERE usual_y IS NULL AND total >= $2 AND least(y - below, above - y) > ln($1 :: DOUBLE)
+            ORDER BY id
+        """
+        limits = [params.factor, params.min_images, params.max_share]
+        for row in store.query(sql, limits).iter_rows(named=True):
+            ratio = max(row["size"] / row["usual"], row["usual"] / row["size"])
+            which = "larger" if row["size"] > row["usual"] else "smaller"
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                f"This image of {row['width']} x {row['height']} px is {ratio:.1f} times {which} "
+                f"(a side) than the median; {row['neighbours']:,} of the other {row['total'] - 1:,} "
+                f"images lie within a factor {params.factor:g} of it.",
+                {
+                    "width": row["width"],
+                    "height": row["height"],
+                    "median_side": row["usual"],
+                    "gap": row["gap"],
+                    "neighbours": row["neighbours"],
+                    "images": row["total"],
+                    "factor": params.factor,
+                },
+                Action.REVIEW,
+                row["subject"],
+            )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many images have a size."""
+        n = int(
+            store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable' AND width > 0")
+        )
+        if n < params.min_images:
+            return f"Sizes not judged: {n:,} images, {params.min_images} are needed."
+        return f"The sizes of all {n:,} pictures compared."

@@ -1,0 +1,323 @@
+"""LABEL002: class names that look like one name written in two ways.
+
+Two stages. Names that are equal once case, spacing, plural and Unicode form are folded away are one
+class whatever their counts. Names one or two keystrokes apart are so only if the edit looks like a
+slip and one of them is rare beside the other, since `car`/`cat` and `n01440764`/`n01440765` are
+also one keystroke apart. Candidates for the second stage come from an index of deletions (each name
+with one or two characters left out), so that 20,000 classes cost about a second and no all-pairs
+loop.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+# Letters of other scripts that print like Latin ones: they arrive with copied text.
+LOOKALIKES = str.maketrans("аеорсухіјѕԁһԛԝοαικνρτυ", "aeopcyxijsdhqwoaikvptu")
+COPY_SUFFIX = re.compile(r"(?:[ _-]+copy)?(?: ?\(\d+\))?$", re.IGNORECASE)
+SEPARATORS = re.compile(r"(?<=\d)[\s_\-.]+(?=\d)|[\s_\-.]+")
+INTEGER = re.compile(r"0*(\d+)(?:\.0+)?")
+
+
+class Spelling(NamedTuple):
+    """One class name with its number of images."""
+
+    name: str
+    images: int
+
+
+class NearMissClassName(Check):
+    """Class names that are probably one class, spelt in two ways.
+
+    ## What it does
+    Groups names that become equal when case, spaces, underscores, hyphens, accents, Unicode form,
+    look-alike letters, an English plural or a copy suffix (`cat (1)`, `cat copy`) are folded away,
+    and numbers written `1`, `01` and `1.0`. Then pairs names that a slip of the keys explains: a
+    letter doubled, left out, added, changed or swapped with its neighbour, never a digit, only in
+    names long enough for that to be no coincidence, and only if the rarer name has at most
+    `max_rarer_share` of the commoner one's images.
+
+    ## Why is this bad
+    The class is split in two: the model is punished for not telling `Cat` from `cat`, the rarer
+    spelling is too small to learn, and a spelling that only the test split has can never be
+    predicted.
+
+    ## Example
+    `bridge` has 40 images, `bridgee` has 1.
+
+    ## What to do
+    Rename the rarer spelling to the commoner, or record why both are meant (`glass` and `glasses`).
+
+    ## Limits
+    English plurals only; synonyms are not seen. Names of one character are never folded by case,
+    since `a` and `A` are two letters to a model that reads. Two real words one slip apart (`bride`
+    and `bridge`) are reported if one of them is rare.
+
+    ## References
+    Damerau (1964), A Technique for Computer Detection and Correction of Spelling Errors, CACM 7(3):
+    80 % of misspellings are one insertion, deletion, substitution or transposition. Unicode
+    Standard Annex 15 (normal forms) and Technical Standard 39 (confusable characters).
+    """
+
+    code = "LABEL002"
+    name = "near-miss-class-name"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_rarer_share: a typing error is at most this share as frequent as the right name, 0..1
+        min_length: names shorter than this many characters have no typing errors
+        """
+
+        max_rarer_share: float = 0.1
+        min_length: int = 5
+
+    CLEAN = (
+        Case("different words", [{"label": x} for x in ("car", "cat", "cart", "bus", "glass")]),
+        Case("numbered names", [{"label": "class1"}] * 40 + [{"label": "class2"}]),
+        Case("digits", [{"label": x} for x in ("0", "1", "10", "1_0", "1-1", "11")]),
+        Case("synset ids", [{"label": "n01440764"}] * 40 + [{"label": "n01440765"}]),
+        Case("letters of both cases", [{"label": x} for x in "aAbBcC"]),
+        Case(
+            "common words one letter apart",
+            [{"label": x} for x in ("mouse", "house", "horse") for _ in range(20)],
+        ),
+        Case("a rare but different word", [{"label": "truck"}] * 40 + [{"label": "trunk"}]),
+    )
+    DIRTY = (
+        Case(
+            "case, plural and spacing",
+            [{"label": x} for x in ("cat", "Cat", "cats", "polar bear", "polar_bear", "dog")],
+            ["class:Cat|cat|cats", "class:polar bear|polar_bear"],
+        ),
+        Case(
+            "a doubled letter",
+            [{"label": "bridge"}] * 40 + [{"label": "bridgee"}],
+            ["class:bridge|bridgee"],
+        ),
+        Case(
+            "a swap, and two slips in a long word",
+            [{"label": x} for x in ("giraffe", "restaurant") for _ in range(30)]
+            + [{"label": "girafef"}, {"label": "restaraunt"}],
+            ["class:girafef|giraffe", "class:restaraunt|restaurant"],
+        ),
+        Case(
+            "composed and decomposed accents, a Cyrillic letter, a copied folder",
+            [
+                {"label": x}
+                for x in ("caf\u00e9", "cafe\u0301", "c\u0430t", "cat", "dog", "dog (1)")
+            ],
+            ["class:cafe\u0301|caf\u00e9", "class:cat|c\u0430t", "class:dog|dog (1)"],
+        ),
+        Case(
+            "numbers that went through a float",
+            [{"label": x} for x in ("1", "1.0", "01", "2")],
+            ["class:01|1|1.0"],
+        ),
+        Case(
+            "a declared folder without images",
+            [{"label": "bridge"}] * 40,
+            ["class:Bridge|bridge"],
+            tables={"declared_classes": [{"split": "train", "label": "Bridge"}]},
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a group of spellings and one a typing error."""
+        sql = """
+            SELECT label, sum(n) :: BIGINT AS n FROM (
+                SELECT label, count(*) AS n FROM images GROUP BY label
+                UNION ALL SELECT DISTINCT label, 0 FROM declared_classes
+            ) WHERE trim(coalesce(label, '')) <> '' GROUP BY label ORDER BY label
+        """
+        by_key: dict[str, list[Spelling]] = defaultdict(list)
+        for name, n in store.query(sql).iter_rows():
+            by_key[folded(name)].append(Spelling(name, n))
+        groups = [(sorted(g, key=_commonest), "spelling") for g in by_key.values() if len(g) > 1]
+        groups += [(pair, "typing error") for pair in typing_errors(by_key, params)]
+        members = _members(store, [s.name for group, _ in groups for s in group[1:]])
+        for group, kind in groups:
+            yield self._finding(group, kind, members)
+
+    def _finding(
+        self, group: Sequence[Spelling], kind: str, members: Mapping[str, list[str]]
+    ) -> Finding:
+        told = ", ".join(f"{s.name!r} ({s.images:,})" for s in group)
+        rarer = [i for s in group[1:] for i in members.get(s.name, [])]
+        return Finding(
+            self.code,
+            self.severity,
+            tuple(sorted(rarer)),
+            f"{len(group)} class names look like one ({kind}), images in brackets: {told}.",
+            {"kind": kind, "keep": group[0].name}
+            | {f"images of {s.name}": s.images for s in group},
+            Action.RELABEL if rarer else Action.REVIEW,
+            "class:" + "|".join(sorted(s.name for s in group)),
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many names were compared."""
+        sql = "SELECT count(DISTINCT label) FROM images WHERE trim(coalesce(label, '')) <> ''"
+        return f"All {int(store.scalar(sql)):,} class names compared with each other."
+
+
+def _commonest(spelling: Spelling) -> tuple[int, str]:
+    return -spelling.images, spelling.name
+
+
+def _members(store: Store, names: Sequence[str]) -> dict[str, list[str]]:
+    # One query for all names: only the rarer spellings' samples are read.
+    sql = """
+        SELECT label, list(id ORDER BY id) AS ids FROM images
+        WHERE label IN (SELECT unnest(?)) GROUP BY label
+    """
+    return dict(store.query(sql, [list(names)]).iter_rows()) if names else {}
+
+
+# ---- names that fold to the same key ----
+
+
+def folded(name: str) -> str:
+    """Return the key that all spellings of one name share."""
+    text = unicodedata.normalize("NFKC", name).strip()
+    if len(text) == 1:
+        return text
+    if number := INTEGER.fullmatch(text):
+        return number[1]
+    if re.search("[a-z]", text, re.IGNORECASE):
+        # Only in mixed scripts: a wholly Cyrillic or Greek name keeps its own letters.
+        text = text.casefold().translate(LOOKALIKES)
+    text = COPY_SUFFIX.sub("", text) or text
+    bare = "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not _accent(c))
+    # Between digits a separator carries meaning: 1_1 is not 11.
+    return _singular(SEPARATORS.sub(lambda m: " " if _between_digits(m) else "", bare))
+
+
+def _accent(char: str) -> bool:
+    # Combining marks of the Latin, Greek and Cyrillic scripts; vowel signs of others are letters.
+    return "\u0300" <= char <= "\u036f"
+
+
+def _between_digits(match: re.Match[str]) -> bool:
+    text, start, end = match.string, match.start(), match.end()
+    return start > 0 and end < len(text) and text[start - 1].isdigit() and text[end].isdigit()
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses", "zes")):
+        return word[:-2]
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+# ---- names that a typing error explains ----
+
+
+def typing_errors(
+    by_key: Mapping[str, Sequence[Spelling]], params: NearMissClassName.Params
+) -> Iterator[list[Spelling]]:
+    """Yield [commoner, rarer] for each name that a slip turns into a much commoner one."""
+    totals = {key: sum(s.images for s in group) for key, group in by_key.items()}
+    names = [key for key in totals if len(key) >= params.min_length - 1 and _wordlike(key)]
+    most = max((totals[n] for n in names), default=0)
+    rare = [n for n in names if totals[n] <= params.max_rarer_share * most]
+    least = min((totals[n] for n in rare), default=0)
+    common = [n for n in names if totals[n] * params.max_rarer_share >= max(least, 0.1)]
+    for name, others in _neighbours(rare, common):
+        likely = [
+            other
+            for other in others
+            if totals[name] <= params.max_rarer_share * totals[other]
+            and is_slip(name, other, params.min_length)
+        ]
+        if likely:
+            meant = max(likely, key=lambda other: (totals[other], other))
+            yield [min(by_key[k], key=_commonest) for k in (meant, name)]
+
+
+def _wordlike(name: str) -> bool:
+    return sum(c.isalpha() for c in name) >= 0.8 * len(name)
+
+
+def _neighbours(rare: Sequence[str], common: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
+    index: dict[str, list[str]] = defaultdict(list)
+    for name in common:
+        for shorter in _deletions(name):
+            index[shorter].append(name)
+    for name in rare:
+        near = {other for shorter in _deletions(name) for other in index.get(shorter, ())}
+        yield name, near - {name}
+
+
+def _deletions(name: str) -> set[str]:
+    """Return the name with none, one and, if it is long, two characters left out.
+
+    Two names within that many edits (swaps included) share at least one of these.
+    """
+    depth = 2 if len(name) >= 9 else 1
+    return {name} | {
+        "".join(c for i, c in enumerate(name) if i not in gone)
+        for n in range(1, depth + 1)
+        for gone in combinations(range(len(name)), n)
+    }
+
+
+def is_slip(name: str, meant: str, min_length: int = 5) -> bool:
+    """Return whether one slip of the keys (two in names of 10 and more) makes `name` of `meant`."""
+    longer = max(len(name), len(meant))
+    if longer < min_length or _digits(name) != _digits(meant) or name[0] != meant[0]:
+        return False
+    head = _shared(name, meant)
+    a, b = name[head:], meant[head:]
+    tail = _shared(a[::-1], b[::-1])
+    a, b = a[: len(a) - tail], b[: len(b) - tail]
+    if len(a) + len(b) == 1:
+        # The letters before the edit are shared: a repeated one means that a key was struck twice.
+        return name[head - 1] == (a or b) or longer >= 6
+    if len(a) == len(b) == 2 and a == b[::-1]:
+        return True
+    if len(a) == len(b) == 1:
+        # One changed letter makes another word of most short words.
+        return longer >= 8
+    return longer >= 10 and damerau_levenshtein(a, b) <= 2
+
+
+def _digits(name: str) -> list[str]:
+    return [c for c in name if c.isdigit()]
+
+
+def _shared(a: str, b: str) -> int:
+    for position, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return position
+    return min(len(a), len(b))
+
+
+def damerau_levenshtein(a: str, b: str) -> int:
+    """Return the edits (insert, delete, substitute, swap neighbours) that turn `a` into `b`."""
+    rows: list[list[int]] = [list(range(len(b) + 1))]
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            best = min(row[-1] + 1, rows[-1][j] + 1, rows[-1][j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]

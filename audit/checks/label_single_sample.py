@@ -1,0 +1,100 @@
+"""LABEL004: classes of one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+
+class SingleSampleClass(Check):
+    """Classes that have a single sample in the whole dataset.
+
+    ## What it does
+    Counts the samples of each class over all splits and reports classes of one. Where more than
+    `max_share` of the classes are so, it is said once, with all of them listed.
+
+    ## Why is this bad
+    Such a class can be trained or tested, never both. Stratified splitting fails on it, and its
+    recall is 0 % or 100 % by one picture's luck. Often it is no class at all but a typing error or
+    a stray folder.
+
+    ## Example
+    40 pictures of `bridge`, one of `bridgee`.
+
+    ## What to do
+    Merge it into the class that was meant (LABEL002 names candidates), collect more, or drop it.
+
+    ## Limits
+    Copies count: a class whose two samples are one picture has two here, and is a group in DUP001.
+
+    ## References
+    scikit-learn, StratifiedShuffleSplit: each class needs at least 2 members.
+    """
+
+    code = "LABEL004"
+    name = "single-sample-class"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_share: reported once for the dataset above this share of the classes, 0..1
+        min_common: and only from this many single-sample classes on
+        """
+
+        max_share: float = 0.5
+        min_common: int = 20
+
+    CLEAN = (
+        Case("two samples", [{}, {"split": "test"}]),
+        Case("no labels", [{"label": None}]),
+    )
+    DIRTY = (
+        Case("one stray sample", [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
+             ["class:bridgee"]),
+        Case("one-shot identities are said once",
+             [{"label": f"person {i}"} for i in range(25)] + [{"label": "person 3"}], ["dataset"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a class, or one for the dataset where most classes are single."""
+        sql = """
+            SELECT label, count(*) AS n, min(id) AS id, min(coalesce(split, '')) AS split,
+                count(*) OVER () AS classes
+            FROM images WHERE trim(coalesce(label, '')) <> '' GROUP BY label ORDER BY label
+        """
+        counts = store.query(sql)
+        single = counts.filter(pl.col("n") == 1)
+        if len(single) >= params.min_common and len(single) > params.max_share * len(counts):
+            yield self._common(single, len(counts))
+            return
+        for row in single.iter_rows(named=True):
+            where = f" (in {row['split']})" if row["split"] else ""
+            yield Finding(
+                self.code,
+                self.severity,
+                (row["id"],),
+                f"Class {row['label']} has 1 sample in the whole dataset{where}.",
+                {"class": row["label"], "samples": 1, "split": row["split"]},
+                Action.REVIEW,
+                f"class:{row['label']}",
+            )
+
+    def _common(self, single: pl.DataFrame, classes: int) -> Finding:
+        return Finding(
+            self.code,
+            self.severity,
+            tuple(single["id"].sort()),
+            f"{len(single):,} of {classes:,} classes have 1 sample each.",
+            {"single_sample_classes": len(single), "classes": classes},
+            Action.REVIEW,
+            "dataset",
+        )

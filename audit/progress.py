@@ -1,0 +1,100 @@
+"""Progress for people: a bar with rate, ETA and errors on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+LINE_EVERY_S = 10.0
+WORDS = {"list": "listing files", "measure": "reading images", "judge": "running checks"}
+
+
+class Step(Protocol):
+    """What a scan reports: see `audit.engine.Progress`."""
+
+    @property
+    def phase(self) -> str:
+        """list, measure or judge."""
+
+    @property
+    def done(self) -> int:
+        """Items done."""
+
+    @property
+    def total(self) -> int:
+        """Items in all, 0 if unknown."""
+
+    @property
+    def errors(self) -> int:
+        """Files that are not ok so far."""
+
+
+class ProgressBar:
+    """Shows the progress of a scan on stderr: a `with` block, called with each step."""
+
+    def __init__(self) -> None:
+        """Choose bar or lines by whether stderr is a terminal."""
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[errors]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, tuple[float, int]] = {}
+        self._printed = time.monotonic()
+
+    def __enter__(self) -> ProgressBar:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the bar as it stands."""
+        self._bar.stop()
+
+    def __call__(self, step: Step) -> None:
+        """Show one step."""
+        began, first = self._started.setdefault(step.phase, (time.monotonic(), step.done))
+        seconds = time.monotonic() - began
+        rate = f"{(step.done - first) / seconds:,.0f}/s" if seconds > 0.5 else ""
+        errors = f"{step.errors:,} not ok" if step.errors else ""
+        if self._console.is_terminal:
+            self._draw(step, rate, errors)
+        elif time.monotonic() - self._printed > LINE_EVERY_S:
+            self._printed = time.monotonic()
+            parts = [f"{WORDS[step.phase]}: {step.done:,} of {step.total or '?'}", rate, errors]
+            sys.stderr.write(", ".join(p for p in parts if p) + "\n")
+
+    def _draw(self, step: Step, rate: str, errors: str) -> None:
+        if step.phase not in self._tasks:
+            self._tasks[step.phase] = self._bar.add_task(WORDS[step.phase], rate="", errors="")
+        self._bar.update(
+            self._tasks[step.phase],
+            completed=step.done,
+            total=step.total or None,
+            rate=rate,
+            errors=errors,
+        )

@@ -1,0 +1,307 @@
+"""From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
+
+`collect` reads counts and the few worst findings of each code, so it costs about the same for ten
+findings as for a hundred thousand (0.2 s and 0.5 s). What is *worst* within a code: the graver
+severity, then more samples, then the order in which the check gave them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from audit import runs
+from audit.check import all_checks, page
+from audit.records import Layout, Severity, SkippedFiles
+from audit.report.contents import (
+    CheckSummary,
+    ClassCount,
+    Counts,
+    Dataset,
+    Example,
+    Found,
+    Member,
+    Report,
+    Spread,
+)
+from audit.store import Store
+
+MEMBERS = 6  # files shown of one example
+NOTES = 20  # notes of the source kept in a report; the rest is counted
+SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+SIZES = (
+    ("width, px", "width"),
+    ("height, px", "height"),
+    ("file size, bytes", "nullif(n_bytes, -1)"),
+)
+
+
+def collect(
+    run: Path, *, worst: int = 5, scan_seconds: Mapping[str, float] | None = None
+) -> Report:
+    """Return what there is to report about a run, with the `worst` examples of each code.
+
+    `scan_seconds` are the seconds by phase of a scan that just ended; a run does not keep them.
+    Raises RunError for a run that is absent, unfinished or damaged.
+    """
+    generation = runs.require(run)
+    with open_generation(generation) as store:
+        facts = store.meta()
+        dataset = _dataset(store, facts)
+        checks = _checks(store, worst)
+        concerned = store.scalar("SELECT count(DISTINCT sample_id) FROM judged.finding_samples")
+    ran = {check.code for check in checks}
+    not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
+    return Report(
+        run=str(run),
+        generation=generation,
+        dataset=dataset,
+        counts=_total(checks),
+        checks=checks,
+        not_run=not_run,
+        n_files_concerned=concerned,
+        completeness=tuple(_completeness(dataset, checks, not_run)),
+        tool=facts.get("tool", "dataset-preflight"),
+        machine=facts.get("machine", ""),
+        created=facts.get("created", ""),
+        timing=_timing(checks, scan_seconds),
+    )
+
+
+def open_generation(generation: runs.Generation) -> Store:
+    """Open one generation for reading, whatever is published meanwhile."""
+    store = Store.memory()
+    store.attach(generation.measurements, "measurements")
+    store.attach(generation.findings, "judged")
+    store.execute("SET search_path = 'measurements.main,judged.main'")
+    return store
+
+
+def findings(report: Report) -> Iterator[Found]:
+    """Yield every finding of the report's generation: worst severity first, then by code."""
+    # `pages` reads through a cursor of its own, which does not know the search path.
+    sql = f"""
+        WITH members AS (
+            SELECT fingerprint, list(sample_id ORDER BY position) AS ids
+            FROM judged.main.finding_samples GROUP BY fingerprint
+        )
+        SELECT f.code, f.name, f.severity, m.ids, f.message, f.evidence, f.action, f.fingerprint,
+            f.n_samples
+        FROM judged.main.findings f LEFT JOIN members m USING (fingerprint)
+        ORDER BY {SEVERITY_RANK}, f.code, f.rowid
+    """
+    with open_generation(report.generation) as store:
+        for row in store.pages(sql):
+            yield _found(row)
+
+
+def _found(row: Sequence[Any]) -> Found:
+    code, name, severity, ids, message, evidence, action, fingerprint, n_samples = row
+    return Found(
+        code, name, Severity(severity), tuple(ids or ()), message, json.loads(evidence or "{}"),
+        action, fingerprint, n_samples,
+    )  # fmt: skip
+
+
+# ---- the dataset ----
+
+
+def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
+    (totals,) = store.rows(
+        "SELECT count(*) AS n, coalesce(sum(n_bytes) FILTER (WHERE n_bytes > 0), 0)::BIGINT AS b "
+        "FROM samples"
+    )
+    notes = store.query("SELECT message FROM source_notes ORDER BY kind, sample_id")
+    skipped = store.rows(
+        "SELECT reason, extension, count, example FROM skipped_files ORDER BY count DESC, reason"
+    )
+    return Dataset(
+        name=facts.get("dataset", ""),
+        roots=json.loads(facts.get("roots", "{}")),
+        layout=Layout(
+            facts.get("layout", ""),
+            facts.get("layout_reason", ""),
+            facts.get("annotations") or None,
+        ),
+        n_samples=totals["n"],
+        n_bytes=totals["b"],
+        classes=_classes(store),
+        formats=_tally(store, "format"),
+        status=_tally(store, "status"),
+        sizes=_sizes(store),
+        skipped=tuple(SkippedFiles(**row) for row in skipped),
+        notes=tuple(notes["message"].head(NOTES)),
+        n_notes=notes.height,
+    )
+
+
+def _classes(store: Store) -> tuple[ClassCount, ...]:
+    sql = """
+        SELECT split, label, sum(n)::BIGINT AS n FROM (
+            SELECT split, label, count(*) AS n FROM samples GROUP BY ALL
+            UNION ALL SELECT DISTINCT split, label, 0 FROM declared_classes
+        ) GROUP BY split, label
+        ORDER BY CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1
+            WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split, label
+    """
+    return tuple(ClassCount(*row) for row in store.query(sql).iter_rows())
+
+
+def _tally(store: Store, column: str) -> dict[str, int]:
+    sql = f"SELECT coalesce({column}, 'none'), count(*) FROM features GROUP BY 1 ORDER BY 2 DESC, 1"
+    return dict(store.query(sql).iter_rows())
+
+
+def _sizes(store: Store) -> tuple[Spread, ...]:
+    found = []
+    for name, value in SIZES:
+        sql = f"SELECT min({value}), quantile_cont({value}, 0.5), max({value}) FROM images"
+        low, median, high = store.query(sql).row(0)
+        if low is not None:
+            found.append(Spread(name, float(low), float(median), float(high)))
+    return tuple(found)
+
+
+# ---- the checks ----
+
+
+def _checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
+    counts = _counts(store)
+    files = dict(
+        store.query(
+            "SELECT f.code, count(DISTINCT m.sample_id) FROM judged.findings f "
+            "JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1"
+        ).iter_rows()
+    )
+    examples = _examples(store, worst)
+    known = all_checks()
+    summaries = [
+        CheckSummary(
+            code=row["code"],
+            name=row["name"],
+            counts=counts.get(row["code"], Counts()),
+            n_files=files.get(row["code"], 0),
+            seconds=row["seconds"],
+            completeness=row["completeness"] or "",
+            params=json.loads(row["params"] or "{}"),
+            # A check of a package that is no longer installed still has findings, but no page.
+            page=page(known[row["code"]]) if row["code"] in known else "",
+            worst=tuple(examples.get(row["code"], ())),
+        )
+        for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
+    ]
+    return tuple(sorted(summaries, key=_gravity))
+
+
+def _gravity(summary: CheckSummary) -> tuple[int, str]:
+    worst = summary.counts.worst
+    return (len(Severity) if worst is None else worst.rank, summary.code)
+
+
+def _counts(store: Store) -> dict[str, Counts]:
+    sql = "SELECT code, severity, count(*) FROM judged.findings GROUP BY ALL"
+    by_code: dict[str, dict[str, int]] = {}
+    for code, severity, count in store.query(sql).iter_rows():
+        by_code.setdefault(code, {})[severity] = count
+    return {code: Counts(**found) for code, found in by_code.items()}
+
+
+def _total(checks: Sequence[CheckSummary]) -> Counts:
+    return Counts(
+        error=sum(c.counts.error for c in checks),
+        warning=sum(c.counts.warning for c in checks),
+        info=sum(c.counts.info for c in checks),
+    )
+
+
+def _examples(store: Store, worst: int) -> dict[str, list[Example]]:
+    sql = f"""
+        WITH ranked AS (
+            SELECT *, row_number() OVER (
+                PARTITION BY code ORDER BY {SEVERITY_RANK}, n_samples DESC, rowid
+            ) AS rank FROM judged.main.findings
+        )
+        SELECT code, name, severity, NULL, message, evidence, action, fingerprint, n_samples
+        FROM ranked WHERE rank <= ? ORDER BY code, rank
+    """
+    chosen = [_found(row) for row in store.query(sql, [worst]).iter_rows()]
+    members = _members(store, [found.fingerprint for found in chosen])
+    examples: dict[str, list[Example]] = {}
+    for found in chosen:
+        examples.setdefault(found.code, []).append(
+            _example(found, members.get(found.fingerprint, []))
+        )
+    return examples
+
+
+def _example(found: Found, members: Sequence[Member]) -> Example:
+    ids = tuple(member.id for member in members)
+    return Example(
+        Found(
+            found.code, found.name, found.severity, ids, found.message, found.evidence,
+            found.action, found.fingerprint, found.n_samples,
+        ),
+        tuple(members),
+    )  # fmt: skip
+
+
+def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
+    sql = """
+        SELECT m.fingerprint, m.sample_id, coalesce(s.uri, ''), s.split, s.label, f.status,
+            f.error_kind, f.error, f.content_hash
+        FROM judged.finding_samples m
+        LEFT JOIN samples s ON s.id = m.sample_id LEFT JOIN features f ON f.sample_id = m.sample_id
+        WHERE m.position < ? AND m.fingerprint IN (SELECT unnest(?))
+        ORDER BY m.fingerprint, m.position
+    """
+    found: dict[str, list[Member]] = {}
+    if fingerprints:
+        for fingerprint, *row in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
+            found.setdefault(fingerprint, []).append(Member(*row))
+    return found
+
+
+# ---- completeness and time ----
+
+
+def _completeness(
+    dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str]
+) -> Iterator[str]:
+    """Yield the sentences that say what was and was not examined."""
+    yield _read_files(dataset)
+    if dataset.skipped:
+        yield _skipped_files(dataset)
+    for check in sorted(checks, key=lambda c: c.code):
+        if check.completeness:
+            yield f"{check.code} {check.name}: {check.completeness}"
+    silent = sorted(check.code for check in checks if not check.completeness)
+    if silent:
+        yield f"{len(silent):,} checks looked at every measured file: {', '.join(silent)}."
+    if not_run:
+        yield f"{len(not_run):,} checks did not run, so they say nothing: {', '.join(not_run)}."
+
+
+def _read_files(dataset: Dataset) -> str:
+    whole, measured = dataset.status.get("ok", 0), sum(dataset.status.values())
+    rest = ", ".join(f"{n:,} {status}" for status, n in dataset.status.items() if status != "ok")
+    said = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} whole"
+    return f"{said}, {rest}." if rest else f"{said}."
+
+
+def _skipped_files(dataset: Dataset) -> str:
+    reasons: dict[str, int] = {}
+    for skipped in dataset.skipped:
+        reasons[skipped.reason] = reasons.get(skipped.reason, 0) + skipped.count
+    told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return f"{sum(reasons.values()):,} other files are no samples and were left out: {told}."
+
+
+def _timing(
+    checks: Sequence[CheckSummary], scan_seconds: Mapping[str, float] | None
+) -> dict[str, Any]:
+    timing: dict[str, Any] = {"checks_s": {c.code: round(c.seconds, 4) for c in checks}}
+    if scan_seconds is not None:
+        timing["phases_s"] = dict(scan_seconds)
+    return timing

@@ -1,0 +1,171 @@
+"""What a report says, as plain frozen data: the nouns between a run and its renderers.
+
+`collect` fills a `Report` once; every renderer is a function of it, so the same run gives the same
+text, page or document, and a test needs no database to try a renderer. The findings themselves are
+not in it, because a large dataset has a hundred thousand: a report carries the counts, the worst
+examples of each code and the generation to stream the rest from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit.records import Layout, Severity, SkippedFiles
+from audit.runs import Generation
+
+SCHEMA = "audit-report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Findings by severity."""
+
+    error: int = 0
+    warning: int = 0
+    info: int = 0
+
+    @property
+    def total(self) -> int:
+        """Findings of any severity."""
+        return self.error + self.warning + self.info
+
+    @property
+    def worst(self) -> Severity | None:
+        """The worst severity there is; None without findings."""
+        return next((severity for severity, count in self.items() if count), None)
+
+    def items(self) -> list[tuple[Severity, int]]:
+        """Return (severity, findings), worst first."""
+        return [(s, getattr(self, s.value)) for s in Severity]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so."""
+
+    code: str
+    name: str
+    severity: Severity
+    sample_ids: tuple[str, ...]
+    message: str
+    evidence: Mapping[str, Any]
+    action: str
+    fingerprint: str
+    n_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A sample of an example: enough to name it, place it and draw it."""
+
+    id: str
+    uri: str
+    split: str | None
+    label: str | None
+    status: str | None
+    error_kind: str | None
+    error: str | None
+    content_hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A finding chosen to be shown, with its first members."""
+
+    finding: Found
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSummary:
+    """What one check said: `n_files` are distinct files, `page` is its documentation (Markdown)."""
+
+    code: str
+    name: str
+    counts: Counts
+    n_files: int
+    seconds: float
+    completeness: str
+    params: Mapping[str, Any]
+    page: str
+    worst: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """Files of one class in one split; zero where the class is declared but has none."""
+
+    split: str | None
+    label: str | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Least, middle and greatest value of a measure; the unit is part of `name`."""
+
+    name: str
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What the source listed, in numbers."""
+
+    name: str
+    roots: Mapping[str, str]
+    layout: Layout
+    n_samples: int
+    n_bytes: int
+    classes: tuple[ClassCount, ...]
+    formats: Mapping[str, int]
+    status: Mapping[str, int]
+    sizes: tuple[Spread, ...]
+    skipped: tuple[SkippedFiles, ...]
+    notes: tuple[str, ...]
+    n_notes: int
+
+    def by_split(self) -> dict[str | None, int]:
+        """Return files by split, in the order of the classes table."""
+        return _summed((c.split, c.n) for c in self.classes)
+
+    def by_class(self) -> dict[str | None, int]:
+        """Return files by class, by name."""
+        return _summed((c.label, c.n) for c in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a rendered report says, but for the full list of findings.
+
+    `checks` are ordered by their worst finding, then by code; `timing` is in seconds.
+    """
+
+    run: str
+    generation: Generation
+    dataset: Dataset
+    counts: Counts
+    checks: tuple[CheckSummary, ...]
+    not_run: tuple[str, ...]
+    n_files_concerned: int
+    completeness: tuple[str, ...]
+    tool: str
+    machine: str
+    created: str
+    timing: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Findings by the severity's name: error, warning, info."""
+        return {severity.value: count for severity, count in self.counts.items()}
+
+
+def _summed(pairs: Any) -> dict[str | None, int]:
+    totals: dict[str | None, int] = {}
+    for key, count in pairs:
+        totals[key] = totals.get(key, 0) + count
+    return totals

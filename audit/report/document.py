@@ -1,0 +1,89 @@
+"""The report as JSON, schema `audit-report/1`: the contract that other programs rely on.
+
+One document, yielded in pieces, so that a million findings pass through a few megabytes of memory.
+`docs/report.md` describes every field; a field is added, never renamed, within a schema version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from audit.report.collect import findings
+from audit.report.contents import SCHEMA, Found, Report
+
+
+def to_json(report: Report, found: Iterable[Found] | None = None) -> Iterator[str]:
+    """Yield the pieces of the JSON document, a line a finding; `found`: default, all of the run."""
+    head = {
+        "schema": SCHEMA,
+        "run": report.run,
+        "dataset": dataset_facts(report),
+        "summary": report.summary,
+    }
+    yield dumped(head)[:-1] + ', "findings": ['
+    for number, one in enumerate(findings(report) if found is None else found):
+        yield (",\n" if number else "\n") + dumped(finding_facts(one))
+    tail = {"completeness": list(report.completeness), "timing": _timing(report)}
+    yield "\n], " + dumped(tail)[1:] + "\n"
+
+
+def dumped(value: Any) -> str:
+    """Return strict JSON: NaN and infinities, which JSON lacks, become null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def finding_facts(found: Found) -> dict[str, Any]:
+    """Return a finding as the contract has it."""
+    return {
+        "code": found.code,
+        "name": found.name,
+        "severity": found.severity,
+        "sample_ids": found.sample_ids,
+        "message": found.message,
+        "evidence": found.evidence,
+        "action": found.action,
+        "fingerprint": found.fingerprint,
+    }
+
+
+def dataset_facts(report: Report) -> dict[str, Any]:
+    """Return the dataset's counts; a file without split or class is counted under ""."""
+    data = report.dataset
+    return {
+        "name": data.name,
+        "roots": dict(data.roots),
+        "layout": asdict(data.layout),
+        "n_samples": data.n_samples,
+        "n_bytes": data.n_bytes,
+        "split": {split or "": n for split, n in data.by_split().items()},
+        "class": {label or "": n for label, n in data.by_class().items()},
+        "split_class": [asdict(count) for count in data.classes],
+        "format": dict(data.formats),
+        "status": dict(data.status),
+        "sizes": [asdict(spread) for spread in data.sizes],
+        "skipped": [asdict(skipped) for skipped in data.skipped],
+        "notes": list(data.notes),
+        "n_notes": data.n_notes,
+    }
+
+
+def _timing(report: Report) -> dict[str, Any]:
+    # A time means nothing without the machine and the program that it was taken with.
+    return {
+        "created": report.created, "tool": report.tool, "machine": report.machine, **report.timing
+    }  # fmt: skip
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,121 @@
+"""The report as Markdown (CommonMark with tables): for a pull request, an issue or a wiki."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
+from audit.report.wording import (
+    ICONS,
+    bytes_text,
+    headline,
+    named_ids,
+    next_commands,
+    number_text,
+    severity_counts,
+    visible,
+)
+
+SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
+MARK = f"<!-- {SCHEMA} -->"
+CLASSES = 50
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as one Markdown document; names from the dataset are escaped."""
+    blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
+    blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
+    blocks += ["## Examined", _bullets(escaped(s) for s in report.completeness)]
+    commands = (f"{_code(command)} {gives}" for command, gives in next_commands(report))
+    blocks += ["## Next", _bullets(commands)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return the text so that Markdown shows it as it is, on one line."""
+    return SPECIAL.sub(r"\\\1", visible(text))
+
+
+def _code(text: str) -> str:
+    """Return the text as a code span: fenced longer than any run of backticks within."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if longest else ""
+    return f"{fence}{pad}{visible(text)}{pad}{fence}"
+
+
+def _bullets(lines: Iterator[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+    """Return a table; the last `numbers` columns are aligned right."""
+    rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def _about(report: Report) -> str:
+    data = report.dataset
+    size = f"{data.n_samples:,} files, {bytes_text(data.n_bytes)}"
+    layout = f"Layout {_code(data.layout.name)}: {escaped(data.layout.reason)}."
+    made = f"Scanned {report.created} by {escaped(report.tool)}, run {_code(report.run)}."
+    return f"{size}. {layout} {made}"
+
+
+def _codes(report: Report) -> Iterator[str]:
+    checks = [check for check in report.checks if check.counts.total]
+    if not checks:
+        return
+    rows = [(c.code, c.name, severity_counts(c.counts), f"{c.n_files:,}") for c in checks]
+    yield "## Findings"
+    yield _table(("Code", "Check", "Findings", "Files"), rows, numbers=1)
+    for check in checks:
+        yield f"### {check.code} {check.name}"
+        yield _examples(check)
+
+
+def _examples(check: CheckSummary) -> str:
+    lines = []
+    for example in check.worst:
+        found = example.finding
+        who = escaped(named_ids(found.sample_ids, found.n_samples))
+        lines.append(f"- {ICONS[found.severity]} **{who}**: {escaped(found.message)}")
+    if more := check.counts.total - len(check.worst):
+        lines.append(f"- and {more:,} more")
+    return "\n".join(lines)
+
+
+def _dataset(data: Dataset) -> Iterator[str]:
+    yield "## Dataset"
+    yield _class_table(data)
+    counts = ", ".join(f"{escaped(name)} {n:,}" for name, n in data.formats.items())
+    yield f"Formats: {counts}." if counts else ""
+    rows = [
+        (s.name, *(number_text(round(v)) for v in (s.low, s.median, s.high))) for s in data.sizes
+    ]
+    yield _table(("Measure", "Least", "Median", "Greatest"), rows, numbers=3) if rows else ""
+    notes = [
+        f"{s.count:,} files left out ({escaped(s.reason)}), such as {escaped(s.example)}"
+        for s in data.skipped
+    ]
+    notes += [escaped(note) for note in data.notes]
+    if more := data.n_notes - len(data.notes):
+        notes.append(f"and {more:,} more notes")
+    yield _bullets(iter(notes))
+
+
+def _class_table(data: Dataset) -> str:
+    splits, classes = list(data.by_split()), data.by_class()
+    if not set(classes) - {None}:
+        return ""
+    cells = {(c.label, c.split): c.n for c in data.classes}
+    ordered = sorted(classes, key=lambda label: (-classes[label], label or ""))
+    rows = [
+        [escaped(label or "(no label)"), *(f"{cells.get((label, s), 0):,}" for s in splits)]
+        for label in ordered[:CLASSES]
+    ]
+    if more := len(ordered) - CLASSES:
+        rows += [[f"and {more:,} more", *([""] * len(splits))]] if more > 0 else []
+    head = ["Class", *(escaped(split or "files") for split in splits)]
+    return _table(head, rows, numbers=len(splits))

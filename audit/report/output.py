@@ -1,0 +1,114 @@
+"""From a report to a file: the format is guessed from the extension, the file appears whole or not.
+
+A report never takes the place of a file that is not one: neither a part of a run nor, say, the
+dataset's own `annotations.json`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from audit.errors import UsageError
+from audit.report.contents import SCHEMA, Report
+from audit.report.wording import TITLE
+
+MARKED = 4096  # bytes at the head of a report within which it says what it is
+
+
+def _text(report: Report) -> Iterator[str]:
+    from audit.report.text import to_text
+
+    yield to_text(report, examples=max((len(c.worst) for c in report.checks), default=0))
+
+
+def _markdown(report: Report) -> Iterator[str]:
+    from audit.report.markdown import to_markdown
+
+    yield to_markdown(report)
+
+
+def _html(report: Report) -> Iterator[str]:
+    from audit.report.html_page import to_html
+    from audit.report.thumbnails import make_thumbnails
+
+    yield to_html(report, make_thumbnails(report))
+
+
+def _json(report: Report) -> Iterator[str]:
+    from audit.report.document import to_json
+
+    return to_json(report)
+
+
+def _sarif(report: Report) -> Iterator[str]:
+    from audit.report.sarif import to_sarif
+
+    return to_sarif(report)
+
+
+FORMATS: Mapping[str, Callable[[Report], Iterator[str]]] = {
+    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif,
+}  # fmt: skip
+
+
+def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the word users know
+    """Yield the report in pieces as `txt`, `md`, `html`, `json` or `sarif`.
+
+    Raises UsageError for another format.
+    """
+    if format not in FORMATS:
+        raise UsageError(
+            f"A report cannot be written as {format!r}: use one of {', '.join(FORMATS)}."
+        )
+    return FORMATS[format](report)
+
+
+def write(report: Report, path: Path) -> Path:
+    """Write the report to `path` in the format of its extension and return the path.
+
+    Raises UsageError for an unknown extension, a place that cannot be written, and a file that
+    exists and is not a report. An older report is replaced, atomically.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise UsageError(
+            f"{path}: a report's format is that of its extension, and "
+            f"{f'.{kind}' if kind else 'a name without one'} is none of them: use one of "
+            f"{', '.join('.' + name for name in FORMATS)}."
+        )
+    _refuse_other_files(report, path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.writelines(render(report, kind))
+        os.replace(part, path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}): choose another place with -o."
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _refuse_other_files(report: Report, path: Path) -> None:
+    run, place = Path(report.run).resolve(), path.resolve()
+    if not place.parent.is_dir():
+        raise UsageError(f"{place.parent} is not a folder: make it, or choose another with -o.")
+    if place.is_relative_to(run) and place.parent != run:
+        raise UsageError(f"{path} lies among the files of the run: choose another place with -o.")
+    if place.is_dir() or (place.exists() and not _is_report(place)):
+        raise UsageError(
+            f"{path} exists and is not a report: choose another name with -o, or remove it."
+        )
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(MARKED)
+    except OSError:
+        return False
+    return not head or SCHEMA.encode() in head or head.startswith(TITLE.encode())

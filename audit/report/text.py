@@ -1,0 +1,189 @@
+"""The report as text: the coloured summary on a terminal, and the plain `.txt` file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from audit.records import Severity
+from audit.report.contents import CheckSummary, Counts, Example, Report
+from audit.report.wording import (
+    ICONS,
+    TITLE,
+    bytes_text,
+    counted,
+    headline,
+    named_ids,
+    next_commands,
+    number_text,
+    visible,
+)
+
+STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+CLASSES = 12  # class rows of the counts table; the rest is counted
+
+
+def to_text(
+    report: Report, width: int = 100, color: bool = False, examples: int = 2, full: bool = True
+) -> str:
+    """Return the report for a terminal of `width` columns, with ANSI colours if `color`.
+
+    `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
+    """
+    parts: list[RenderableType] = [_title(report), _verdict(report)]
+    if report.counts.total:
+        parts += [_code_table(report), *_worst(report, examples)]
+    if full:
+        parts += list(_dataset(report))
+    parts += [_bullets("Examined", report.completeness), _next(report)]
+    return rendered(Group(*parts), width, color)
+
+
+def rendered(what: RenderableType, width: int, color: bool) -> str:
+    """Return a rich renderable as text, whatever the environment says of the terminal."""
+    console = Console(
+        file=io.StringIO(), width=width, color_system="standard" if color else None,
+        force_terminal=color, no_color=not color, highlight=False, markup=False, emoji=False,
+        legacy_windows=False, _environ={},
+    )  # fmt: skip
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def heading(words: str) -> Text:
+    """Return a section's title after an empty line."""
+    return Text(f"\n{words}", style="bold")
+
+
+def severity_text(counts: Counts) -> Text:
+    """Return the counts by severity, zeros left out, each in its colour."""
+    told = Text()
+    for severity, n in counts.items():
+        if n:
+            told.append(" " if told else "").append(f"{ICONS[severity]} {n:,}", STYLES[severity])
+    return told or Text("-", style="dim")
+
+
+# ---- top ----
+
+
+def _title(report: Report) -> RenderableType:
+    data = report.dataset
+    splits, classes = data.by_split(), data.by_class()
+    facts = [counted(data.n_samples, "file"), bytes_text(data.n_bytes)]
+    if set(classes) - {None}:
+        facts.append(counted(len(set(classes) - {None}), "class"))
+    if set(splits) - {None}:
+        facts.append(", ".join(f"{visible(s or '(no split)')} {n:,}" for s, n in splits.items()))
+    title = Text(TITLE).append(visible(data.name), style="bold").append(": " + " · ".join(facts))
+    layout = f"layout {data.layout.name}: {visible(data.layout.reason)}"
+    made = (
+        f"scanned {report.created} by {report.tool} ({report.machine}), run {visible(report.run)}"
+    )
+    return Group(title, Text(layout, style="dim"), Text(made, style="dim"))
+
+
+def _verdict(report: Report) -> Text:
+    worst = report.counts.worst
+    style = "bold green" if worst is None else STYLES[worst]
+    return Text("\n").append(headline(report), style=style)
+
+
+def _code_table(report: Report) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("code", no_wrap=True)
+    table.add_column("check", no_wrap=True)
+    table.add_column("findings", no_wrap=True)
+    table.add_column("files", justify="right", no_wrap=True)
+    for check in report.checks:
+        worst = check.counts.worst
+        if worst is not None:
+            row = (Text(check.code, STYLES[worst]), Text(check.name), severity_text(check.counts))
+            table.add_row(*row, f"{check.n_files:,}" if check.n_files else "all")
+    return Padding(table, (1, 0, 0, 2))
+
+
+# ---- examples ----
+
+
+def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
+    yield heading("Worst first")
+    for check in report.checks:
+        shown = check.worst[:examples]
+        for example in shown:
+            yield Padding(_example(check, example), (0, 0, 0, 2))
+        more = check.counts.total - len(shown)
+        if shown and more:
+            yield Padding(Text(f"{more:,} more of {check.code}", style="dim"), (0, 0, 0, 4))
+
+
+def _example(check: CheckSummary, example: Example) -> RenderableType:
+    found = example.finding
+    head = Text(f"{ICONS[found.severity]} {check.code} ", style=STYLES[found.severity])
+    head.append(named_ids(found.sample_ids, found.n_samples), style="bold")
+    return Group(head, Padding(Text(visible(found.message)), (0, 0, 0, 2)))
+
+
+# ---- the dataset ----
+
+
+def _dataset(report: Report) -> Iterator[RenderableType]:
+    data = report.dataset
+    yield heading("Dataset")
+    if set(data.by_class()) - {None}:
+        yield Padding(_class_table(report), (0, 0, 1, 2))
+    formats = ", ".join(f"{visible(name)} {n:,}" for name, n in data.formats.items())
+    yield Text(f"  formats: {formats}")
+    for spread in data.sizes:
+        low, middle, high = (
+            number_text(round(v)) for v in (spread.low, spread.median, spread.high)
+        )
+        yield Text(f"  {spread.name}: {low} to {high}, median {middle}")
+    for skipped in data.skipped:
+        what = f"{skipped.count:,} left out ({skipped.reason}"
+        kind = f", .{visible(skipped.extension)}" if skipped.extension else ""
+        yield Text(f"  {what}{kind}), such as {visible(skipped.example)}")
+    for note in data.notes:
+        yield Text(f"  note: {visible(note)}")
+    if data.n_notes > len(data.notes):
+        yield Text(f"  and {data.n_notes - len(data.notes):,} more notes")
+
+
+def _class_table(report: Report) -> Table:
+    data = report.dataset
+    splits = list(data.by_split())
+    cells = {(c.label, c.split): c.n for c in data.classes}
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("class", overflow="ellipsis", no_wrap=True)
+    for split in splits:
+        table.add_column(visible(split or "files"), justify="right")
+    ordered = sorted(data.by_class().items(), key=lambda item: (-item[1], item[0] or ""))
+    for label, _ in ordered[:CLASSES]:
+        counts = [f"{cells[label, s]:,}" if (label, s) in cells else "-" for s in splits]
+        table.add_row(Text(visible(label or "(no label)")), *counts)
+    if len(ordered) > CLASSES:
+        table.add_row(Text(f"and {len(ordered) - CLASSES:,} more", style="dim"))
+    return table
+
+
+# ---- bottom ----
+
+
+def _bullets(title: str, sentences: tuple[str, ...]) -> RenderableType:
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    for sentence in sentences:
+        rows.add_row(Text("  -"), Text(visible(sentence)))
+    return Group(heading(title), rows)
+
+
+def _next(report: Report) -> RenderableType:
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for command, gives in next_commands(report):
+        rows.add_row(Text("  " + visible(command), style="bold"), Text(gives, style="dim"))
+    return Group(heading("Next"), rows)

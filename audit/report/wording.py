@@ -1,0 +1,106 @@
+"""Words that every renderer shares: numbers with units, safe file names, what to run next.
+
+File names and labels come from strangers. `visible` shows control and direction-changing characters
+as escapes, so that no name can move a terminal's cursor or read differently from what it is.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from audit.records import Severity
+from audit.report.contents import Counts, Report
+
+TITLE = "Audit of "  # how a text report starts
+ICONS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
+# C0 and C1 controls, bidirectional marks and embeddings, line separators, lone surrogates.
+UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Return the text with control and direction characters as escapes such as `\\x1b`."""
+    return UNSAFE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def counted(n: int, noun: str) -> str:
+    """Return `1 file`, `2,000 files`, `3 classes`."""
+    if n == 1:
+        return f"1 {noun}"
+    return f"{n:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def bytes_text(n: float) -> str:
+    """Return a size in decimal units: `512 bytes`, `13.9 MB`."""
+    if n < 1000:
+        return counted(int(n), "byte")
+    for unit in ("kB", "MB", "GB", "TB"):
+        n /= 1000
+        if n < 999.5 or unit == "TB":
+            break
+    return f"{n:.3g} {unit}" if n < 1000 else f"{n:,.0f} {unit}"
+
+
+def number_text(value: object) -> str:
+    """Return a value of an evidence or a measurement: four digits of a real, commas in integers."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return visible(str(value))
+
+
+def severity_counts(counts: Counts) -> str:
+    """Return `3 errors, 12 warnings, 1 info`, leaving out zeros; `nothing` without findings."""
+    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+    told = [counted(n, nouns[severity]) for severity, n in counts.items() if n]
+    return ", ".join(told) or "nothing"
+
+
+def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
+    """Return the first ids and how many more there are; `the whole dataset` without any."""
+    if not n_samples:
+        return "the whole dataset"
+    told = ", ".join(visible(sample) for sample in ids[:shown])
+    more = n_samples - min(shown, len(ids))
+    return f"{told} and {more:,} more" if more else told
+
+
+def headline(report: Report) -> str:
+    """Return one sentence: what was found in how many files."""
+    ran = counted(len(report.checks), "check")
+    if not report.counts.total:
+        return f"Nothing found by {ran}."
+    total = report.dataset.n_samples
+    return (
+        f"{severity_counts(report.counts)} by {ran}, concerning {report.n_files_concerned:,} of "
+        f"{counted(total, 'file')}."
+    )
+
+
+def next_commands(report: Report) -> list[tuple[str, str]]:
+    """Return (command, what it gives) to run next, fitted to what was found."""
+    run = shlex.quote(report.run)
+    commands: list[tuple[str, str]] = []
+    examples = [example for check in report.checks for example in check.worst]
+    first = next((e for e in examples if e.members), None)
+    if first is not None:
+        told = f"everything known of one file in {first.finding.code}"
+        commands.append((f"audit show {run} {shlex.quote(first.members[0].id)}", told))
+    if examples:
+        code = examples[0].finding.code
+        commands.append((f"audit explain {code}", f"what {code} means and what to do"))
+    if report.not_run:
+        commands.append((f"audit recheck {run}", "run every check, touching no image"))
+    commands.append((f"audit report {run} -o report.html", "the same as one page, with pictures"))
+    return commands

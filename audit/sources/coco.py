@@ -1,0 +1,26 @@
+"""COCO: one JSON file holds `images`, `annotations` and `categories` for many pictures.
+
+Seen in `annotations/instances_*.json` (COCO itself), in `_annotations.coco.json` inside each split
+(Roboflow exports) and as a lone file at the root. Only the head and the tail of a file are read:
+the keys may come in any order, and the real ones reach gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from audit.sources.look import Look, head_and_tail
+
+NAME = "COCO"
+ORDER = 10
+_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
+
+
+def sniff(look: Look) -> str | None:
+    """Return what shows that the tree is annotated in COCO form, None if nothing does."""
+    for folder in look.near_folders():
+        for path in look.files(folder, "json"):
+            if len(set(_KEY.findall(head_and_tail(path)))) >= 2:
+                return f"{os.path.relpath(path, look.root)} lists images and annotations"
+    return None

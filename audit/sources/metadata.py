@@ -1,0 +1,114 @@
+"""A manifest's other columns as a typed table: numbers stay numbers, whatever file they came from.
+
+Parquet and JSON carry types; CSV does not, so a text column becomes integer, real, Boolean, date or
+time only if every value reads as one. `007` stays text: it is a name, not seven.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_BATCH = 50_000
+_KEY = "sample_id"
+
+
+def typed_frame(
+    rows: Iterable[tuple[str, Sequence[Any]]], columns: Sequence[str], *, from_text: bool
+) -> pl.DataFrame:
+    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV).
+
+    Column names are made distinct without regard to case, as SQL compares them.
+    """
+    import polars as pl
+
+    names = [_KEY, *_distinct(columns)]
+    parts, stream = [], iter(rows)
+    while batch := list(islice(stream, _BATCH)):
+        values = zip(*((key, *map(_plain, cells)) for key, cells in batch), strict=True)
+        parts.append(pl.DataFrame([_series(n, v) for n, v in zip(names, values, strict=True)]))
+    if not parts:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    frame = pl.concat(_same_types(parts), how="vertical_relaxed")
+    if not from_text:
+        return frame
+    return frame.with_columns(_inferred(frame[name]) for name in names[1:])
+
+
+def _series(name: str, values: Sequence[Any]) -> pl.Series:
+    import polars as pl
+
+    kinds = {type(value) for value in values} - {type(None)}
+    if len(kinds) > 1 and not kinds <= {int, float}:
+        return pl.Series(name, [None if v is None else _text(v) for v in values], pl.String)
+    if int in kinds and any(isinstance(v, int) and abs(v) >> 63 for v in values):
+        return pl.Series(name, [None if v is None else float(v) for v in values], pl.Float64)
+    return pl.Series(name, values, strict=False)
+
+
+def _same_types(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Return the parts with columns of one type; where parts disagree beyond numbers, text."""
+    import polars as pl
+
+    schemas = [part.schema for part in parts]
+    mixed = []
+    for name in schemas[0]:
+        types = {schema[name] for schema in schemas} - {pl.Null()}
+        if len(types) > 1 and not all(t.is_numeric() for t in types):
+            mixed.append(name)
+    return [part.with_columns(pl.col(mixed).cast(pl.String)) for part in parts] if mixed else parts
+
+
+def _inferred(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    text = column.cast(pl.String).str.strip_chars()
+    text = text.set(text == "", None)
+    present = text.drop_nulls()
+    if present.is_empty():
+        return text
+    if not present.str.contains(r"^[+-]?0\d").any():
+        for dtype in (pl.Int64, pl.Float64):
+            if present.cast(dtype, strict=False).null_count() == 0:
+                return text.cast(dtype)
+    if present.str.to_lowercase().is_in(["true", "false"]).all():
+        return text.str.to_lowercase() == "true"
+    return _as_time(text, present)
+
+
+def _as_time(text: pl.Series, present: pl.Series) -> pl.Series:
+    if present.str.contains(r"^\d{4}-\d\d-\d\d$").all():
+        read = text.str.to_date("%Y-%m-%d", strict=False)
+    elif present.str.contains(r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d$").all():
+        spaced = text.str.replace("T", " ")
+        read = spaced.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="us")
+    else:
+        return text
+    return read if read.null_count() == text.len() - present.len() else text
+
+
+def _plain(value: Any) -> Any:
+    """Return nested values as JSON text: DuckDB's shell and the app show text, not structures."""
+    return _text(value) if isinstance(value, list | dict | tuple) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    taken, names = {_KEY}, []
+    for column in columns:
+        name, number = column, 2
+        while name.lower() in taken:
+            name, number = f"{column}_{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names

@@ -1,0 +1,115 @@
+"""What the name of a folder says: a split, a container without meaning, annotations, or a class.
+
+Published datasets agree on a few dozen words. A name is cut into words (`JPEGImages`, `seg_train`,
+`train2017`), the words that only say "pictures are here" are put aside, and what remains decides.
+Split names become `train`, `val` or `test` where exactly one folder beside each other can mean it;
+where two could (`train_1`, `train_2`; `val` and `dev`) and where the word itself is open (`eval`,
+`holdout`) the folder's own spelling is kept as the split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SPLITS = {
+    "train": ("train", "training", "trn", "tr"),
+    "val": ("val", "valid", "validation", "validate", "dev", "vl"),
+    "test": ("test", "testing", "tst", "te"),
+}
+CANONICAL = {word: split for split, words in _SPLITS.items() for word in words}
+# Split names of no fixed meaning: `eval` is for validation in one dataset, for test in another.
+OPEN_SPLITS = _set("eval evaluation holdout trainval unlabeled unlabelled query gallery challenge")
+_CONTAINER = _set(
+    "image images img imgs leftimg8bit jpeg jpegs jpegimages pngimages jpg data dataset datasets"
+)
+_FILLER = _CONTAINER | _set("set sets split splits all raw obj seg files folder png")
+_ANNOTATION = _set(
+    "label labels annotation annotations annots annot mask masks segmentation segmentations"
+    " segmentationclass segmentationobject segmentationclassaug gt groundtruth scribbles bbox"
+    " bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons imagesets keypoints captions"
+)
+# Alone these can be a class (`mask`, `no mask`): they count only beside a folder of pictures.
+_WEAK_ANNOTATION = _set("label mask segmentation gt bbox xml json panoptic captions")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+
+SYSTEM = _set(
+    "thumbs.db ehthumbs.db desktop.ini .ds_store __macosx $recycle.bin @eadir lost+found"
+    " .spotlight-v100 .trashes .fseventsd"
+) | {"system volume information", "icon\r"}
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a folder name in lower case: `JPEGImages` is jpeg, images."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+@lru_cache(maxsize=4096)
+def is_container(name: str) -> bool:
+    """Say whether a folder only says that pictures are inside: `images`, `JPEGImages`, `data`."""
+    found = words(name)
+    return name.lower() in _CONTAINER or (
+        bool(found) and set(found) <= _FILLER and not _CONTAINER.isdisjoint(found)
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_annotation(name: str, *, beside_images: bool) -> bool:
+    """Say whether a folder holds annotations: `labels`, `SegmentationClass`, `train_masks`.
+
+    `beside_images`: the folder next to it is one of pictures, which lets single words such as
+    `mask` count too.
+    """
+    joined = re.sub(r"[\W_]", "", name.lower())
+    if joined in _ANNOTATION:
+        return beside_images or joined not in _WEAK_ANNOTATION
+    found = words(name)
+    rest = [word for word in found if word not in _ANNOTATION]
+    return len(rest) < len(found) and all(w in CANONICAL or w in _FILLER for w in rest)
+
+
+@lru_cache(maxsize=4096)
+def split_word(name: str) -> str | None:
+    """Return the split that one name alone suggests (`train2017` is train), None if it is none."""
+    joined = re.sub(r"[\W_]", "", name.lower())
+    if joined in OPEN_SPLITS:
+        return joined
+    found = words(name)
+    splits = [word for word in found if word in CANONICAL]
+    rest = [word for word in found if word not in CANONICAL]
+    if len(splits) != 1 or not all(w in _FILLER or w.isdigit() or len(w) == 1 for w in rest):
+        return None
+    return CANONICAL[splits[0]]
+
+
+def split_values(folders: Collection[str]) -> dict[str, str]:
+    """Return {folder: split} for those folders beside each other that name a split.
+
+    `cars_train` and `cars_test` are splits together, `steam_train` among classes is not: a stem
+    counts if two different splits share it.
+    """
+    found = {name: word for name in folders if (word := split_word(name))} | _stemmed(folders)
+    meaning = Counter(found.values())
+    return {
+        name: word if meaning[word] == 1 and word not in OPEN_SPLITS else name
+        for name, word in found.items()
+    }
+
+
+def _stemmed(folders: Iterable[str]) -> dict[str, str]:
+    stems: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in folders:
+        found = words(name)
+        splits = [word for word in found if word in CANONICAL and len(word) > 2]
+        if len(splits) == 1 and len(found) > 1:
+            stem = tuple(word for word in found if word not in splits)
+            stems.setdefault(stem, {})[name] = CANONICAL[splits[0]]
+    groups = [group for group in stems.values() if len(set(group.values())) > 1]
+    return {name: split for group in groups for name, split in group.items()}

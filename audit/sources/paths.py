@@ -1,0 +1,104 @@
+"""Paths, uris and ids: three spellings of one file, each for a purpose.
+
+A *path* is what the operating system takes; Python spells bytes that are no UTF-8 as lone
+surrogates (PEP 383), which neither Arrow nor DuckDB can store. A *uri* is the path in storable
+form: the absolute path itself where it is valid Unicode, else a percent-encoded `file://` uri (RFC
+8089), so that every uri is UTF-8, readable in the common case, and reversible by `path_of`. An *id*
+names the sample on every machine (`audit.records.sample_id`) and is not reversible.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Mapping
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_FILE = "file://"
+_HASH_MASK = (1 << 64) - 1
+
+
+def uri_of(path: str) -> str:
+    """Return the storable form of an absolute path."""
+    if path.isascii():
+        return path
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _FILE + quote_from_bytes(os.fsencode(path))
+    return path
+
+
+def path_of(uri: str) -> str | None:
+    """Return the path that `open` takes for a sample's uri; None for a remote one."""
+    if uri.startswith(_FILE):
+        rest = uri[len(_FILE) :]
+        # RFC 8089 allows file://localhost/path; what precedes the first slash is never a folder.
+        return os.fsdecode(unquote_to_bytes(rest[rest.find("/") :] if "/" in rest else rest))
+    return None if is_remote(uri) else uri
+
+
+def is_remote(text: str) -> bool:
+    """Say whether `text` is a URL of another machine."""
+    return "://" in text and bool(_SCHEME.match(text)) and not text.startswith(_FILE)
+
+
+def remap(path: str, roots: Mapping[str, str]) -> str:
+    """Return `path` with the longest prefix in `roots` (OLD: NEW, whole components) replaced."""
+    for old in sorted(roots, key=len, reverse=True):
+        bare = old.rstrip("/")
+        if path == bare or path.startswith(bare + "/"):
+            return roots[old].rstrip("/") + path[len(bare) :]
+    return path
+
+
+class SeenIds:
+    """The ids given out so far: hands a repeat on as `id#2`, `id#3`, ... in order of appearance.
+
+    Keeps 64-bit hashes in an open-addressing table, 11 to 27 bytes an id (a set of strings takes
+    over 100), so that ten million rows fit in some 200 MB. Two ids share a hash with probability
+    n^2 / 2^65: 3e-6 for ten million; the second is then called a repeat, which loses nothing.
+    """
+
+    def __init__(self, slots: int = 1 << 12) -> None:
+        """Start empty; `slots` must be a power of two."""
+        self._table = array("Q", bytes(8 * slots))
+        self._used = 0
+        self._copies: dict[str, int] = {}
+
+    def take(self, sample: str) -> str:
+        """Return `sample`, or its next free numbered form if it was taken before."""
+        candidate = sample
+        while not self._add(candidate):
+            self._copies[sample] = self._copies.get(sample, 1) + 1
+            candidate = f"{sample}#{self._copies[sample]}"
+        return candidate
+
+    def _add(self, text: str) -> bool:
+        # Zero marks an empty slot, so the one text in 2^64 that hashes to it becomes 1.
+        if not _insert(self._table, (hash(text) & _HASH_MASK) or 1):
+            return False
+        self._used += 1
+        if self._used * 10 > len(self._table) * 7:
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        larger = array("Q", bytes(16 * len(self._table)))
+        for value in self._table:
+            if value:
+                _insert(larger, value)
+        self._table = larger
+
+
+def _insert(table: array[int], value: int) -> bool:
+    mask = len(table) - 1
+    slot = value & mask
+    while present := table[slot]:
+        if present == value:
+            return False
+        slot = (slot + 1) & mask
+    table[slot] = value
+    return True

@@ -1,0 +1,29 @@
+"""Pascal VOC and LabelMe: one XML file a picture, with boxes (VOC) or polygons (LabelMe).
+
+Seen as `Annotations/*.xml` beside `JPEGImages/`, and as XML files beside the pictures. Both open
+with `<annotation>`; the shape of an object tells which it is.
+"""
+
+from __future__ import annotations
+
+import os
+
+from audit.sources.look import Look, head_and_tail
+
+NAME = "VOC"
+ORDER = 30
+
+
+def sniff(look: Look) -> str | None:
+    """Return what shows that the tree is annotated in VOC form, None if nothing does."""
+    return xml_annotation(look, polygons=False)
+
+
+def xml_annotation(look: Look, *, polygons: bool) -> str | None:
+    """Return which XML file is an annotation with, or without, polygons; None if none is."""
+    for folder in look.near_folders():
+        for path in look.files(folder, "xml"):
+            text = head_and_tail(path)
+            if "<annotation" in text and ("<polygon>" in text) == polygons:
+                return f"{os.path.relpath(path, look.root)} is an <annotation> of one picture"
+    return None

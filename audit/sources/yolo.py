@@ -1,0 +1,32 @@
+"""YOLO: one text file a picture, a line an object: class number, then the box (or polygon) in 0..1.
+
+Seen as `images/` beside `labels/`, as text files beside the pictures (Darknet), with `data.yaml`,
+`obj.names` or `classes.txt` naming the classes. The names alone prove nothing (`data.yaml` is a
+common name), so a file with such lines, or a yaml with both its keys, is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from audit.sources.look import Look, head_and_tail
+
+NAME = "YOLO"
+ORDER = 20
+_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
+_NAMES = re.compile(r"^names\s*:", re.MULTILINE)
+_TRAIN = re.compile(r"^(?:train|val|nc)\s*:", re.MULTILINE)
+
+
+def sniff(look: Look) -> str | None:
+    """Return what shows that the tree is annotated in YOLO form, None if nothing does."""
+    for folder in look.near_folders():
+        for path in look.files(folder, "yaml", "yml"):
+            text = head_and_tail(path)
+            if _NAMES.search(text) and _TRAIN.search(text):
+                return f"{os.path.relpath(path, look.root)} names classes and splits"
+        for path in look.files(folder, "txt"):
+            if _LINE.match(head_and_tail(path)):
+                return f"{os.path.relpath(path, look.root)} has lines of class and box"
+    return None

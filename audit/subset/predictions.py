@@ -1,0 +1,177 @@
+"""Prediction files: reading, naming, matching to the rows they are about.
+
+A prediction file is any CSV or Parquet table with one row an example: an id (`sample_id`, `id` or
+`path`), a predicted label (`prediction`, `predicted_label`, `predicted` or `pred`), and optionally
+the model's `confidence` in it and `prob_<class>` columns. Everything is matched by example, so
+shuffled, partial or padded batches cannot bias a score: an example that was predicted twice alike
+counts once, and one without a prediction is refused, counted wrong or dropped, as the caller says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+
+IDS = ("sample_id", "id", "path", "file", "filename")
+LABELS = ("prediction", "predicted_label", "predicted", "pred")
+CONFIDENCES = ("confidence", "score", "probability")
+PROBABILITY = "prob_"
+MISSING_RULES = ("refuse", "wrong", "drop")
+Missing = Literal["refuse", "wrong", "drop"]
+SHOWN = 5
+
+
+def read_table(path: Path, what: str) -> pl.DataFrame:
+    """Read a CSV or Parquet file, by its extension; `what` names it in the error."""
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist: give the {what} as a CSV or Parquet file.")
+    try:
+        if path.suffix.lower() in {".parquet", ".pq"}:
+            return pl.read_parquet(path)
+        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        return pl.read_csv(path, infer_schema_length=None, separator=separator)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise UsageError(
+            f"{path} cannot be read as a table ({str(error).splitlines()[0]}): give the {what} as "
+            "CSV with a header line, or as Parquet."
+        ) from error
+
+
+def read_predictions(path: Path) -> pl.DataFrame:
+    """Read one prediction file into the columns `key`, `prediction`, `confidence`?, `prob_*`?."""
+    return tidy(read_table(path, "predictions"), path.name)
+
+
+def tidy(table: pl.DataFrame, name: str = "the predictions") -> pl.DataFrame:
+    """Return a prediction table under its standard column names, checked."""
+    key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
+    columns = [
+        pl.col(key).cast(pl.String).alias("key"),
+        pl.col(label).cast(pl.String).alias("prediction"),
+    ]
+    given = next((c for c in CONFIDENCES if c in table.columns), None)
+    if given:
+        columns.append(pl.col(given).cast(pl.Float64, strict=False).alias("confidence"))
+    probabilities = [c for c in table.columns if c.startswith(PROBABILITY)]
+    columns += [pl.col(c).cast(pl.Float64, strict=False) for c in probabilities]
+    result = table.select(columns)
+    for column in [*(["confidence"] if given else []), *probabilities]:
+        _check_probability(result, column, name)
+    return _once_each(result, name)
+
+
+def _find(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:
+    for choice in choices:
+        if choice in table.columns:
+            return choice
+    raise UsageError(
+        f"{name} has no {what} column: it has {', '.join(table.columns[:12])}. Name one of them "
+        f"{choices[0]!r}."
+    )
+
+
+def _check_probability(table: pl.DataFrame, column: str, name: str) -> None:
+    values = table[column]
+    bad = table.filter(values.is_null() | values.is_nan() | (values < 0) | (values > 1))
+    if len(bad):
+        raise UsageError(
+            f"{name}: {column!r} is missing, NaN or outside [0, 1] in {len(bad)} rows, such as "
+            f"{bad['key'][0]!r} ({bad[column][0]}). Give probabilities between 0 and 1 (apply the "
+            "softmax), or leave the column out."
+        )
+
+
+def _once_each(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    distinct = table.select("key", "prediction").unique()
+    clash = distinct.filter(pl.col("key").is_duplicated())
+    if len(clash):
+        raise UsageError(
+            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different labels, "
+            f"such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
+        )
+    return table.unique("key", keep="first", maintain_order=True)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Predictions aligned with the rows that are scored; `table` has one row for each of them.
+
+    `missing` rows have no prediction (null); `unknown` keys match no row.
+    """
+
+    table: pl.DataFrame
+    missing: int
+    unknown: list[str] = field(default_factory=list)
+    unknown_count: int = 0
+
+    @property
+    def prediction(self) -> pl.Series:
+        """Predicted label of each row, null where missing."""
+        return self.table["prediction"]
+
+    def notes(self, name: str, rule: Missing) -> list[str]:
+        """Say what was ignored or filled in."""
+        notes = []
+        if self.unknown_count:
+            listed = ", ".join(self.unknown)
+            more = ", ..." if self.unknown_count > len(self.unknown) else ""
+            notes.append(
+                f"{name}: {self.unknown_count} predictions are for examples that are not in the "
+                f"subset and were ignored ({listed}{more})."
+            )
+        if self.missing:
+            done = "counted as wrong" if rule == "wrong" else "dropped: the target is now the rest"
+            notes.append(f"{name}: {self.missing} examples have no prediction and were {done}.")
+        return notes
+
+
+def match(
+    rows: pl.DataFrame, predictions: pl.DataFrame, name: str, missing: Missing = "refuse"
+) -> Matched:
+    """Return predictions for each row of `rows` (sample_id, path, label), by id or else by path."""
+    if missing not in MISSING_RULES:
+        raise UsageError(f"--missing is {missing!r}: choose {', '.join(MISSING_RULES)}.")
+    keys = predictions["key"].implode()
+    by = "sample_id"
+    if not rows["sample_id"].is_in(keys).any() and rows["path"].is_in(keys).any():
+        by = "path"
+    table = rows.select(key=pl.col(by)).join(
+        predictions, on="key", how="left", maintain_order="left"
+    )
+    unknown = predictions.filter(~pl.col("key").is_in(rows[by].implode()))["key"].sort()
+    absent = table["prediction"].null_count()
+    if absent == len(rows):
+        raise UsageError(
+            f"{name}: none of its {len(predictions)} predictions is for one of the {len(rows)} "
+            f"examples (it has {', '.join(map(repr, unknown[:3]))}; the subset has "
+            f"{', '.join(map(repr, rows[by][:3]))}). Use the sample ids or paths of the subset."
+        )
+    if absent and missing == "refuse":
+        example = table.filter(pl.col("prediction").is_null())["key"][0]
+        raise UsageError(
+            f"{name}: {absent} of {len(rows)} examples have no prediction, such as {example!r}. "
+            "Predict them, or choose --missing wrong or --missing drop."
+        )
+    _check_classes(rows["label"], table["prediction"], name)
+    return Matched(table, absent, unknown[:SHOWN].to_list(), len(unknown))
+
+
+def _check_classes(labels: pl.Series, predicted: pl.Series, name: str) -> None:
+    known, seen = labels.unique().drop_nulls(), predicted.unique().drop_nulls()
+    if len(seen) and not seen.is_in(known.implode()).any():
+        raise UsageError(
+            f"{name}: no predicted label ({', '.join(map(repr, seen.sort()[:3]))}) is a class of the "
+            f"set ({', '.join(map(repr, known.sort()[:3]))}). Write class names, not indices."
+        )
+
+
+def right(rows: pl.DataFrame, matched: Matched, missing: Missing = "refuse") -> np.ndarray:
+    """Return 1.0 for a right prediction, 0.0 for a wrong one, NaN for a dropped example."""
+    hit = (rows["label"] == matched.prediction).cast(pl.Float64)
+    return hit.fill_null(0.0 if missing == "wrong" else float("nan")).to_numpy()

@@ -1,0 +1,57 @@
+"""Fixtures shared by the tests: real pictures made here, and where real data lies if there is any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real images; tests that use it are skipped, with this sentence, without it."""
+    folder = Path(os.environ.get("PREFLIGHT_REAL_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real images at {folder}: set PREFLIGHT_REAL_DATA to run this test")
+    return folder
+
+
+def picture(seed: int, width: int = 96, height: int = 72) -> np.ndarray:
+    """A textured RGB picture (height, width, 3): smooth colour, shapes, and fine noise."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.uniform(20, 235, (6, 8, 3)).astype(np.float32)
+    field = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    for _ in range(6):
+        x, y = int(rng.integers(width)), int(rng.integers(height))
+        size = int(rng.integers(4, max(5, width // 4)))
+        colour = tuple(float(v) for v in rng.uniform(0, 255, 3))
+        cv2.rectangle(field, (x, y), (x + size, y + size // 2 + 1), colour, -1)
+    return np.clip(field + rng.normal(0, 4, field.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def make_picture() -> Callable[..., np.ndarray]:
+    """The function `picture(seed, width, height)`."""
+    return picture
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small dataset: two splits, three classes, 24 JPEG files of their own."""
+    root = tmp_path / "pets"
+    seed = 0
+    for split, count in (("train", 5), ("test", 3)):
+        for label in ("cat", "dog", "owl"):
+            folder = root / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.fromarray(picture(seed)).save(folder / f"{number}.jpg", quality=88)
+                seed += 1
+    return root
