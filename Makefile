@@ -1,0 +1,47 @@
+# Two commands matter: `make demo` and `make test`. Both make the environment they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SOURCES := audit pipeline_profiler tests benchmarks sample_data
+
+.PHONY: demo test lint format bench docs clean
+
+# The core alone, enough for the demo.
+$(VENV)/core: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+# Everything, enough for every test. A torch that is already installed stays.
+$(VENV)/all: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	if $(BIN)/python -c "import torch" 2>/dev/null; \
+	then $(BIN)/python -m pip install -q -e '.[all]'; \
+	else $(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'; fi
+	touch $(VENV)/core $@
+
+demo: $(VENV)/core
+	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
+	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
+
+test: $(VENV)/all
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/all
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+format: $(VENV)/all
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+docs: $(VENV)/core
+	$(BIN)/audit checks --write-docs
+
+bench: $(VENV)/all
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/scan.py $(DATA)
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
