@@ -30,6 +30,7 @@ import contextlib
 import io
 import os
 import re
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -93,11 +94,19 @@ class DecodeError(Exception):
         self.kind = kind
 
 
+def _opener(path: str, flags: int) -> int:
+    # A named pipe without a writer would block for ever.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def read_bytes(path: str | bytes, limits: Limits) -> bytes:
     """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
+        with open(path, "rb", buffering=0, opener=_opener) as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                raise DecodeError("not-an-image", "it is a device or a folder, not a file")
             if size > limits.max_bytes:
                 raise DecodeError(
                     "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"

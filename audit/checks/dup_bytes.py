@@ -73,12 +73,16 @@ class ByteIdentical(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a group, members sorted by id."""
         sql = """
+            WITH repeated AS (
+                SELECT content_hash FROM images WHERE status <> 'unreadable'
+                GROUP BY content_hash HAVING count(*) > 1
+            )
             SELECT content_hash AS hash, list(id ORDER BY id) AS ids,
                 list(coalesce(split, '') ORDER BY id) AS splits,
                 list(coalesce(label, '') ORDER BY id) AS labels, max(n_bytes) AS n_bytes,
                 bool_or(coalesce(contrast, 1) < 0.004 OR coalesce(transparent, 0) > 0.999) AS blank
-            FROM images WHERE content_hash IS NOT NULL AND status <> 'unreadable'
-            GROUP BY content_hash HAVING count(*) > 1 ORDER BY min(id)
+            FROM images SEMI JOIN repeated USING (content_hash) WHERE status <> 'unreadable'
+            GROUP BY content_hash ORDER BY min(id)
         """
         for row in store.query(sql).iter_rows(named=True):
             spans = [] if row["blank"] else _spans(row)

@@ -78,6 +78,9 @@ class PixelIdentical(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a group, members sorted by id, and one for all blank groups."""
         sql = """
+            WITH repeated AS (
+                SELECT pixel_hash FROM images GROUP BY pixel_hash HAVING count(*) > 1
+            )
             SELECT pixel_hash AS hash, list(id ORDER BY id) AS ids,
                 list(coalesce(split, '') ORDER BY id) AS splits,
                 list(coalesce(label, '') ORDER BY id) AS labels,
@@ -85,7 +88,7 @@ class PixelIdentical(Check):
                 string_agg(DISTINCT coalesce(format, '?'), ', ' ORDER BY coalesce(format, '?'))
                     AS formats,
                 bool_or(coalesce(contrast, 1) < 0.004 OR coalesce(transparent, 0) > 0.999) AS blank
-            FROM images WHERE pixel_hash IS NOT NULL
+            FROM images SEMI JOIN repeated USING (pixel_hash)
             GROUP BY pixel_hash, width, height
             HAVING count(*) > 1 AND count(DISTINCT content_hash) > 1 ORDER BY min(id)
         """

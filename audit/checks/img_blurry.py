@@ -18,6 +18,7 @@ from audit.check import Check
 from audit.records import Action, Finding, Severity
 from audit.store import Store
 
+JUDGED = "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $1 AND transparent < 0.5"
 SPREAD: Sequence[Mapping[str, Any]] = [{"sharpness": 0.40 + 0.01 * (i % 20)} for i in range(40)]
 
 
@@ -150,7 +151,8 @@ class Blurry(Check):
 
     def completeness(self, store: Store, params: Params) -> str:
         """Say how many images were judged."""
-        n, total = len(_judged(store, params)), int(store.scalar("SELECT count(*) FROM images"))
+        sql = f"SELECT count(*) FILTER (WHERE {JUDGED}) AS n, count(*) AS total FROM images"
+        n, total = store.query(sql, [params.min_contrast]).row(0)
         return (
             f"{n:,} images with enough contrast judged; {total - n:,} flat, see-through, damaged "
             "or unreadable were left out."
@@ -159,12 +161,11 @@ class Blurry(Check):
 
 def _judged(store: Store, params: Blurry.Params) -> pl.DataFrame:
     """Return the images that can be blurry, with their distance below class or dataset."""
-    sql = """
+    sql = f"""
         WITH sharp AS (
             SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, sharpness,
                 coalesce(label, '') AS label, ln(greatest(sharpness, 1e-3)) AS y
-            FROM images
-            WHERE status = 'ok' AND sharpness IS NOT NULL AND contrast >= $1 AND transparent < 0.5
+            FROM images WHERE {JUDGED}
         ), classes AS (
             SELECT label, count(*) AS n, median(y) AS m, quantile_cont(y, 0.25) AS q FROM sharp
             WHERE label <> '' GROUP BY label HAVING count(*) >= $2

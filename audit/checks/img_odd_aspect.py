@@ -24,8 +24,8 @@ class OddAspect(Check):
     ## What it does
     Shape is the longer side over the shorter, on a log scale: 1 for a square, 1.33 for 4:3 either
     way up. An image is odd if at most `max_share` of the images (and at least 1 is allowed) have a
-    shape within a factor `factor` of its own, and the nearest shape that has more neighbours than that is
-    `min_ratio` times longer or shorter.
+    shape within a factor `factor` of its own, and the nearest shape that has more neighbours than
+    that is `min_ratio` times longer or shorter.
 
     ## Why is this bad
     Resizing to the square input of a model squeezes it beyond recognition, a centre crop cuts most
@@ -114,8 +114,9 @@ class OddAspect(Check):
                 self.severity,
                 (row["id"],),
                 f"This image of {row['width']} x {row['height']} px has sides of "
-                f"{row['shape']:.2f} to 1, the median {row['usual']:.2f} to 1; {row['neighbours']:,} of the other "
-                f"{row['total'] - 1:,} images lie within a factor {params.factor:g} of it.",
+                f"{row['shape']:.2f} to 1, the median {row['usual']:.2f} to 1; "
+                f"{row['neighbours']:,} of the other {row['total'] - 1:,} images lie "
+                f"within a factor {params.factor:g} of it.",
                 {
                     "width": row["width"],
                     "height": row["height"],

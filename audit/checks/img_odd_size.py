@@ -119,8 +119,8 @@ class OddSize(Check):
                 self.severity,
                 (row["id"],),
                 f"This image of {row['width']} x {row['height']} px is {ratio:.1f} times {which} "
-                f"(a side) than the median; {row['neighbours']:,} of the other {row['total'] - 1:,} "
-                f"images lie within a factor {params.factor:g} of it.",
+                f"(a side) than the median; {row['neighbours']:,} of the other "
+                f"{row['total'] - 1:,} images lie within a factor {params.factor:g} of it.",
                 {
                     "width": row["width"],
                     "height": row["height"],

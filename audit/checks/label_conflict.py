@@ -77,11 +77,15 @@ class ConflictingLabel(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a group, members sorted by id, and one for all blank groups."""
         sql = """
+            WITH repeated AS (
+                SELECT pixel_hash FROM images WHERE label IS NOT NULL
+                GROUP BY pixel_hash HAVING count(*) > 1
+            )
             SELECT pixel_hash AS hash, list(id ORDER BY id) AS ids,
                 list(label ORDER BY id) AS labels,
                 list(coalesce(split, '') ORDER BY id) AS splits,
                 bool_or(coalesce(contrast, 1) < 0.004 OR coalesce(transparent, 0) > 0.999) AS blank
-            FROM images WHERE pixel_hash IS NOT NULL AND label IS NOT NULL
+            FROM images SEMI JOIN repeated USING (pixel_hash) WHERE label IS NOT NULL
             GROUP BY pixel_hash, width, height HAVING count(DISTINCT label) > 1 ORDER BY min(id)
         """
         groups = store.query(sql)

@@ -5,7 +5,7 @@ meaning). Containers (`images`, `data`) take no role wherever they stand, annota
 entered, and a lone outer folder (an archive unpacked into its own folder) is passed through. The
 class is the folder directly under the split, or the root, as in torchvision's ImageFolder; what
 lies deeper belongs to it. Where boxes or captions label the pictures (COCO, YOLO, VOC), folders are
-no classes and labels stay empty.
+no classes and labels stay empty, unless several splits hold the same class folders.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ def plan(root: str, wanted: str | None = None) -> Plan:
         chosen = _forced(look, inferred, cast(str, wanted))
     else:
         annotation, evidence = _annotation(look, wanted)
-        chosen = _unlabelled(inferred, annotation, evidence) if annotation else inferred
+        if annotation and wanted is None and _classes_recur(look, inferred):
+            chosen = _labelled_beside(inferred, annotation, evidence)
+        else:
+            chosen = _unlabelled(inferred, annotation, evidence) if annotation else inferred
     return replace(chosen, saw_images=look.saw_images())
 
 
@@ -107,6 +110,20 @@ def _forced(look: Look, inferred: Plan, wanted: str) -> Plan:
     if ROLES[wanted][:1] == ("split",) and inferred.roles[:1] != ("split",):
         splits = names.split_values(look.level(look.root).folders)
     return Plan(layout, ROLES[wanted], wrappers, splits)
+
+
+def _classes_recur(look: Look, shape: Plan) -> bool:
+    """Say whether several splits hold the same class folders: then they label, boxes or not."""
+    if shape.roles != ROLES["split/class/file"]:
+        return False
+    level, _ = _unwrapped(look)
+    inner = list(_inner(look, level, list(shape.splits)).values())
+    return len(inner) > 1 and len(set.intersection(*inner)) > 1
+
+
+def _labelled_beside(shape: Plan, annotation: str, evidence: str) -> Plan:
+    reason = f"{shape.layout.reason}; {annotation} annotations too ({evidence})"
+    return replace(shape, layout=replace(shape.layout, reason=reason, annotations=annotation))
 
 
 def _unlabelled(shape: Plan, annotation: str, evidence: str) -> Plan:

@@ -1,0 +1,358 @@
+"""FILE006: files that Pillow, OpenCV, torchvision and TensorFlow decode to different pictures.
+
+The knowledge is a table, `RULES`: a condition on header facts, and what each decoder does by
+default. Pillow is `Image.open` and `np.array`, OpenCV is `cv2.imread(path)`, torchvision is
+`torchvision.io.decode_image`, TensorFlow is `tf.io.decode_image`. The cells for Pillow 13, OpenCV 5
+and TensorFlow 2.21 were seen; a test repeats that with a file for every rule. Grey 8-bit files
+differ only in the number of channels, and progressive or interlaced ones in nothing, so neither has
+a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+
+class Rule(NamedTuple):
+    """One kind of file on which decoders disagree.
+
+    `where` is SQL over the `images` view; `silent` says that decoders return different pictures or
+    values rather than failing or adding an axis; the rest is what each returns.
+    """
+
+    kind: str
+    where: str
+    silent: bool
+    pillow: str
+    opencv: str
+    torchvision: str
+    tensorflow: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "turned",
+        "orientation > 1 AND format IN ('JPEG', 'MPO', 'PNG', 'WEBP')",
+        True,
+        "as stored, unless exif_transpose is called",
+        "turned upright",
+        "as stored, unless apply_exif_orientation is set",
+        "as stored",
+    ),
+    Rule(
+        "CMYK",
+        "mode = 'CMYK'",
+        True,
+        "4 channels of ink",
+        "converted to 3 channels",
+        "4 channels of ink (JPEG), no TIFF",
+        "converted to 3 channels (JPEG), no TIFF",
+    ),
+    Rule(
+        "over 8 bits",
+        "bit_depth > 8 AND mode <> 'F'",
+        True,
+        "16-bit grey kept, of which convert('RGB') cuts off all above 255; 16-bit colour cut to 8",
+        "cut to the upper 8 bits",
+        "uint16 (PNG)",
+        "cut to the upper 8 bits (PNG)",
+    ),
+    Rule(
+        "floating point",
+        "mode = 'F'",
+        False,
+        "float32 as stored",
+        "nothing (None) without IMREAD_UNCHANGED",
+        "an error",
+        "an error",
+    ),
+    Rule(
+        "alpha",
+        "mode IN ('RGBA', 'LA', 'PA', 'La', 'RGBa')",
+        True,
+        "a channel more; convert('RGB') shows the hidden colours",
+        "dropped: the hidden colours show",
+        "a channel more",
+        "a channel more",
+    ),
+    Rule(
+        "palette with transparency",
+        "mode = 'P' AND has_alpha AND format <> 'GIF'",
+        True,
+        "palette indices, unless converted",
+        "colours, transparency dropped",
+        "palette indices, unless a mode is given",
+        "4 channels",
+    ),
+    Rule(
+        "palette",
+        "mode = 'P' AND NOT has_alpha AND format <> 'GIF'",
+        True,
+        "palette indices, unless converted",
+        "colours",
+        "palette indices, unless a mode is given",
+        "colours",
+    ),
+    Rule(
+        "1 bit",
+        "mode = '1'",
+        True,
+        "booleans: 0 and 1",
+        "0 and 255",
+        "0 and 255 (PNG)",
+        "0 and 255 (PNG), an error (BMP)",
+    ),
+    Rule(
+        "GIF",
+        "format = 'GIF' AND coalesce(frames, 1) = 1",
+        False,
+        "palette indices, unless converted",
+        "3 channels",
+        "3 channels",
+        "an axis of 1 frame more",
+    ),
+    Rule(
+        "animation",
+        "format = 'GIF' AND frames > 1",
+        True,
+        "the first frame",
+        "the first frame",
+        "all frames, an axis more",
+        "all frames, an axis more",
+    ),
+    Rule(
+        "animated WebP",
+        "format = 'WEBP' AND frames > 1",
+        True,
+        "the first frame",
+        "the first frame",
+        "an error",
+        "a crash of the whole process (2.21)",
+    ),
+    Rule(
+        "WebP",
+        "format = 'WEBP' AND coalesce(frames, 1) = 1",
+        False,
+        "3 channels",
+        "3 channels",
+        "3 channels",
+        "an axis of 1 frame more",
+    ),
+    Rule(
+        "pages",
+        "frames > 1 AND format = 'TIFF'",
+        True,
+        "the first page",
+        "the first page",
+        "an error",
+        "an error",
+    ),
+    Rule(
+        "not in torchvision or TensorFlow",
+        "format IN ('TIFF', 'PPM', 'JPEG2000', 'AVIF')",
+        False,
+        "read",
+        "read",
+        "an error",
+        "an error",
+    ),
+    Rule(
+        "not in torchvision",
+        "format IN ('BMP', 'DIB')",
+        False,
+        "read",
+        "read",
+        "an error",
+        "read",
+    ),
+    Rule(
+        "in Pillow only",
+        "format IN ('TGA', 'ICO', 'CUR', 'PCX', 'SGI', 'DDS', 'ICNS', 'PSD', 'QOI', 'FLI', 'XPM')",
+        False,
+        "read",
+        "nothing (None)",
+        "an error",
+        "an error",
+    ),
+)
+BY_KIND: Mapping[str, Rule] = {rule.kind: rule for rule in RULES}
+
+
+class DecoderDisagreement(Check):
+    """Files on which the usual decoders return different pictures, shapes, or an error.
+
+    ## What it does
+    Applies a table of rules to header facts: EXIF orientation, CMYK, more than 8 bits, floating
+    point, alpha, palettes, 1 bit, animation, pages, and formats that a decoder cannot read; for
+    each it states what Pillow, OpenCV, torchvision and TensorFlow do by default. One finding an
+    image names all kinds. It is a warning if decoders disagree silently (other pixels or values),
+    and information if they fail or add an axis, because that is noticed in the first batch. A kind
+    that more than `max_share` of the pictures have is said once, as information: the whole set then
+    looks different to another decoder, but no image looks different from its neighbours.
+
+    ## Why is this bad
+    A model trained with one decoder and served with another sees these pictures turned, inverted,
+    clipped or with hidden colours, and only these: the drop in accuracy has no error message.
+
+    ## Example
+    62 of 6,000 photographs carry EXIF orientation 6: OpenCV turns them upright, Pillow, torchvision
+    and TensorFlow do not.
+
+    ## What to do
+    Convert such files once (upright, 8-bit RGB, alpha composited, first frame), or set the
+    conversion explicitly in the loader and in serving, and test both on one of the samples.
+
+    ## Limits
+    The table holds defaults of the versions named in this file; flags change them. Differences of a
+    few grey levels between JPEG decoders are everywhere and are left out, as are colour profiles.
+
+    ## References
+    Pillow handbook, OpenCV ImreadModes, torchvision.io.decode_image, tf.io.decode_image (their
+    reference pages); Exif 2.32, tag 0x0112.
+    """
+
+    code = "FILE006"
+    name = "decoder-disagreement"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        max_share: a kind that more than this share of the pictures has is reported once, 0..1
+        min_common: and only from this many pictures on
+        """
+
+        max_share: float = 0.5
+        min_common: int = 20
+
+    CLEAN = (
+        Case("plain JPEGs and PNGs", [{}, {"format": "PNG", "extension": "png"}]),
+        Case("grey", [{"mode": "L"}]),
+        Case("progressive", [{"progressive": True}]),
+        Case("a camera's multi-picture JPEG", [{"format": "MPO", "frames": 2}]),
+        Case("an animated PNG shows its first frame everywhere", [{"format": "PNG", "frames": 3}]),
+    )
+    DIRTY = (
+        Case("turned by EXIF", [{}, {"id": "t.jpg", "orientation": 6}], ["t.jpg"]),
+        Case(
+            "several kinds in one file make one finding",
+            [{"id": "t.tif", "format": "TIFF", "mode": "CMYK", "frames": 3}, {}],
+            ["t.tif"],
+        ),
+        Case(
+            "16 bits, 1 bit, palette, animation",
+            [
+                {"id": "a.png", "format": "PNG", "mode": "I;16", "bit_depth": 16},
+                {"id": "b.png", "format": "PNG", "mode": "1", "bit_depth": 1},
+                {"id": "c.png", "format": "PNG", "mode": "P", "has_alpha": True},
+                {"id": "d.gif", "format": "GIF", "mode": "P", "frames": 9, "animated": True},
+                {},
+            ],
+            ["a.png", "b.png", "c.png", "d.gif"],
+        ),
+        Case(
+            "a dataset of PNGs with alpha is said once, and what else one of them has by itself",
+            [{"format": "PNG", "mode": "RGBA", "has_alpha": True}] * 20
+            + [{"id": "t.png", "format": "PNG", "mode": "RGBA", "orientation": 3}],
+            ["dataset:alpha", "t.png"],
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a picture, and one a kind that most pictures have."""
+        frame, total = _matches(store)
+        common = [
+            rule
+            for rule in RULES
+            if (n := int(frame[rule.kind].sum())) > params.max_share * total
+            and n >= params.min_common
+        ]
+        for rule in common:
+            yield self._common(frame.filter(pl.col(rule.kind)), rule, total)
+        rest = [rule for rule in RULES if rule not in common]
+        others = frame.filter(pl.any_horizontal(rule.kind for rule in rest))
+        for row in others.iter_rows(named=True):
+            yield self._single(row, [rule for rule in rest if row[rule.kind]], frame)
+
+    def _single(
+        self, row: Mapping[str, Any], rules: Sequence[Rule], frame: pl.DataFrame
+    ) -> Finding:
+        silent = any(rule.silent for rule in rules)
+        told = "; ".join(f"{rule.kind} ({int(frame[rule.kind].sum()):,} such)" for rule in rules)
+        first = max(rules, key=lambda rule: rule.silent)
+        return Finding(
+            self.code,
+            self.severity if silent else Severity.INFO,
+            (row["id"],),
+            f"Decoders disagree on this {row['format']}: {told}. For {first.kind}: {_told(first)}.",
+            {
+                "kinds": ", ".join(rule.kind for rule in rules),
+                "format": row["format"],
+                "mode": row["mode"] or "",
+                "bit_depth": row["bit_depth"] or 0,
+                "orientation": row["orientation"] or 1,
+                "frames": row["frames"] or 1,
+                **_cells(first),
+            },
+            Action.REVIEW,
+            row["subject"],
+        )
+
+    def _common(self, rows: pl.DataFrame, rule: Rule, total: int) -> Finding:
+        return Finding(
+            self.code,
+            Severity.INFO,
+            tuple(rows["id"]),
+            f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
+            f"({rule.kind}): {_told(rule)}.",
+            {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
+            Action.REVIEW,
+            f"dataset:{rule.kind}",
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many headers the table was applied to."""
+        n = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
+        return f"{len(RULES)} rules applied to the headers of all {n:,} pictures."
+
+
+def _matches(store: Store) -> tuple[pl.DataFrame, int]:
+    """Return the pictures that match a rule, a boolean column a kind, and the number of pictures."""
+    columns = ", ".join(f'coalesce({rule.where}, false) AS "{rule.kind}"' for rule in RULES)
+    anything = " OR ".join(f'"{rule.kind}"' for rule in RULES)
+    sql = f"""
+        WITH marked AS (
+            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, format, mode, bit_depth,
+                orientation, frames, {columns}
+            FROM images WHERE status <> 'unreadable'
+        )
+        SELECT * FROM marked WHERE {anything} ORDER BY id
+    """
+    total = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
+    return store.query(sql), total
+
+
+def _cells(rule: Rule) -> dict[str, str]:
+    return {
+        "pillow": rule.pillow,
+        "opencv": rule.opencv,
+        "torchvision": rule.torchvision,
+        "tensorflow": rule.tensorflow,
+    }
+
+
+def _told(rule: Rule) -> str:
+    return (
+        f"Pillow gives {rule.pillow}; OpenCV {rule.opencv}; torchvision {rule.torchvision}; "
+        f"TensorFlow {rule.tensorflow}"
+    )

@@ -1,0 +1,279 @@
+"""How fast is a whole scan, beside its floor and its rivals?
+
+    python benchmarks/scan.py [DIR] [--files 20000] [--repeats 3] [--peers-python PYTHON]
+
+For photographs: the pictures in DIR/photos are re-encoded at varying quality into distinct files
+until there are `--files` of them (about 110 kB each; they stay in --work for the next run). For
+small files: DIR/cifar10-mini.tar. Each arm runs in a process of its own, in turn (A B C A B C ...),
+on all usable cores; arms:
+
+- ours: `audit scan`, every feature and every check, into a fresh run; and again unchanged; - one
+decode: read, one strict full colour decode a file (simplejpeg), as many processes as ours: CPU time
+is compared with this one; - floor: read, BLAKE3, one 1/8 grey strict decode a file; - CleanVision
+(all its checks) and imagededup (PHash only), in `--peers-python`, where installed.
+
+Every arm runs on two sizes of the same data, so that start-up is told apart: the marginal time an
+image is (t_large - t_small) / (n_large - n_small). Peak RSS is of the process tree. The last line
+is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+# ---- data ----
+
+
+def photographs(source: Path, target: Path, count: int) -> Path:
+    """Return a folder of `count` distinct JPEG files made from the pictures in `source`."""
+    from PIL import Image
+
+    originals = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
+    target.mkdir(parents=True, exist_ok=True)
+    for number in range(len(list(target.iterdir())), count):
+        path = originals[number % len(originals)]
+        turn = number // len(originals)
+        with Image.open(path) as image:
+            # A shifted crop gives distinct pixels, the quality about the bytes of the original.
+            box = (
+                turn % 7,
+                turn // 7 % 7,
+                image.width - 6 + turn % 7,
+                image.height - 6 + turn // 7 % 7,
+            )
+            file = io.BytesIO()
+            image.convert("RGB").crop(box).save(file, "JPEG", quality=93 + turn % 4)
+        (target / f"{number:06d}.jpg").write_bytes(file.getvalue())
+    return target
+
+
+def small_files(tar: Path, target: Path) -> Path:
+    """Return the unpacked CIFAR-10 sample."""
+    if not target.exists():
+        with tarfile.open(tar) as archive:
+            archive.extractall(target, filter="data")
+    return target
+
+
+def part_of(folder: Path, count: int, work: Path) -> Path:
+    """Return a folder of links to the first `count` files of a tree."""
+    part = work / f"{folder.name}-{count}"
+    if not part.exists():
+        for path in sorted(p for p in folder.rglob("*") if p.is_file())[:count]:
+            link = part / path.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, link)
+    return part
+
+
+# ---- arms that run in this process's children ----
+
+
+def decode_all(paths: Sequence[str]) -> int:
+    """Read and decode each file once, strictly, in full colour."""
+    import simplejpeg
+
+    for path in paths:
+        with open(path, "rb") as file:
+            simplejpeg.decode_jpeg(file.read(), "RGB", strict=True)
+    return len(paths)
+
+
+def floor_all(paths: Sequence[str]) -> int:
+    """Read, hash and decode each file at an eighth in grey."""
+    import blake3
+    import simplejpeg
+
+    for path in paths:
+        with open(path, "rb") as file:
+            data = file.read()
+        blake3.blake3(data).digest()
+        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
+    return len(paths)
+
+
+def spread(folder: Path, name: str) -> None:
+    """Run one of the two bare arms over a folder with one process a core."""
+    from audit.store import usable_cores
+
+    paths = sorted(str(p) for p in folder.rglob("*.jpg"))
+    chunks = [paths[i : i + 64] for i in range(0, len(paths), 64)]
+    with get_context("spawn").Pool(usable_cores()) as pool:
+        assert sum(pool.imap_unordered(globals()[name], chunks)) == len(paths)
+
+
+CLEANVISION = """
+import sys
+from cleanvision import Imagelab
+if __name__ == "__main__":
+    lab = Imagelab(data_path=sys.argv[1])
+    lab.find_issues()
+"""
+# Two __init__ files import torch and torchvision for what is not used here: step around them.
+IMAGEDEDUP = """
+import importlib.util, sys, types
+from pathlib import Path
+home = Path(importlib.util.find_spec("imagededup").origin).parent
+for name in ("methods", "utils"):
+    sys.modules[f"imagededup.{name}"] = part = types.ModuleType(f"imagededup.{name}")
+    part.__path__ = [str(home / name)]
+from imagededup.methods.hashing import PHash
+if __name__ == "__main__":
+    PHash(verbose=False).encode_images(image_dir=sys.argv[1], recursive=True)
+"""
+
+
+def command(arm: str, folder: Path, run: Path, peers: str) -> list[str]:
+    """Return the command line of an arm."""
+    here = [sys.executable, str(Path(__file__))]
+    return {
+        "ours": [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run),
+                 "--fail-on", "never"],
+        "ours unchanged": [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run),
+                           "--fail-on", "never"],
+        "one decode": [*here, "--bare", "decode_all", str(folder)],
+        "floor": [*here, "--bare", "floor_all", str(folder)],
+        "cleanvision": [peers, "-c", CLEANVISION, str(folder)],
+        "imagededup": [peers, "-c", IMAGEDEDUP, str(folder)],
+    }[arm]  # fmt: skip
+
+
+# ---- measuring ----
+
+
+def timed(argv: list[str]) -> tuple[float, float, float]:
+    """Run a command; return wall seconds, CPU seconds and peak RSS (MB) of its process tree."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=ROOT)
+        peak = 0.0
+        while process.poll() is None:
+            peak = max(peak, tree_rss(process.pid))
+            time.sleep(0.05)
+        wall = time.perf_counter() - started
+        if process.returncode:
+            log.seek(0)
+            raise RuntimeError(f"{argv[:4]} failed: {log.read().decode()[-1500:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, peak
+
+
+def tree_rss(pid: int) -> float:
+    """Return the resident memory of a process and its descendants, MB (shared pages count twice)."""
+    total, todo = 0, [pid]
+    while todo:
+        one = todo.pop()
+        try:
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * 4096
+            for task in Path(f"/proc/{one}/task").iterdir():
+                todo += [int(c) for c in (task / "children").read_text().split()]
+        except OSError:
+            continue
+    return total / 1e6
+
+
+def medians(samples: list[tuple[float, float, float]]) -> list[float]:
+    """Return the median of each column."""
+    return [statistics.median(column) for column in zip(*samples, strict=True)]
+
+
+def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path) -> dict[str, dict]:
+    """Return per arm the marginal wall and CPU ms an image, start-up seconds and peak RSS."""
+    files = sum(1 for p in folder.rglob("*.jpg"))
+    small = max(200, files // 10)
+    sizes = {small: part_of(folder, small, work), files: folder}
+    samples: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    for repeat in range(repeats):
+        for size, data in sizes.items():
+            run = work / "run"
+            shutil.rmtree(run, ignore_errors=True)
+            for arm in arms:
+                samples.setdefault((arm, size), []).append(timed(command(arm, data, run, peers)))
+                wall, cpu, peak = samples[arm, size][-1]
+                print(f"  {repeat + 1}/{repeats} {arm:15s} {size:6d} files {wall:8.2f} s wall "
+                      f"{cpu:8.2f} s CPU {peak:6.0f} MB", flush=True)  # fmt: skip
+    result: dict[str, dict] = {}
+    for arm in arms:
+        low, high = (
+            [statistics.median(c) for c in zip(*samples[arm, s], strict=True)] for s in sizes
+        )
+        step = files - small
+        wall, cpu = (1e3 * (high[k] - low[k]) / step for k in (0, 1))
+        result[arm] = {
+            "wall_ms": wall, "cpu_ms": cpu, "images_per_s": 1e3 / wall if wall > 0 else float("inf"),
+            "start_up_s": max(0.0, low[0] - small * wall / 1e3), "peak_mb": high[2],
+            "peak_mb_small": low[2],
+        }  # fmt: skip
+    return result
+
+
+def table(name: str, result: dict[str, dict]) -> None:
+    """Print one table."""
+    ours = result["ours"]
+    print(f"\n{name}\n{'arm':16s}{'images/s':>10s}{'ms wall':>9s}{'ms CPU':>8s}{'ours is':>10s}"
+          f"{'CPU ratio':>11s}{'start s':>9s}{'MB':>7s}{'MB at 1/10':>11s}")  # fmt: skip
+    for arm, r in result.items():
+        print(f"{arm:16s}{r['images_per_s']:10.0f}{r['wall_ms']:9.3f}{r['cpu_ms']:8.3f}"
+              f"{r['wall_ms'] / ours['wall_ms']:9.2f}x{ours['cpu_ms'] / max(r['cpu_ms'], 1e-9):10.2f}x"
+              f"{r['start_up_s']:9.2f}{r['peak_mb']:7.0f}{r['peak_mb_small']:11.0f}")  # fmt: skip
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    real = os.environ.get("PREFLIGHT_REAL_DATA", ROOT.parent / "shared" / "data")
+    parser.add_argument("data", nargs="?", type=Path, default=Path(real))
+    parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers-python", default=sys.executable)
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--only", choices=("photographs", "small"))
+    parser.add_argument(
+        "--work", type=Path, default=Path(tempfile.gettempdir()) / "preflight-bench"
+    )
+    parser.add_argument("--bare", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare:
+        spread(options.data, options.bare)
+        return
+    arms = ["ours", "ours unchanged", "one decode", "floor"]
+    if not options.no_peers:
+        arms += ["cleanvision", "imagededup"]
+    options.work.mkdir(parents=True, exist_ok=True)
+    results: dict[str, dict] = {}
+    if options.only != "small":
+        made = photographs(options.data / "photos", options.work / "photos", options.files)
+        results["photographs"] = measure(
+            made, arms, options.repeats, options.peers_python, options.work
+        )
+        table(f"photographs ({options.files} files)", results["photographs"])
+    if options.only != "photographs":
+        made = small_files(options.data / "cifar10-mini.tar", options.work / "cifar")
+        results["small files"] = measure(
+            made, arms, options.repeats, options.peers_python, options.work
+        )
+        table("cifar10-mini (6,000 files)", results["small files"])
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
