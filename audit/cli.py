@@ -6,6 +6,7 @@ findings at or above `--fail-on`, 2 a usage error, 130 interrupted.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -102,7 +103,7 @@ def scan(
         _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     _say(_what_happened(result))
-    _finish(collect(run), fail_on, as_json)
+    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json)
 
 
 @app.command()
@@ -135,7 +136,7 @@ def report(
     """Print a run's findings again, or write them to a file."""
     from audit.report import collect, write
 
-    collected = collect(run)
+    collected = collect(run, worst=12)
     if output is None:
         _finish(collected, FailOn.NEVER, as_json)
     else:
@@ -152,7 +153,7 @@ def show(
     from audit.show import show as show_file
     from audit.show import to_text
 
-    typer.echo(to_text(show_file(run, path)))
+    typer.echo(to_text(show_file(run, path), _width(), sys.stdout.isatty()))
 
 
 @app.command()
@@ -204,13 +205,11 @@ def sql(
 def _finish(report: Report, fail_on: FailOn, as_json: bool) -> None:
     from audit.report import to_json, to_text
 
-    console_width = 100
     if as_json:
         for part in to_json(report):
             sys.stdout.write(part)
-        sys.stdout.write("\n")
     else:
-        typer.echo(to_text(report, console_width, sys.stdout.isatty()))
+        typer.echo(to_text(report, _width(), sys.stdout.isatty()))
     bad = report.summary["error"]
     if fail_on is FailOn.WARNING:
         bad += report.summary["warning"]
@@ -246,6 +245,10 @@ def _table(frame: pl.DataFrame) -> str:
         tbl_formatting="ASCII_MARKDOWN",
     ):
         return str(frame)
+
+
+def _width() -> int:
+    return min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
 
 
 def _words(text: str | None) -> list[str] | None:

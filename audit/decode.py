@@ -42,7 +42,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from audit.header import header_facts
+from audit.header import exif_facts, header_facts
 from audit.magic import IMAGES, detect, extension_of
 from audit.pixels import Picture, Pixels, eight_bits, grey_tail, shown
 
@@ -140,7 +140,8 @@ def decode(
     picture: Picture | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        native = _native_warnings(facts) if facts["detected"] == "TIFF" else contextlib.nullcontext()
+        tiff = facts["detected"] == "TIFF"
+        native = _native_warnings(facts) if tiff else contextlib.nullcontext()
         try:
             with native:
                 picture = _decode(data, facts, limits, scratch or Scratch())
@@ -281,6 +282,8 @@ def _decode_other(
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
         facts |= {"status": "damaged", "error_kind": kind, "error": text}
+    if image.format == "PNG":
+        facts |= exif_facts(image)  # the block may follow the pixels
     return eight_bits(image, facts)
 
 

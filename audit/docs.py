@@ -63,9 +63,25 @@ def _table(name: str, columns: Sequence[Column]) -> str:
     return f"### {name}\n\n| column | type | holds |\n|---|---|---|\n{rows}\n\n"
 
 
+BEGIN, END = "<!-- checks: generated -->\n", "<!-- end of checks -->"
+
+
+def readme_document(text: str) -> str:
+    """Return the README's text with its table of checks made anew, between its two marks."""
+    if BEGIN not in text or END not in text:
+        return text
+    head, rest = text.split(BEGIN, 1)
+    return head + BEGIN + checks_table() + END + rest.split(END, 1)[1]
+
+
 def write_all() -> list[Path]:
     """Write every generated document; returns the paths."""
-    written = {checks_readme_path(): checks_readme(), schema_path(): schema_document()}
+    readme = schema_path().parent.parent / "README.md"
+    written = {
+        checks_readme_path(): checks_readme(),
+        schema_path(): schema_document(),
+        readme: readme_document(readme.read_text()),
+    }
     for path, text in written.items():
         path.write_text(text)
     return list(written)

@@ -212,10 +212,10 @@ def _differences(luma: Any, nine: Any) -> Any:
         line, below, mean, mean_below = luma[y], luma[y + 1], nine[y], nine[y + 1]
         for x in range(1, width - 2):
             here, blurred = np.int32(line[x]), np.int32(mean[x])
-            across = np.int32(9 * abs(here - np.int32(line[x + 1])))
-            down = np.int32(9 * abs(here - np.int32(below[x])))
-            across_blurred = np.int32(abs(blurred - np.int32(mean[x + 1])))
-            down_blurred = np.int32(abs(blurred - np.int32(mean_below[x])))
+            across: Any = np.int32(9 * abs(here - np.int32(line[x + 1])))
+            down: Any = np.int32(9 * abs(here - np.int32(below[x])))
+            across_blurred: Any = np.int32(abs(blurred - np.int32(mean[x + 1])))
+            down_blurred: Any = np.int32(abs(blurred - np.int32(mean_below[x])))
             before += across + down
             removed += max(0, across - across_blurred) + max(0, down - down_blurred)
             edges += max(across, down) > 144
@@ -229,7 +229,7 @@ def _median(counts: Any, total: int) -> float:
     for value in range(counts.shape[0]):
         if 2 * (seen + counts[value]) >= total:
             inside = (total / 2 - seen) / max(counts[value], 1)
-            return max(0.0, 1.0 * value - 0.5 + inside)
+            return float(max(0.0, value - 0.5 + inside))
         seen += counts[value]
     return 1.0 * len(counts)
 

@@ -39,7 +39,7 @@ def header_facts(image: Image.Image, data: bytes) -> dict[str, Any]:
         "progressive": bool(image.info.get("progressive") or image.info.get("interlace")),
         "orientation": 1,
     }
-    facts |= _exif(image)
+    facts |= exif_facts(image)
     if image.format in ("JPEG", "MPO"):
         facts |= _jpeg(image) | _jpeg_end(image, data)
     elif image.format == "PNG":
@@ -75,8 +75,10 @@ def _icc_name(profile: bytes | None) -> str | None:
         return "unreadable"
 
 
-def _exif(image: Image.Image) -> dict[str, Any]:
-    if not (image.info.get("exif") or image.format in ("TIFF", "AVIF", "WEBP", "PNG")):
+def exif_facts(image: Image.Image) -> dict[str, Any]:
+    """Return orientation, time and camera where the image's EXIF block, known so far, has them."""
+    # Only a look at what is there: on PNG, `getexif` would decode the picture to find a late block.
+    if not (image.info.get("exif") or image.format == "TIFF"):
         return {}
     try:
         exif = image.getexif()

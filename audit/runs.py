@@ -75,7 +75,11 @@ def require(run: Path) -> Generation:
 
 def open_run(run: Path, tracer: Tracer | None = None) -> Store:
     """Open the current generation for reading: its tables, the `images` view and the findings."""
-    generation = require(run)
+    return open_generation(require(run), tracer)
+
+
+def open_generation(generation: Generation, tracer: Tracer | None = None) -> Store:
+    """Open one generation for reading, whatever is published meanwhile."""
     store = Store.memory(tracer)
     store.attach(generation.measurements, "measurements")
     store.attach(generation.findings, "judged")

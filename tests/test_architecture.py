@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # Module (or package) of audit -> modules of audit it may import at any level, besides itself.
 NOUNS = {"records", "errors"}
 PICTURES = {"facts", "magic", "header", "pixels", "decode", "hashing", "features"}
-ALLOWED = {
+ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "errors": set(),
     "facts": {"records"},
@@ -38,6 +38,9 @@ ALLOWED = {
     "engine": NOUNS
     | {"config", "executors", "features", "judge", "measure", "neighbors", "relate", "runs"}
     | {"sources", "store"},
+    "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "store"},
+    "show": NOUNS | {"features", "report", "runs", "show_text", "sources", "store"},
+    "show_text": NOUNS | {"report", "show", "store"},
     "progress": set(),
     "docs": NOUNS | {"check", "features", "store"},
 }

@@ -16,6 +16,8 @@ ROW, BAR = 20, 12  # px
 NAME, COLUMN, COUNT = 190, 190, 58  # px: class names, one split, room for its count
 HEAD = 24  # px
 MOST, FEWEST, SPLITS = 30, 10, 5  # what is drawn of a large dataset
+# For viewers that keep style sheets out of SVG; elsewhere the page's colours win.
+FILL = ("#3b6fb6", "#c2762b", "#3f8f5f", "#8a5fb0", "#7a7f87")
 
 Rows = Sequence[str | None]
 
@@ -42,7 +44,8 @@ def class_bars(data: Dataset) -> str:
     ]
     return (
         f'<svg class="bars" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="files by class and split">{"".join(heads + drawn)}</svg>'
+        'font-size="12" role="img" aria-label="files by class and split">'
+        f"{''.join(heads + drawn)}</svg>"
     )
 
 
@@ -71,18 +74,21 @@ def _columns(
         y = top + row * ROW
         drawn.append(_text(0, y, label or "(no label)", "name"))
         for column, split in enumerate(splits):
-            if (label, split) in cells:
-                n, x = cells[label, split], NAME + column * (COLUMN + COUNT)
-                drawn.append(_bar(x, y, n, max(largest[split], 1), column))
+            n, x = cells.get((label, split), 0), NAME + column * (COLUMN + COUNT)
+            drawn.append(_bar(x, y, n, max(largest[split], 1), column))
     return drawn
 
 
 def _bar(x: int, y: int, n: int, largest: int, column: int) -> str:
+    if not n:
+        return _text(x, y, "0", "count zero")
     # A class of one file among thousands must still be seen.
-    length = max(2.0, COLUMN * n / largest) if n else 0.0
-    bar = f'<rect class="split{column}" x="{x}" y="{y + 2}" width="{length:.1f}" height="{BAR}"/>'
-    kind = "count" if n else "count zero"
-    return bar + _text(x + round(length) + 5, y, f"{n:,}", kind)
+    length = max(2.0, COLUMN * n / largest)
+    bar = (
+        f'<rect class="split{column}" fill="{FILL[column]}" x="{x}" y="{y + 2}" '
+        f'width="{length:.1f}" height="{BAR}"/>'
+    )
+    return bar + _text(x + round(length) + 5, y, f"{n:,}", "count")
 
 
 def _text(x: int, y: int, words: str, kind: str) -> str:

@@ -1,7 +1,7 @@
 """From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
 
-`collect` reads counts and the few worst findings of each code, so it costs about the same for ten
-findings as for a hundred thousand (0.2 s and 0.5 s). What is *worst* within a code: the graver
+`collect` reads counts and the few worst findings of each code, so it costs little more for a
+hundred thousand findings than for ten. What is *worst* within a code: the graver
 severity, then more samples, then the order in which the check gave them.
 """
 
@@ -31,6 +31,10 @@ from audit.store import Store
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
 SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+CONCERNED = """
+    SELECT count(DISTINCT m.sample_id) FROM judged.findings f
+    JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
+"""
 SIZES = (
     ("width, px", "width"),
     ("height, px", "height"),
@@ -47,11 +51,11 @@ def collect(
     Raises RunError for a run that is absent, unfinished or damaged.
     """
     generation = runs.require(run)
-    with open_generation(generation) as store:
+    with runs.open_generation(generation) as store:
         facts = store.meta()
         dataset = _dataset(store, facts)
         checks = _checks(store, worst)
-        concerned = store.scalar("SELECT count(DISTINCT sample_id) FROM judged.finding_samples")
+        concerned = store.scalar(CONCERNED)
     ran = {check.code for check in checks}
     not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
     return Report(
@@ -70,15 +74,6 @@ def collect(
     )
 
 
-def open_generation(generation: runs.Generation) -> Store:
-    """Open one generation for reading, whatever is published meanwhile."""
-    store = Store.memory()
-    store.attach(generation.measurements, "measurements")
-    store.attach(generation.findings, "judged")
-    store.execute("SET search_path = 'measurements.main,judged.main'")
-    return store
-
-
 def findings(report: Report) -> Iterator[Found]:
     """Yield every finding of the report's generation: worst severity first, then by code."""
     # `pages` reads through a cursor of its own, which does not know the search path.
@@ -92,7 +87,7 @@ def findings(report: Report) -> Iterator[Found]:
         FROM judged.main.findings f LEFT JOIN members m USING (fingerprint)
         ORDER BY {SEVERITY_RANK}, f.code, f.rowid
     """
-    with open_generation(report.generation) as store:
+    with runs.open_generation(report.generation) as store:
         for row in store.pages(sql):
             yield _found(row)
 
@@ -278,7 +273,7 @@ def _completeness(
             yield f"{check.code} {check.name}: {check.completeness}"
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:
-        yield f"{len(silent):,} checks looked at every measured file: {', '.join(silent)}."
+        yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."
     if not_run:
         yield f"{len(not_run):,} checks did not run, so they say nothing: {', '.join(not_run)}."
 

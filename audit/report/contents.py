@@ -142,7 +142,8 @@ class Dataset:
 class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
-    `checks` are ordered by their worst finding, then by code; `timing` is in seconds.
+    `checks` are ordered by their worst finding, then by code; `n_files_concerned` counts distinct
+    files in errors and warnings; `timing` is in seconds.
     """
 
     run: str

@@ -2,13 +2,14 @@
 
 A content security policy in the page forbids every load but inline styles and data URIs, so that
 a file name which slipped through escaping could still do nothing. Everything that comes from the
-dataset goes through `shown`. The page grows with the checks and their examples, not with the findings.
+dataset goes through `shown`. The page grows with the checks and their examples, not the findings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from shlex import quote
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -22,9 +23,10 @@ from audit.report.wording import (
     ICONS,
     bytes_text,
     counted,
-    headline,
     next_commands,
     number_text,
+    reach,
+    severity_count,
     visible,
 )
 
@@ -59,7 +61,7 @@ def shown(text: object) -> str:
 
 def _head(report: Report) -> str:
     data = report.dataset
-    chips = _chips(report.counts) or '<span class="chip good">✔ nothing found</span>'
+    chips = _chips(report.counts) or '<span class="chip good">✔ nothing</span>'
     facts = [
         ("Files", f"{data.n_samples:,}"),
         ("Size", bytes_text(data.n_bytes)),
@@ -70,22 +72,25 @@ def _head(report: Report) -> str:
     ]
     cells = (f'<div><div class="key">{key}</div>{shown(value)}</div>' for key, value in facts)
     roots = ", ".join(f"{name}: {root}" if name else root for name, root in data.roots.items())
+    why = f"Why this layout: {data.layout.reason}." if data.layout.reason else ""
     return (
         f'<h1>Audit of {shown(data.name)}</h1>\n<p class="quiet mono">{shown(roots)}</p>\n'
-        f'<p class="verdict">{chips} {shown(headline(report))}</p>\n'
+        f'<p class="verdict">{chips} found {shown(reach(report))}</p>\n'
         f'<div class="facts">{"".join(cells)}</div>\n'
-        f'<p class="quiet">Why this layout: {shown(data.layout.reason)}.</p>'
+        f'<p class="quiet">{shown(why)}</p>'
     )
 
 
 def _chips(counts: Counts) -> str:
-    return "".join(_chip(severity, f"{n:,}") for severity, n in counts.items() if n)
+    return "".join(
+        _chip(severity, severity_count(severity, n)) for severity, n in counts.items() if n
+    )
 
 
 def _chip(severity: Severity, words: str) -> str:
     return (
         f'<span class="chip {severity.value}" title="{severity.value}">{ICONS[severity]} '
-        f"{words} {severity.value}</span>"
+        f"{words}</span>"
     )
 
 
@@ -168,7 +173,8 @@ def _section(check: CheckSummary, report: Report, pictures: Mapping[str, Thumbna
     ]
     parts += [_example(example, pictures) for example in check.worst]
     if (more := check.counts.total - len(check.worst)) > 0:
-        sql = f"audit sql {report.run} \"SELECT message FROM findings WHERE code = '{check.code}'\""
+        query = f"SELECT message FROM findings WHERE code = '{check.code}'"
+        sql = f'audit sql {quote(report.run)} "{query}"'
         parts.append(
             f'<p class="example quiet">{counted(more, "finding")} more, not shown here: '
             f"<code>{shown(sql)}</code></p>"
@@ -181,8 +187,9 @@ def _example(example: Example, pictures: Mapping[str, Thumbnail]) -> str:
     strip = "".join(_figure(member, pictures.get(member.id)) for member in example.members)
     if (more := found.n_samples - len(example.members)) > 0:
         strip += f'<span class="more">and {counted(more, "file")} more</span>'
+    chip = _chip(found.severity, found.severity.value)
     return (
-        f'<div class="example"><p>{_chip(found.severity, "")}{shown(found.message)}</p>\n'
+        f'<div class="example"><p>{chip}{shown(found.message)}</p>\n'
         f'{f"""<div class="strip">{strip}</div>""" if strip else ""}\n'
         f"<details><summary>Evidence; suggested: {shown(found.action)}; fingerprint "
         f"<code>{shown(found.fingerprint)}</code></summary>{_evidence(found.evidence)}</details></div>"

@@ -29,12 +29,13 @@ def to_sarif(report: Report, found: Iterable[Found] | None = None) -> Iterator[s
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
     head = {
+        # First, so that the head of the file says whose it is.
+        "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
         "tool": {"driver": _driver(report, rules)},
         "originalUriBaseIds": {
             _base(name): {"uri": _folder_uri(root)} for name, root in report.dataset.roots.items()
         },
         "columnKind": "unicodeCodePoints",
-        "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['

@@ -115,7 +115,9 @@ def _code_table(report: Report) -> RenderableType:
 def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
     yield heading("Worst first")
     for check in report.checks:
-        shown = check.worst[:examples]
+        # Errors get the room: a terminal holds some forty lines.
+        grave = check.counts.worst is Severity.ERROR
+        shown = check.worst[: examples if grave else (examples + 1) // 2]
         for example in shown:
             yield Padding(_example(check, example), (0, 0, 0, 2))
         more = check.counts.total - len(shown)
@@ -165,7 +167,7 @@ def _class_table(report: Report) -> Table:
         table.add_column(visible(split or "files"), justify="right")
     ordered = sorted(data.by_class().items(), key=lambda item: (-item[1], item[0] or ""))
     for label, _ in ordered[:CLASSES]:
-        counts = [f"{cells[label, s]:,}" if (label, s) in cells else "-" for s in splits]
+        counts = [f"{cells.get((label, s), 0):,}" for s in splits]
         table.add_row(Text(visible(label or "(no label)")), *counts)
     if len(ordered) > CLASSES:
         table.add_row(Text(f"and {len(ordered) - CLASSES:,} more", style="dim"))

@@ -61,10 +61,13 @@ def number_text(value: object) -> str:
 
 
 def severity_counts(counts: Counts) -> str:
-    """Return `3 errors, 12 warnings, 1 info`, leaving out zeros; `nothing` without findings."""
-    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-    told = [counted(n, nouns[severity]) for severity, n in counts.items() if n]
-    return ", ".join(told) or "nothing"
+    """Return `3 errors, 12 warnings, 7 info`, leaving out zeros; `nothing` without findings."""
+    return ", ".join(severity_count(s, n) for s, n in counts.items() if n) or "nothing"
+
+
+def severity_count(severity: Severity, n: int) -> str:
+    """Return `1 error`, `2 warnings`, `7 info`: "infos" is no word."""
+    return f"{n:,} info" if severity is Severity.INFO else counted(n, severity.value)
 
 
 def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
@@ -78,14 +81,17 @@ def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
 
 def headline(report: Report) -> str:
     """Return one sentence: what was found in how many files."""
-    ran = counted(len(report.checks), "check")
-    if not report.counts.total:
-        return f"Nothing found by {ran}."
-    total = report.dataset.n_samples
-    return (
-        f"{severity_counts(report.counts)} by {ran}, concerning {report.n_files_concerned:,} of "
-        f"{counted(total, 'file')}."
-    )
+    said = severity_counts(report.counts)
+    return f"{said[0].upper()}{said[1:]} found {reach(report)}"
+
+
+def reach(report: Report) -> str:
+    """Return by how many checks it was found, and in how many files."""
+    ran = f"by {counted(len(report.checks), 'check')}"
+    if report.counts.worst in (None, Severity.INFO):
+        return f"{ran}."
+    total = counted(report.dataset.n_samples, "file")
+    return f"{ran}; errors and warnings concern {report.n_files_concerned:,} of {total}."
 
 
 def next_commands(report: Report) -> list[tuple[str, str]]:
