@@ -47,8 +47,9 @@ def schema_document() -> str:
         "file. Both are plain DuckDB files: `duckdb RUN/gen-0001/measurements.duckdb`, or\n"
         '`audit sql RUN "SELECT ..."`, which opens both.\n\n'
         "The view `images` joins `samples` and `features` on the sample and adds `pixels`\n"
-        "(width x height) and `aspect` (width / height). A manifest's other columns are in the\n"
-        "table `metadata`, by `sample_id`.\n\n## measurements.duckdb\n\n",
+        "(width x height), `aspect` (width / height) and `subject` (id@hash, the key of findings\n"
+        "about one sample). A manifest's other columns are in `metadata`, by `sample_id`.\n\n"
+        "## measurements.duckdb\n\n",
         _table("samples", SAMPLES),
         _table("features", (*MEASURED_KEYS, *MEASURED)),
         *(_table(name, columns) for name, columns in OTHER_TABLES.items()),

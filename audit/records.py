@@ -102,7 +102,8 @@ class Group:
 class Layout:
     """How paths become splits and labels: inferred from a tree or given, with the reason kept.
 
-    `name` is one of `split/class/file`, `class/file`, `split/file`, `flat`, `manifest`.
+    `name` is one of `split/class/file`, `class/file`, `split/file`, `class/split/file`, `flat`,
+    `manifest`; of several roots with different layouts, all of them.
     """
 
     name: str

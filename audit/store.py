@@ -95,7 +95,8 @@ MEASURED_KEYS: tuple[Column, ...] = (
 )
 IMAGES_VIEW = (
     "CREATE OR REPLACE VIEW images AS SELECT s.*, f.* EXCLUDE (sample_id, file_key), "
-    "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect "
+    "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect, "
+    "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
     "FROM samples s JOIN features f ON f.sample_id = s.id"
 )
 Settings = dict[str, str | bool | int | float | list[str]]

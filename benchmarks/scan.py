@@ -143,11 +143,11 @@ if __name__ == "__main__":
 def command(arm: str, folder: Path, run: Path, peers: str) -> list[str]:
     """Return the command line of an arm."""
     here = [sys.executable, str(Path(__file__))]
+    ours = [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run)]
+    ours += ["--fail-on", "never"]
     return {
-        "ours": [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run),
-                 "--fail-on", "never"],
-        "ours unchanged": [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run),
-                           "--fail-on", "never"],
+        "ours": ours,
+        "ours unchanged": ours,
         "one decode": [*here, "--bare", "decode_all", str(folder)],
         "floor": [*here, "--bare", "floor_all", str(folder)],
         "cleanvision": [peers, "-c", CLEANVISION, str(folder)],
@@ -178,7 +178,7 @@ def timed(argv: list[str]) -> tuple[float, float, float]:
 
 
 def tree_rss(pid: int) -> float:
-    """Return the resident memory of a process and its descendants, MB (shared pages count twice)."""
+    """Return the resident memory of a process and its descendants, MB (shared pages twice)."""
     total, todo = 0, [pid]
     while todo:
         one = todo.pop()
@@ -219,7 +219,7 @@ def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path)
         step = files - small
         wall, cpu = (1e3 * (high[k] - low[k]) / step for k in (0, 1))
         result[arm] = {
-            "wall_ms": wall, "cpu_ms": cpu, "images_per_s": 1e3 / wall if wall > 0 else float("inf"),
+            "wall_ms": wall, "cpu_ms": cpu, "images_per_s": 1e3 / max(wall, 1e-9),
             "start_up_s": max(0.0, low[0] - small * wall / 1e3), "peak_mb": high[2],
             "peak_mb_small": low[2],
         }  # fmt: skip
@@ -233,7 +233,8 @@ def table(name: str, result: dict[str, dict]) -> None:
           f"{'CPU ratio':>11s}{'start s':>9s}{'MB':>7s}{'MB at 1/10':>11s}")  # fmt: skip
     for arm, r in result.items():
         print(f"{arm:16s}{r['images_per_s']:10.0f}{r['wall_ms']:9.3f}{r['cpu_ms']:8.3f}"
-              f"{r['wall_ms'] / ours['wall_ms']:9.2f}x{ours['cpu_ms'] / max(r['cpu_ms'], 1e-9):10.2f}x"
+              f"{r['wall_ms'] / ours['wall_ms']:9.2f}x"
+              f"{ours['cpu_ms'] / max(r['cpu_ms'], 1e-9):10.2f}x"
               f"{r['start_up_s']:9.2f}{r['peak_mb']:7.0f}{r['peak_mb_small']:11.0f}")  # fmt: skip
 
 

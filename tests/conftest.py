@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests: real pictures made here, and where real data lies if there is any."""
+"""Fixtures shared by the tests: pictures made here, and where real data lies if there is any."""
 
 from __future__ import annotations
 

@@ -117,7 +117,9 @@ def test_the_session_needs_the_standard_library_alone() -> None:
         assert used <= set(sys.stdlib_module_names), used
 
 
-@pytest.mark.parametrize("code", ["import audit", "from audit import cli", "import pipeline_profiler"])
+@pytest.mark.parametrize(
+    "code", ["import audit", "from audit import cli", "import pipeline_profiler"]
+)
 def test_importing_loads_nothing_heavy(code: str) -> None:
     script = f"import sys; {code}; print(','.join(sys.modules))"
     out = subprocess.run(

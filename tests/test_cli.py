@@ -19,11 +19,14 @@ from tests.conftest import ROOT
 def audit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "audit.cli", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, cwd=cwd, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
 
-def test_scan_prints_a_summary_and_its_exit_code_follows_fail_on(tree: Path, tmp_path: Path) -> None:
+def test_scan_prints_a_summary_and_its_exit_code_follows_fail_on(
+    tree: Path, tmp_path: Path
+) -> None:
     (tree / "train/cat/broken.jpg").write_bytes(b"<html>oops</html>")
     first = audit("scan", tree, "--out", tmp_path / "run", "--jobs", 1)
     assert first.returncode == 1, first.stderr

@@ -26,7 +26,9 @@ def test_no_machine_paths_and_nothing_left_open() -> None:
         ["git", "ls-files", "*.py", "*.md", "*.toml", "Makefile"],
         capture_output=True, text=True, cwd=ROOT, check=False,
     ).stdout.split()  # fmt: skip
-    marks = re.compile(r"\bTO" + r"DO\b|\bFIX" + r"ME\b|NotImplemented" + r"Error|/work" + r"/main|/home/\w")
+    marks = re.compile(
+        r"\bTO" + r"DO\b|\bFIX" + r"ME\b|NotImplemented" + r"Error|/work" + r"/main|/home/\w"
+    )
     for name in tracked:
         found = marks.search((ROOT / name).read_text())
         assert found is None, f"{name}: {found}"

@@ -58,7 +58,7 @@ class PixelBomb(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a file."""
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, n_bytes, width, height,
+            SELECT id, subject, n_bytes, width, height,
                 pixels, error
             FROM images WHERE status = 'unreadable' AND error_kind = 'bomb' ORDER BY id
         """
@@ -80,9 +80,8 @@ class PixelBomb(Check):
 
 def _message(row: Mapping[str, Any]) -> str:
     if not row["pixels"]:
-        return (
-            f"This file of {row['n_bytes']:,} bytes was not decoded: it is over the scan's limits."
-        )
+        why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
+        return f"This file of {row['n_bytes']:,} bytes was not decoded: {why}."
     gigabytes = row["pixels"] * 3 / 1e9
     return (
         f"This file of {row['n_bytes']:,} bytes declares {row['width']:,} x {row['height']:,} px, "

@@ -78,7 +78,7 @@ class Damaged(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a file: an error, or a warning where only the end marker is missing."""
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, status, error_kind,
+            SELECT id, subject, status, error_kind,
                 error, error_at, coalesce(missing_end, false) AS missing_end, n_bytes,
                 coalesce(format, detected, 'image') AS format, decoder_warnings
             FROM images

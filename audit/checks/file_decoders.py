@@ -38,6 +38,9 @@ class Rule(NamedTuple):
     tensorflow: str
 
 
+# Formats that of the four only Pillow reads: what the others would do with their pixels is moot.
+ONLY_PILLOW = "'TGA', 'ICO', 'CUR', 'PCX', 'SGI', 'DDS', 'ICNS', 'PSD', 'QOI', 'FLI', 'XPM', 'BLP'"
+SHARED = f"format NOT IN ({ONLY_PILLOW})"
 RULES: tuple[Rule, ...] = (
     Rule(
         "turned",
@@ -50,7 +53,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "CMYK",
-        "mode = 'CMYK'",
+        f"mode = 'CMYK' AND {SHARED}",
         True,
         "4 channels of ink",
         "converted to 3 channels",
@@ -59,7 +62,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "over 8 bits",
-        "bit_depth > 8 AND mode <> 'F'",
+        f"bit_depth > 8 AND mode <> 'F' AND {SHARED}",
         True,
         "16-bit grey kept, of which convert('RGB') cuts off all above 255; 16-bit colour cut to 8",
         "cut to the upper 8 bits",
@@ -77,7 +80,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "alpha",
-        "mode IN ('RGBA', 'LA', 'PA', 'La', 'RGBa')",
+        f"mode IN ('RGBA', 'LA', 'PA', 'La', 'RGBa') AND {SHARED}",
         True,
         "a channel more; convert('RGB') shows the hidden colours",
         "dropped: the hidden colours show",
@@ -86,7 +89,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "palette with transparency",
-        "mode = 'P' AND has_alpha AND format <> 'GIF'",
+        f"mode = 'P' AND has_alpha AND format <> 'GIF' AND {SHARED}",
         True,
         "palette indices, unless converted",
         "colours, transparency dropped",
@@ -95,7 +98,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "palette",
-        "mode = 'P' AND NOT has_alpha AND format <> 'GIF'",
+        f"mode = 'P' AND NOT has_alpha AND format <> 'GIF' AND {SHARED}",
         True,
         "palette indices, unless converted",
         "colours",
@@ -104,7 +107,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "1 bit",
-        "mode = '1'",
+        f"mode = '1' AND {SHARED}",
         True,
         "booleans: 0 and 1",
         "0 and 255",
@@ -157,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         "an error",
     ),
     Rule(
-        "not in torchvision or TensorFlow",
+        "format that torchvision and TensorFlow do not read",
         "format IN ('TIFF', 'PPM', 'JPEG2000', 'AVIF')",
         False,
         "read",
@@ -166,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         "an error",
     ),
     Rule(
-        "not in torchvision",
+        "format that torchvision does not read",
         "format IN ('BMP', 'DIB')",
         False,
         "read",
@@ -175,8 +178,8 @@ RULES: tuple[Rule, ...] = (
         "read",
     ),
     Rule(
-        "in Pillow only",
-        "format IN ('TGA', 'ICO', 'CUR', 'PCX', 'SGI', 'DDS', 'ICNS', 'PSD', 'QOI', 'FLI', 'XPM')",
+        "format that only Pillow reads",
+        f"format IN ({ONLY_PILLOW})",
         False,
         "read",
         "nothing (None)",
@@ -271,30 +274,27 @@ class DecoderDisagreement(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a picture, and one a kind that most pictures have."""
         frame, total = _matches(store)
-        common = [
-            rule
-            for rule in RULES
-            if (n := int(frame[rule.kind].sum())) > params.max_share * total
-            and n >= params.min_common
-        ]
+        counts = {rule.kind: int(frame[rule.kind].sum()) for rule in RULES}
+        enough = max(params.max_share * total, params.min_common - 1)
+        common = [rule for rule in RULES if counts[rule.kind] > enough]
         for rule in common:
             yield self._common(frame.filter(pl.col(rule.kind)), rule, total)
         rest = [rule for rule in RULES if rule not in common]
         others = frame.filter(pl.any_horizontal(rule.kind for rule in rest))
         for row in others.iter_rows(named=True):
-            yield self._single(row, [rule for rule in rest if row[rule.kind]], frame)
+            yield self._single(row, [rule for rule in rest if row[rule.kind]], counts)
 
     def _single(
-        self, row: Mapping[str, Any], rules: Sequence[Rule], frame: pl.DataFrame
+        self, row: Mapping[str, Any], rules: Sequence[Rule], counts: Mapping[str, int]
     ) -> Finding:
         silent = any(rule.silent for rule in rules)
-        told = "; ".join(f"{rule.kind} ({int(frame[rule.kind].sum()):,} such)" for rule in rules)
+        told = "; ".join(f"{rule.kind} ({counts[rule.kind]:,} files)" for rule in rules)
         first = max(rules, key=lambda rule: rule.silent)
         return Finding(
             self.code,
             self.severity if silent else Severity.INFO,
             (row["id"],),
-            f"Decoders disagree on this {row['format']}: {told}. For {first.kind}: {_told(first)}.",
+            f"Decoders disagree on this {row['format']}: {told}. {_told(first)}.",
             {
                 "kinds": ", ".join(rule.kind for rule in rules),
                 "format": row["format"],
@@ -314,7 +314,7 @@ class DecoderDisagreement(Check):
             Severity.INFO,
             tuple(rows["id"]),
             f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
-            f"({rule.kind}): {_told(rule)}.",
+            f"({rule.kind}). {_told(rule)}.",
             {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
             Action.REVIEW,
             f"dataset:{rule.kind}",
@@ -327,13 +327,13 @@ class DecoderDisagreement(Check):
 
 
 def _matches(store: Store) -> tuple[pl.DataFrame, int]:
-    """Return the pictures that match a rule, a boolean column a kind, and the number of pictures."""
+    """Return the pictures that match a rule, a boolean column a kind, and the count of all."""
     columns = ", ".join(f'coalesce({rule.where}, false) AS "{rule.kind}"' for rule in RULES)
     anything = " OR ".join(f'"{rule.kind}"' for rule in RULES)
     sql = f"""
         WITH marked AS (
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, format, mode, bit_depth,
-                orientation, frames, {columns}
+            SELECT id, subject, format, mode,
+                bit_depth, orientation, frames, {columns}
             FROM images WHERE status <> 'unreadable'
         )
         SELECT * FROM marked WHERE {anything} ORDER BY id
@@ -353,6 +353,6 @@ def _cells(rule: Rule) -> dict[str, str]:
 
 def _told(rule: Rule) -> str:
     return (
-        f"Pillow gives {rule.pillow}; OpenCV {rule.opencv}; torchvision {rule.torchvision}; "
-        f"TensorFlow {rule.tensorflow}"
+        f"Pillow: {rule.pillow}; OpenCV: {rule.opencv}; torchvision: {rule.torchvision}; "
+        f"TensorFlow: {rule.tensorflow}"
     )

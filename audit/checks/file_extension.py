@@ -92,7 +92,7 @@ class WrongExtension(Check):
         """Yield one finding a file, or one a mismatch where most of the dataset has it."""
         belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, format, extension
+            SELECT id, subject, format, extension
             FROM images
             WHERE status <> 'unreadable' AND format IN (SELECT unnest(?))
                 AND concat(format, '/', lower(extension)) NOT IN (SELECT unnest(?))

@@ -81,7 +81,7 @@ class HiddenDamage(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a file."""
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, grey_tail, height,
+            SELECT id, subject, grey_tail, height,
                 n_bytes,
                 coalesce(trailing_bytes, 0) AS extra_bytes,
                 coalesce(grey_tail >= ? AND grey_tail * height >= 8 * ? AND grey_tail < 1, false)

@@ -73,7 +73,7 @@ class OddMode(Check):
         """Yield one finding a picture."""
         sql = """
             WITH pictures AS (
-                SELECT id, content_hash, coalesce(mode, 'unknown') AS mode,
+                SELECT id, subject, coalesce(mode, 'unknown') AS mode,
                     coalesce(bit_depth, 8) AS depth
                 FROM images WHERE status <> 'unreadable'
             ), kinds AS (
@@ -81,7 +81,7 @@ class OddMode(Check):
                     sum(n) OVER () :: BIGINT AS total
                 FROM pictures GROUP BY ALL
             ), main AS (SELECT * FROM kinds ORDER BY n DESC, mode, depth LIMIT 1)
-            SELECT p.id, concat(p.id, '@' || left(p.content_hash, 16)) AS subject, k.mode,
+            SELECT p.id, p.subject, k.mode,
                 k.depth, k.n, k.share, k.total, m.mode AS main_mode, m.depth AS main_depth,
                 m.share AS main_share
             FROM main m JOIN kinds k ON m.share > ? AND k.share < ?
@@ -93,9 +93,9 @@ class OddMode(Check):
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"This picture is {row['mode']} at {row['depth']} bits a channel, as {row['n']:,} "
-                f"of {row['total']:,} are ({row['share']:.2%}); {row['main_share']:.1%} are "
-                f"{row['main_mode']} at {row['main_depth']}.",
+                f"This picture is {row['mode']} at {row['depth']} bits a channel, like "
+                f"{row['n']:,} of {row['total']:,} ({row['share']:.2%}); "
+                f"{row['main_share']:.1%} are {row['main_mode']} at {row['main_depth']}.",
                 {
                     "mode": row["mode"],
                     "bit_depth": row["depth"],

@@ -103,7 +103,7 @@ class Unreadable(Check):
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a file."""
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, n_bytes, error,
+            SELECT id, subject, n_bytes, error,
                 detected,
                 coalesce(error_kind, 'unknown') AS kind
             FROM images

@@ -57,7 +57,7 @@ class Blurry(Check):
     code = "IMG003"
     name = "blurry-image"
     severity = Severity.WARNING
-    features = ("sharpness", "contrast", "transparent")
+    features = ("sharpness", "contrast")
 
     @dataclass(frozen=True)
     class Params:
@@ -163,7 +163,7 @@ def _judged(store: Store, params: Blurry.Params) -> pl.DataFrame:
     """Return the images that can be blurry, with their distance below class or dataset."""
     sql = f"""
         WITH sharp AS (
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, sharpness,
+            SELECT id, subject, sharpness,
                 coalesce(label, '') AS label, ln(greatest(sharpness, 1e-3)) AS y
             FROM images WHERE {JUDGED}
         ), classes AS (

@@ -82,7 +82,7 @@ class GreyAmongColour(Check):
         """Yield one finding an image."""
         sql = """
             WITH judged AS (
-                SELECT id, content_hash, coalesce(label, '') AS label, channel_spread, saturation,
+                SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation,
                     mode,
                     (channels_equal OR channel_spread <= $1 * greatest(brightness_p99, 0.1))
                         :: INT AS grey
@@ -91,7 +91,7 @@ class GreyAmongColour(Check):
                 SELECT label, count(*) AS n, sum(grey) :: BIGINT AS k FROM judged
                 WHERE label <> '' GROUP BY label HAVING count(*) >= $2
             ), dataset AS (SELECT count(*) AS n, sum(grey) :: BIGINT AS k FROM judged)
-            SELECT j.id, concat(j.id, '@' || left(j.content_hash, 16)) AS subject, j.channel_spread,
+            SELECT j.id, j.subject, j.channel_spread,
                 j.mode, j.saturation, coalesce(c.n, d.n) AS n, coalesce(c.k, d.k) AS k,
                 CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
                     AS reference
@@ -106,8 +106,8 @@ class GreyAmongColour(Check):
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"This picture ({row['mode']}) has no colour, as {row['k']:,} of the {row['n']:,} "
-                f"in {row['reference']} ({row['k'] / row['n']:.1%}).",
+                f"This picture ({row['mode']}) has no colour, like {row['k']:,} of the "
+                f"{row['n']:,} in {row['reference']} ({row['k'] / row['n']:.1%}).",
                 {
                     "channel_spread": row["channel_spread"],
                     "saturation": row["saturation"],

@@ -84,7 +84,7 @@ class LowInformation(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding an image."""
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, contrast, entropy,
+            SELECT id, subject, contrast, entropy,
                 edge_density, transparent, brightness
             FROM images
             WHERE status = 'ok' AND (transparent >= ?

@@ -87,7 +87,7 @@ class OddSize(Check):
         """Yield one finding an image."""
         sql = """
             WITH judged AS (
-                SELECT id, content_hash, width, height, ln(width * height :: DOUBLE) / 2 AS y
+                SELECT id, subject, width, height, ln(width * height :: DOUBLE) / 2 AS y
                 FROM images WHERE status <> 'unreadable' AND width > 0 AND height > 0
             ), centre AS (SELECT count(*) AS total, median(y) AS m FROM judged
             ), counts AS (SELECT y, count(*) AS n FROM judged GROUP BY y
@@ -103,7 +103,7 @@ class OddSize(Check):
                     min(usual_y) OVER (ORDER BY y DESC) AS above
                 FROM marked
             )
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject, width, height,
+            SELECT id, subject, width, height,
                 neighbours, total, exp(y) AS size, exp(m) AS usual,
                 exp(least(y - below, above - y)) AS gap
             FROM judged JOIN placed USING (y)

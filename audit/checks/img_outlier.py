@@ -53,6 +53,8 @@ JUDGED = """
 """
 MAX_TAIL = 100  # order statistics that describe an end, at most
 MIN_LEVELS = 20  # a property with fewer distinct values in a group has no spacings to judge by
+PRIOR_SHAPE = 0.2  # standard deviation of tail shapes between properties, around 0
+ERRORS = 0.5  # standard errors added to the shape, for caution
 MAX_BLOCK = 3  # images that may be outliers together: one more makes a mode
 
 
@@ -239,7 +241,7 @@ def _judged(
         for name, (shown, scaled) in PROPERTIES.items()
     )
     sql = f"""
-        SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject,
+        SELECT id, subject,
             CASE WHEN count(*) OVER (PARTITION BY label) >= $3 THEN label END AS label, {columns}
         FROM images WHERE {JUDGED} ORDER BY id
     """
@@ -342,9 +344,12 @@ def _ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
     gap = np.append(np.diff(x), 0.0)
     gap[rank == size - 1] = 0.0
     gap[(tail < 3) | (size < MIN_LEVELS)] = 0.0
+    # Values that crowd at an end make any next one look far: it must be so beside the bulk as well.
+    bulk = x[start + size * 3 // 4] - x[start + size // 4]
+    needed = np.maximum(local * quantile, bulk / 4)
     # A gap that stands on nothing but ties is decided by the distinct values.
     on_ties = np.where(gap > 0, 1e9, 0.0)
-    return np.asarray(np.divide(gap, local * quantile, out=on_ties, where=local > 1e-12))
+    return np.asarray(np.divide(gap, needed, out=on_ties, where=needed > 1e-12))
 
 
 def _tail_shape(x: Floats, start: Ints, size: Ints) -> float:
@@ -372,7 +377,11 @@ def _tail_shape(x: Floats, start: Ints, size: Ints) -> float:
         return 0.0
     mean, moment, tail, n = mean[usable], moment[usable], tail[usable], n[enough][usable]
     shapes = np.clip(_shape(mean, moment) - _trimming_bias(tail, _block_size(n)), -1, 1.5)
-    return min(max(0.0, float(np.average(shapes, weights=tail) + tail.sum() ** -0.5)), 0.9)
+    # Few tails say little about their shape: the estimate is drawn towards the exponential.
+    variance, prior = 1 / float(tail.sum()), PRIOR_SHAPE**2
+    shape = float(np.average(shapes, weights=tail)) * prior / (prior + variance)
+    error = float(np.sqrt(prior * variance / (prior + variance)))
+    return min(max(0.0, shape + ERRORS * error), 0.9)
 
 
 def _shape(mean: Any, moment: Any) -> Any:

@@ -100,7 +100,7 @@ class MissingLabel(Check):
 
     def _singles(self, store: Store, row: Mapping[str, Any]) -> Iterator[Finding]:
         sql = """
-            SELECT id, concat(id, '@' || left(content_hash, 16)) AS subject FROM images
+            SELECT id, subject FROM images
             WHERE split IS NOT DISTINCT FROM ? AND trim(coalesce(label, '')) = '' ORDER BY id
         """
         where = f"in split {row['split']}" if row["split"] else "in the dataset"

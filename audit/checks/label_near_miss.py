@@ -222,8 +222,9 @@ def _singular(word: str) -> str:
     if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses", "zes")):
         return word[:-2]
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        return word[:-1]
-    return word
+        word = word[:-1]
+    # `buses` has lost its s by now; so that it meets `bus`, `house` goes as `hous` too.
+    return word[:-1] if len(word) > 3 and word.endswith("se") else word
 
 
 # ---- names that a typing error explains ----
@@ -257,7 +258,7 @@ def _wordlike(name: str) -> bool:
 
 def _neighbours(rare: Sequence[str], common: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
     index: dict[str, list[str]] = defaultdict(list)
-    for name in common:
+    for name in common if rare else ():
         for shorter in _deletions(name):
             index[shorter].append(name)
     for name in rare:
@@ -270,12 +271,12 @@ def _deletions(name: str) -> set[str]:
 
     Two names within that many edits (swaps included) share at least one of these.
     """
-    depth = 2 if len(name) >= 9 else 1
-    return {name} | {
-        "".join(c for i, c in enumerate(name) if i not in gone)
-        for n in range(1, depth + 1)
-        for gone in combinations(range(len(name)), n)
-    }
+    n = len(name)
+    shorter = {name, *(name[:i] + name[i + 1 :] for i in range(n))}
+    if n >= 9:
+        pairs = combinations(range(n), 2)
+        shorter.update(name[:i] + name[i + 1 : j] + name[j + 1 :] for i, j in pairs)
+    return shorter
 
 
 def is_slip(name: str, meant: str, min_length: int = 5) -> bool:

@@ -271,7 +271,9 @@ def test_what_poses_as_an_image_is_named(data: bytes, what: str) -> None:
 
 def bomb(width: int, height: int) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     tail = chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")

@@ -74,7 +74,9 @@ def test_a_flat_picture_has_no_sharpness_and_no_entropy() -> None:
     assert got["noise"] == 0
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 900), (900, 1), (3, 3), (4, 4), (5000, 2)])
+@pytest.mark.parametrize(
+    ("height", "width"), [(1, 1), (1, 900), (900, 1), (3, 3), (4, 4), (5000, 2)]
+)
 def test_tiny_and_thin_pictures_are_measured(height: int, width: int) -> None:
     got = features(np.zeros((height, width, 3), np.uint8))
     assert got["brightness"] == 0
