@@ -234,10 +234,16 @@ def _decode_jpeg(
         return pixels
     except ValueError as error:
         complaint = str(error)
+    try:
+        pixels = simplejpeg.decode_jpeg(data, space, strict=False)
+    except ValueError:
+        # Refused outright (arithmetic coding, odd subsampling): no verdict but Pillow's.
+        facts["decoder_warnings"] = f"not decoded strictly: {complaint}"
+        image.load()
+        return np.array(image)
     if HARMLESS.search(complaint):
         facts["decoder_warnings"] = complaint
-        return _tolerant_jpeg(data, image, space)
-    pixels = _tolerant_jpeg(data, image, space)
+        return pixels
     kind = (
         "truncated"
         if facts.get("missing_end") or "remature end of JPEG" in complaint
@@ -246,16 +252,6 @@ def _decode_jpeg(
     facts |= {"status": "damaged", "error_kind": kind, "error": complaint + _zero_run(data)}
     facts["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
     return pixels
-
-
-def _tolerant_jpeg(data: bytes, image: Image.Image, space: str) -> Pixels:
-    try:
-        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=False)
-        return pixels
-    except ValueError:
-        # What this build of libjpeg-turbo refuses outright (arithmetic coding, odd subsampling).
-        image.load()
-        return np.array(image)
 
 
 def _zero_run(data: bytes) -> str:
@@ -291,7 +287,9 @@ def _note_cmyk_damage(data: bytes, facts: dict[str, Any]) -> None:
     try:
         simplejpeg.decode_jpeg(data, "CMYK", strict=True)
     except ValueError as error:
-        if not HARMLESS.search(str(error)):
+        if "subsampling" in str(error):  # TurboJPEG knows 4:4:4 in four channels alone
+            facts["decoder_warnings"] = f"not decoded strictly: {error}"
+        elif not HARMLESS.search(str(error)):
             facts |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
 
 

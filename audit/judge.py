@@ -55,8 +55,13 @@ def judge(
         store.create_findings()
         for done, one in enumerate(judges):
             progress(done, len(judges))
-            with store.transaction():
-                _run_check(measurements, store, one)
+            try:
+                with store.transaction():
+                    _run_check(measurements, store, one)
+            except Exception as error:  # noqa: BLE001 - one broken check must not lose the scan
+                said = f"This check failed and says nothing: {type(error).__name__}: {error}"
+                failed = CheckRun(one.check.code, one.check.name, 0, 0.0, said[:500])
+                store.append("check_runs", [_row(failed, one.check)])
         progress(len(judges), len(judges))
         store.checkpoint()
 

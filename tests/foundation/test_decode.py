@@ -146,7 +146,8 @@ def test_palette_cmyk_bilevel_and_lab_are_shown_in_rgb() -> None:
     image = photo()
     for name, data in {
         "palette": encoded(image.convert("P"), "PNG"),
-        "cmyk": encoded(image.convert("CMYK"), "JPEG"),
+        "cmyk": encoded(image.convert("CMYK"), "JPEG", subsampling=0),
+        "cmyk with chroma subsampling": encoded(image.convert("CMYK"), "JPEG", subsampling=2),
         "bilevel": encoded(image.convert("1"), "PNG"),
         "lab": encoded(image.convert("RGB"), "TIFF"),
         "grey jpeg": encoded(image.convert("L"), "JPEG"),

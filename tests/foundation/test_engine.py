@@ -347,3 +347,26 @@ def test_store_appends_by_name_and_rolls_back() -> None:
         assert store.rows("SELECT code, n_findings FROM check_runs") == [
             {"code": "DUP001", "n_findings": 3}
         ]
+
+
+def test_a_check_that_raises_is_reported_and_loses_nothing(tree: Path, tmp_path: Path) -> None:
+    from audit.check import all_checks
+    from audit.judge import Judge, judge
+
+    class Broken:
+        code, name, severity = "IMG999", "broken", all_checks()["IMG001"].severity
+
+        def find(self, store: Store, params: object) -> object:
+            raise ValueError("no such column")
+
+    run, target = tmp_path / "run", tmp_path / "findings.duckdb"
+    scan(tree, run)
+    sound = all_checks()["DIST001"]
+    judges = [Judge(Broken(), None), Judge(sound, sound.Params())]  # type: ignore[arg-type]
+    with Store.open(runs.require(run).measurements) as measurements:
+        judge(measurements, target, judges, lambda done, total: None)
+    with Store.open(target) as store:
+        said = store.rows("SELECT code, completeness FROM check_runs ORDER BY code")
+    assert [row["code"] for row in said] == ["DIST001", "IMG999"]
+    assert "failed" in said[1]["completeness"]
+    assert "no such column" in said[1]["completeness"]
