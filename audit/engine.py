@@ -33,6 +33,8 @@ from audit.store import SAMPLES, SCHEMA_VERSION, Store, arrow_schema, usable_cor
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
+APPEND_ROWS = 2048
+APPEND_S = 2.0
 FIRST_FINDINGS = "findings-0001.duckdb"
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
@@ -245,14 +247,22 @@ def _differs(store: Store, table: str) -> bool:
 def _measure(
     store: Store, executor: Executor, config: Config, progress: Report, *, done: int, total: int
 ) -> None:
-    errors = 0
+    errors, waiting, flushed = 0, list[pa.Table](), time.monotonic()
     progress(Progress("measure", done, total))
-    for jobs, outcome in executor.run(Measurer(config.limits), _chunks(store)):
-        table = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
-        store.append("features", table)
-        done += len(jobs)
-        errors += table.num_rows - pc.sum(pc.equal(table["status"], "ok")).as_py()
-        progress(Progress("measure", done, total, errors))
+    try:
+        for jobs, outcome in executor.run(Measurer(config.limits), _chunks(store)):
+            table = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
+            waiting.append(table)
+            # One append costs as much as measuring ten files; what waits is lost by a kill.
+            if len(waiting) * CHUNK_FILES >= APPEND_ROWS or time.monotonic() - flushed > APPEND_S:
+                store.append("features", pa.concat_tables(waiting))
+                waiting, flushed = [], time.monotonic()
+            done += len(jobs)
+            errors += table.num_rows - pc.sum(pc.equal(table["status"], "ok")).as_py()
+            progress(Progress("measure", done, total, errors))
+    finally:
+        if waiting:
+            store.append("features", pa.concat_tables(waiting))
 
 
 def _chunks(store: Store) -> Iterator[list[Job]]:

@@ -71,6 +71,7 @@ figure .frame.none {
   color: var(--quiet); font-size: 12px; line-height: 1.35; padding: 8px; text-align: center;
   overflow-wrap: anywhere; border-style: dashed;
 }
+figcaption code { font-size: 11px; }
 figcaption { font-size: 12px; line-height: 1.35; margin-top: 4px; overflow-wrap: anywhere; }
 figcaption .note { color: var(--warning); }
 .more { align-self: center; color: var(--quiet); }
