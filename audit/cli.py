@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli_subset import app as subset_app
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -26,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(subset_app, name="subset")
 INTERRUPTED = 130
 
 

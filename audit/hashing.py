@@ -45,8 +45,8 @@ def _dct_bits(pixels: Luma, size: int) -> Bits:
     basis = _basis(pixels.shape[0], size)
     frequencies = basis @ pixels.astype(np.float64) @ basis.T
     median = _median(frequencies)
-    # Only the sign of the difference counts. Where rounding could decide it (flat, symmetric pictures)
-    # the transform is taken exactly as imagehash takes it.
+    # Only the sign of the difference counts. Where rounding could decide it (flat, symmetric
+    # pictures) the transform is taken exactly as imagehash takes it.
     if np.abs(frequencies - median).min() < 1e-6:
         frequencies = scipy.fft.dct(scipy.fft.dct(pixels, axis=0), axis=1)[:size, :size]
         median = np.median(frequencies)

@@ -9,7 +9,8 @@ except `hypergeometric_limits`, which bisects about log2(N) times.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,7 +50,7 @@ def wilson(successes: ArrayLike, n: ArrayLike, confidence: float = 0.95) -> tupl
 
 def wilson_share(share: ArrayLike, n: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """Return Wilson's limits for an observed `share` at an (effective) sample size `n`."""
-    p, size = np.asarray(share, float), np.maximum(np.asarray(n, float), 1e-12)
+    p, size = np.clip(share, 0.0, 1.0), np.maximum(np.asarray(n, float), 1e-12)
     z2 = z_value(confidence) ** 2
     centre = (p + z2 / (2 * size)) / (1 + z2 / size)
     half = np.sqrt(z2 * (p * (1 - p) / size + z2 / (4 * size**2))) / (1 + z2 / size)
@@ -99,7 +100,7 @@ def hypergeometric_limits(
     return low, total - mirrored
 
 
-def _first_true(accepts, low: Ints, high: Ints) -> Ints:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def _first_true(accepts: Callable[[Ints], Any], low: Ints, high: Ints) -> Ints:
     # Vectorised bisection for the smallest count that a monotone predicate accepts.
     low, high = low.astype(np.int64), high.astype(np.int64)
     while np.any(low < high):

@@ -41,11 +41,12 @@ ALLOWED: dict[str, set[str]] = {
     "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "store"},
     "show": NOUNS | {"features", "report", "runs", "show_text", "sources", "store"},
     "show_text": NOUNS | {"report", "show", "store"},
+    "subset": NOUNS | {"runs", "stats", "store"},
     "progress": set(),
     "docs": NOUNS | {"check", "features", "store"},
 }
 # Everything above the engine may use all of audit but its command line and pages.
-FRONT = {"cli", "ui", "progress"}
+FRONT = {"cli", "cli_subset", "ui", "progress"}
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 
 

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from audit.stats import Floats, Ints
 
 FIRST_UNITS = 2
+# Units per stratum that are looked at one by one around the threshold.
+EDGE = 6
 
 
 def sequence(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> tuple[Ints, Ints]:
@@ -38,10 +40,26 @@ def sequence(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> tu
 
 
 def allocate(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> Ints:
-    """Return n_h for a subset of `n` units: how often each stratum occurs in `sequence`."""
+    """Return n_h for a subset of `n` units: how often each stratum occurs in `sequence`.
+
+    Only the few units next to the threshold are put in order, so the cost does not grow with n.
+    """
     if n >= sizes.sum():
         return sizes.astype(np.int64)
-    return np.bincount(sequence(sizes, scale, n, first)[0], minlength=sizes.size).astype(np.int64)
+    floor = np.minimum(sizes, first)
+    if n <= floor.sum():
+        few = np.bincount(sequence(sizes, scale, n, first)[0], minlength=sizes.size)
+        return np.asarray(few, np.int64)
+    most = _candidate_counts(sizes, scale, n, first)
+    sure = np.maximum(most - EDGE, floor)
+    while sure.sum() > n:  # ties at the threshold: more units than usual are at the edge
+        sure = np.maximum(sure - EDGE, floor)
+    stratum = np.repeat(np.arange(sizes.size), most - sure)
+    held = np.arange(stratum.size) - np.repeat(np.cumsum(most - sure) - (most - sure), most - sure)
+    k = np.maximum(held + sure[stratum], 1).astype(np.float64)
+    priority = (sizes * scale)[stratum] / np.sqrt(k * (k + 1))
+    edge = np.lexsort((k, stratum, -priority))[: n - int(sure.sum())]
+    return np.asarray(sure + np.bincount(stratum[edge], minlength=sizes.size), np.int64)
 
 
 def _candidate_counts(sizes: Ints, scale: Floats, n: int, first: int) -> Ints:
@@ -65,7 +83,7 @@ def _at_least(weight: Floats, sizes: Ints, floor: Ints, threshold: float) -> Int
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         held = (np.sqrt(1 + 4 * (weight / threshold) ** 2) - 1) / 2 if threshold > 0 else np.inf
     units = np.minimum(np.floor(np.broadcast_to(held, weight.shape)) + 1, sizes)
-    return np.maximum(floor, units).astype(np.int64)
+    return np.asarray(np.maximum(floor, units), np.int64)
 
 
 def spread_over_classes(sizes: Ints, classes: Ints, wanted: Floats) -> Floats:

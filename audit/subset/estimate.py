@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats as distributions
 
 from audit import stats
@@ -30,6 +31,12 @@ from audit.stats import Floats, Ints
 from audit.subset.sizes import EXACT_FROM_FRACTION
 
 Estimand = Literal["full-set", "generalisation"]
+# How many units' worth of the design's own variance steadies an estimated one (single files).
+PRIOR_UNITS = 2.0
+# Degrees of freedom that each unit with the rarer answer adds to a variance between groups.
+DEGREES_PER_RARE_UNIT = 2.5
+# Units of very unequal sizes carry fewer: a factor (1 + cv^2)^-2, but at least this.
+LEAST_SIZE_FACTOR = 0.5
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
 
 
@@ -38,8 +45,7 @@ class Moments:
     """Per-stratum moments of unit totals; every array has shape (..., H).
 
     `n`, `N`: drawn and existing units; `y`, `x`: means; `yy`, `xx`, `xy`: variances and covariance
-    with divisor n - 1 (0 where n is 1). `right`, `wrong`: drawn units with at least one right, one
-    wrong answer; the rarer of the two is what the variance estimate really rests on.
+    with divisor n - 1 (0 where n is 1).
     """
 
     n: Floats
@@ -49,8 +55,6 @@ class Moments:
     yy: Floats
     xx: Floats
     xy: Floats
-    right: Floats
-    wrong: Floats
 
 
 def moments(y: Floats, x: Floats, stratum: Ints, population: Floats) -> Moments:
@@ -63,10 +67,7 @@ def moments(y: Floats, x: Floats, stratum: Ints, population: Floats) -> Moments:
     yy, xx, xy = (
         np.bincount(stratum, v, count) / np.maximum(n - 1, 1) for v in (dy * dy, dx * dx, dy * dx)
     )
-    right, wrong = (
-        np.bincount(stratum, v > 0, count).astype(float) for v in (np.abs(y), x - np.abs(y))
-    )
-    return Moments(n, population.astype(float), mean_y, mean_x, yy, xx, xy, right, wrong)
+    return Moments(n, population.astype(float), mean_y, mean_x, yy, xx, xy)
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ class Ratio:
     """A weighted ratio Y/X: `value`, its `variance` per estimand, what backs them.
 
     `base_n` is the effective size that the design has for a constant share (the fall-back where all
-    observed answers agree), `degrees` the units less the strata that the variance rests on, `files`
-    the examples behind the denominator.
+    observed answers agree), `degrees` the degrees of freedom of the variance,
+    `fraction` the sampling fraction, `rare_units` the units among which the rarer answer is spread,
+    `size_factor` what unequal unit sizes leave of them, `grouped` whether units hold several files.
     """
 
     value: Floats
@@ -84,7 +86,8 @@ class Ratio:
     degrees: Floats
     fraction: Floats
     rare_units: Floats
-    grouped: Floats
+    size_factor: Floats
+    grouped: NDArray[np.bool_]
 
 
 def ratio(m: Moments) -> Ratio:
@@ -116,8 +119,14 @@ def ratio(m: Moments) -> Ratio:
             "full-set": safe_x**2 / (square_x * left).sum(-1),
             "generalisation": safe_x**2 / square_x.sum(-1),
         }
+    drawn_units = np.maximum(m.n.sum(-1), 1)
+    opposite = m.xx - 2 * m.xy + m.yy
     counting = m.x > 0
-    degrees = np.maximum((np.where(counting, m.n - 1, 0)).sum(-1), 1.0)
+    # Satterthwaite's degrees for strata of equal spread: n less the strata if weights are equal,
+    # little more than those of the heaviest stratum if they are not.
+    part = np.where(counting & (m.n > 1), weight, 0.0)
+    parts = (part**2 / np.maximum(m.n - 1, 1)).sum(-1)
+    degrees = np.maximum(part.sum(-1) ** 2 / np.maximum(parts, 1e-300), 1.0)
     drawn, existing = (np.where(counting, v, 0).sum(-1) for v in (m.n, m.N))
     return Ratio(
         np.where(seen, np.clip(corrected, -1, 1), np.nan),
@@ -125,9 +134,18 @@ def ratio(m: Moments) -> Ratio:
         base,  # type: ignore[arg-type]
         degrees,
         drawn / np.maximum(existing, 1),
-        np.minimum(m.right.sum(-1), m.wrong.sum(-1)),
-        (m.xx > 0).any(-1) | (m.x > 1).any(-1),
+        np.minimum(_effective_units(m, m.y, m.yy), _effective_units(m, m.x - m.y, opposite)),
+        np.clip((_effective_units(m, m.x, m.xx) / drawn_units) ** 2, LEAST_SIZE_FACTOR, 1.0),
+        np.asarray((m.xx > 0).any(-1) | (m.x > 1).any(-1)),
     )
+
+
+def _effective_units(m: Moments, mean: Floats, variance: Floats) -> Floats:
+    # Kish's effective number of units among which the answers of one kind are spread.
+    weight = m.N / np.maximum(m.n, 1)
+    total = (weight * m.n * mean).sum(-1)
+    squares = (weight**2 * ((m.n - 1) * variance + m.n * mean**2)).sum(-1)
+    return np.asarray(np.where(squares > 0, total**2 / np.maximum(squares, 1e-300), 0.0))
 
 
 def _pooled_over_single_units(n: Floats, residual: Floats) -> Floats:
@@ -167,16 +185,25 @@ def proportion_interval(
 
 
 def effective_size(r: Ratio, share: Floats, estimand: Estimand, confidence: float = 0.95) -> Floats:
-    """Return p (1-p) / variance, lowered for few degrees of freedom; `base_n` where p is 0 or 1."""
+    """Return the independent examples that a share rests on: p (1-p) / variance, made cautious.
+
+    Where the rarer answer occurs in few units, the variance estimate is itself a guess. It is drawn
+    towards the design's value for independent units by `PRIOR_UNITS` units, and for groups the
+    degrees of freedom are limited by the units that carry the rarer answer. `base_n` where all
+    answers agree. Both constants are calibrated by `benchmarks/subset_coverage.py`.
+    """
     variance, base = r.variance[estimand], r.base_n[estimand]
     spread = share * (1 - share)
     with np.errstate(divide="ignore", invalid="ignore"):
-        n = np.where((spread > 0) & (variance > 0), spread / variance, base)
+        plain = spread / base
+        held = np.where(r.grouped, 0.0, PRIOR_UNITS)
+        steady = (r.rare_units * variance + held * plain) / (r.rare_units + held)
+        n = np.where((spread > 0) & (steady > 0), spread / steady, base)
+    few = np.where(r.grouped, DEGREES_PER_RARE_UNIT * r.size_factor * r.rare_units, np.inf)
+    degrees = np.clip(few, 1.0, r.degrees)
     tail = (1 - confidence) / 2
-    normal = distributions.norm.isf(tail)
-    student = distributions.t.isf(tail, r.degrees)
-    reference = distributions.t.isf(tail, np.maximum(base, 2))
-    return np.asarray(n * np.minimum(np.where(base > 1, reference, normal) / student, 1.0) ** 2)
+    ideal = distributions.t.isf(tail, np.maximum(base, 2))
+    return np.asarray(n * np.minimum(ideal / distributions.t.isf(tail, degrees), 1.0) ** 2)
 
 
 def counted_interval(
@@ -197,9 +224,11 @@ def counted_interval(
     coarse = n >= EXACT_FROM_FRACTION * population
     if np.any(coarse):
         low, high = (np.array(np.broadcast_to(v, coarse.shape)) for v in (low, high))
-        counts = [np.broadcast_to(v, coarse.shape)[coarse] for v in (successes, n, population)]
-        exact_low, exact_high = stats.hypergeometric_limits(*counts, confidence)
-        low[coarse], high[coarse] = exact_low / counts[2], exact_high / counts[2]
+        k, size, total = (
+            np.broadcast_to(v, coarse.shape)[coarse] for v in (successes, n, population)
+        )
+        exact_low, exact_high = stats.hypergeometric_limits(k, size, total, confidence)
+        low[coarse], high[coarse] = exact_low / total, exact_high / total
     return low, high
 
 

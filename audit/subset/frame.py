@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Strata:
 
 @dataclass(frozen=True)
 class Eligible:
-    """F with what was left out: `files` (rows of the frame), `excluded` (sample_id, path, reason)."""
+    """F (`files`, rows of the frame) and what was `excluded` (sample_id, path, reason)."""
 
     files: pl.DataFrame
     excluded: pl.DataFrame
@@ -72,21 +73,22 @@ class Eligible:
         return len(self.files) + len(self.excluded)
 
 
-def eligible(frame: pl.DataFrame, deduplicated: bool = False) -> Eligible:
+def eligible(
+    frame: pl.DataFrame, deduplicated: bool = False, keep: Sequence[str] | None = None
+) -> Eligible:
     """Return F: files with a label and no reason against them, optional columns filled in.
 
     `deduplicated` leaves one file of each duplicate group (the smallest hash) in F: the target is
-    then the metric over distinct pictures.
+    then the metric over distinct pictures. `keep` limits the columns beyond the named ones.
     """
     full = _checked(frame)
-    reason = (
-        pl.when(pl.col("excluded_reason").is_not_null())
-        .then(pl.col("excluded_reason"))
-        .when(pl.col("label").is_null())
-        .then(pl.lit(NO_LABEL))
-        .alias("reason")
+    if keep is not None:
+        wanted = {*REQUIRED, *DEFAULTS, *keep}
+        full = full.select(c for c in full.columns if c in wanted)
+    reason = pl.coalesce(
+        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit(NO_LABEL))
     )
-    full = full.with_columns(reason)
+    full = full.with_columns(reason=reason).drop("excluded_reason")
     if deduplicated:
         full = _without_copies(full)
     out = full.filter(pl.col("reason").is_not_null()).select("sample_id", "path", "reason")
@@ -110,15 +112,22 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
     full = frame.with_columns(fill).with_columns(
         pl.col("label").cast(pl.String), pl.col("suspected_mislabel").fill_null(False)
     )
-    repeated = len(full) - full["sample_id"].n_unique()
+    if full["sample_id"].null_count():
+        raise UsageError("Some rows have no sample_id: give every file a unique id.")
+    _check_unique(full["sample_id"])
+    return full
+
+
+def _check_unique(ids: pl.Series) -> None:
+    # Distinct hashes prove distinct ids at a third of the memory; equal ones prove nothing.
+    if ids.hash().n_unique() == len(ids):
+        return
+    repeated = len(ids) - ids.n_unique()
     if repeated:
-        example = full.filter(pl.col("sample_id").is_duplicated())["sample_id"][0]
+        example = ids.filter(ids.is_duplicated())[0]
         raise UsageError(
             f"{repeated} sample ids occur more than once, such as {example!r}: ids must be unique."
         )
-    if full["sample_id"].null_count():
-        raise UsageError("Some rows have no sample_id: give every file a unique id.")
-    return full
 
 
 def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
@@ -133,9 +142,9 @@ def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _representatives(grouped: pl.DataFrame) -> pl.DataFrame:
+def _representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.DataFrame:
     # The member with the smallest hash names and represents its group; ties go to the smaller id.
-    return grouped.sort("duplicate_group", "content_hash", "sample_id", nulls_last=True).unique(
+    return grouped.sort("duplicate_group", key, "sample_id", nulls_last=True).unique(
         "duplicate_group", keep="first", maintain_order=True
     )
 
@@ -176,7 +185,7 @@ def _column(files: pl.DataFrame, name: str) -> pl.Series:
 
 
 def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
-    """Return each file's stratum as a categorical of readable names, merges applied."""
+    """Return each file's stratum, merges applied: an Enum named `stratum`, its levels sorted."""
     columns = {"label": files["label"]}
     for name in strata.by:
         columns[name] = _binned(_column(files, name), strata.edges.get(name))
@@ -186,7 +195,8 @@ def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
     levels = pl.Enum(sorted(set(named)))
     distinct = distinct.with_columns(pl.Series("stratum", named, levels))
     if len(columns) == 1:
-        return table["label"].replace_strict(distinct["label"], distinct["stratum"])
+        names = distinct["stratum"]
+        return table["label"].replace_strict(distinct["label"], names).alias("stratum")
     return table.join(
         distinct, on=table.columns, how="left", maintain_order="left", nulls_equal=True
     )["stratum"]
@@ -196,8 +206,10 @@ def _binned(column: pl.Series, edges: tuple[float, ...] | None) -> pl.Series:
     if edges is None:
         return column.cast(pl.String).fill_null(MISSING)
     bounds = ["-inf", *(f"{e:g}" for e in edges), "inf"]
-    names = [f"({a}, {b}]" for a, b in zip(bounds, bounds[1:], strict=False)]
-    return column.cut(list(edges), labels=names).cast(pl.String).fill_null(MISSING)
+    names = [f"({a}, {b}]" for a, b in pairwise(bounds)]
+    place = np.searchsorted(np.array(edges), column.cast(pl.Float64).fill_null(0.0).to_numpy())
+    binned = pl.Series(names).gather(pl.Series(place))
+    return binned.zip_with(column.is_not_null(), pl.Series([MISSING]))
 
 
 def _name(row: dict[str, Any], strata: Strata) -> str:
@@ -216,7 +228,7 @@ class Units:
 
     `table`: unit_id, unit_key (what the permanent random number is hashed from), size (files it
     stands for), stratum (Enum), class (the majority label). `whole`: a user's groups, taken whole.
-    `unit_of_file` maps rows of F to rows of `table`; -1 for the copies that are represented.
+    `unit_of_file` maps rows of F to rows of `table`; None where every file is a unit.
     """
 
     table: pl.DataFrame
@@ -236,7 +248,9 @@ class Units:
     @property
     def strata(self) -> list[str]:
         """Names of the strata, sorted."""
-        return self.table["stratum"].cat.get_categories().to_list()
+        levels = self.table["stratum"].dtype
+        assert isinstance(levels, pl.Enum)
+        return levels.categories.to_list()
 
 
 def units(files: pl.DataFrame, strata: Strata, group: str | None = None) -> Units:
@@ -246,17 +260,55 @@ def units(files: pl.DataFrame, strata: Strata, group: str | None = None) -> Unit
     that sorts first.
     """
     stratum = stratum_names(files, strata)
-    key = pl.col("content_hash").fill_null(pl.col("sample_id")).alias("unit_key")
-    full = files.select("sample_id", "label", "duplicate_group", key).with_columns(stratum=stratum)
+    key = pl.coalesce("content_hash", "sample_id").alias("unit_key")
     if group is not None:
-        full = full.with_columns(unit=_group_key(files, group))
-        return _grouped(full, "unit", whole=True)
+        full = files.select("sample_id", "label", key)
+        return _user_groups(full.with_columns(stratum, unit=_group_key(files, group)))
+    full = files.select("sample_id", "label", "duplicate_group", key).with_columns(stratum)
     if full["duplicate_group"].null_count() == len(full):
-        table = full.select("unit_key", "stratum", unit_id="sample_id", label="label")
+        table = full.select("unit_key", "stratum", "label", unit_id="sample_id")
         return Units(table.with_columns(size=pl.lit(1, pl.Int64)), False, None)
-    own = pl.lit(OWN) + pl.col("sample_id")
-    full = full.with_columns(unit=pl.coalesce("duplicate_group", own))
-    return _grouped(full, "unit", whole=False)
+    return _files_and_copies(full)
+
+
+def _files_and_copies(full: pl.DataFrame) -> Units:
+    """Return files as units, each duplicate group as one unit in its representative's place."""
+    full = full.with_row_index("row")
+    copies = full.filter(pl.col("duplicate_group").is_not_null())
+    named = _representatives(copies, "unit_key").select("duplicate_group", "row")
+    groups = copies.group_by("duplicate_group").agg(size=pl.len().cast(pl.Int64))
+    for column in ("stratum", "label"):
+        groups = groups.join(_majority(copies, "duplicate_group", column), on="duplicate_group")
+    groups = groups.join(named, on="duplicate_group").sort("row")
+    stays = np.ones(len(full), bool)
+    stays[copies["row"].to_numpy()] = False
+    stays[groups["row"].to_numpy()] = True
+    place = np.cumsum(stays) - 1  # row of the table for each row that stays
+    unit_of_file = place.copy()
+    home = copies.select("duplicate_group", "row").join(
+        groups.select("duplicate_group", home="row"), on="duplicate_group"
+    )
+    unit_of_file[home["row"].to_numpy()] = place[home["home"].to_numpy()]
+    table = full.select("unit_key", "stratum", "label", unit_id="sample_id").filter(
+        pl.Series(stays)
+    )
+    at = pl.Series(place[groups["row"].to_numpy()])
+    size = np.ones(len(table), np.int64)
+    size[at.to_numpy()] = groups["size"].to_numpy()
+    # Scattered, not joined: only the few groups differ from their representative's own row.
+    changed = {"unit_id": "duplicate_group", "stratum": "stratum", "label": "label"}
+    columns = [table[to].scatter(at, groups[name]) for to, name in changed.items()]
+    table = table.with_columns(*columns, size=pl.Series(size))
+    return Units(_present(table), False, unit_of_file)
+
+
+def _present(table: pl.DataFrame) -> pl.DataFrame:
+    # A stratum may have files but, after the majority vote, no unit: it does not exist for units.
+    present = table["stratum"].unique().sort().cast(pl.String)
+    levels = table["stratum"].dtype
+    if isinstance(levels, pl.Enum) and len(present) == len(levels.categories):
+        return table
+    return table.with_columns(pl.col("stratum").cast(pl.String).cast(pl.Enum(present)))
 
 
 def _group_key(files: pl.DataFrame, group: str) -> pl.Series:
@@ -265,22 +317,29 @@ def _group_key(files: pl.DataFrame, group: str) -> pl.Series:
     return column.fill_null(OWN + files["sample_id"]) if column.null_count() else column
 
 
-def _grouped(full: pl.DataFrame, unit: str, whole: bool) -> Units:
-    sizes = full.group_by(unit).agg(
+def _user_groups(full: pl.DataFrame) -> Units:
+    """Return groups taken whole; a file without a group is one by itself."""
+    full = full.with_columns(code=pl.col("unit").cast(pl.Categorical).to_physical())
+    table = full.group_by("code").agg(
+        pl.col("unit").first(),
         size=pl.len().cast(pl.Int64),
         unit_key=pl.col("unit_key").min(),
         sample_id=pl.col("sample_id").min(),
     )
-    majority = _majority(full, unit, "stratum").join(_majority(full, unit, "label"), on=unit)
-    table = sizes.join(majority, on=unit).sort(unit)
-    own = pl.col(unit).str.starts_with(OWN)
-    name = pl.when(own).then(pl.col("sample_id")).otherwise(pl.col(unit)).alias("unit_id")
-    key = pl.when(own | ~pl.lit(whole)).then(pl.col("unit_key")).otherwise(pl.col(unit))
-    index = full.select(unit).join(
-        table.select(unit).with_row_index("row"), on=unit, how="left", maintain_order="left"
-    )["row"]
-    table = table.select(name, key.alias("unit_key"), "size", "stratum", "label")
-    return Units(table, whole, index.cast(pl.Int64).to_numpy())
+    for column in ("stratum", "label"):
+        table = table.join(_majority(full, "code", column), on="code")
+    table = table.sort("unit")
+    place = np.zeros(int(full["code"].max()) + 1, np.int64)  # type: ignore[arg-type]
+    place[table["code"].to_numpy()] = np.arange(len(table))
+    own = pl.col("unit").str.starts_with(OWN)
+    named = table.select(
+        "size",
+        "stratum",
+        "label",
+        unit_id=pl.when(own).then("sample_id").otherwise("unit"),
+        unit_key=pl.when(own).then("unit_key").otherwise("unit"),
+    )
+    return Units(_present(named), True, place[full["code"].to_numpy()])
 
 
 def _majority(full: pl.DataFrame, unit: str, column: str) -> pl.DataFrame:
@@ -290,19 +349,24 @@ def _majority(full: pl.DataFrame, unit: str, column: str) -> pl.DataFrame:
     return ranked.unique(unit, keep="first").select(unit, column)
 
 
-def represented(files: pl.DataFrame, found: Units) -> pl.DataFrame:
-    """Return one row per (unit, file that is evaluated): unit (row of `table`), file (row of F).
+def represented(files: pl.DataFrame, found: Units, taken: pl.Series) -> pl.DataFrame:
+    """Return one row per (unit, file evaluated) of the units `taken`: row numbers in both tables.
 
     Duplicate groups are evaluated on their representative, user groups on every file.
     """
     if found.unit_of_file is None:
-        rows = pl.arange(0, len(files), eager=True)
-        return pl.DataFrame({"unit": rows, "file": rows})
-    table = files.select("sample_id", "content_hash").with_columns(
-        unit=pl.Series(found.unit_of_file), file=pl.arange(0, len(files))
+        return pl.DataFrame({"unit": taken, "file": taken})
+    wanted = np.zeros(len(found.table), bool)
+    wanted[taken.to_numpy()] = True
+    rows = np.flatnonzero(wanted[found.unit_of_file])
+    key = pl.coalesce("content_hash", "sample_id").alias("key")
+    table = (
+        files[rows]
+        .select("sample_id", key)
+        .with_columns(unit=pl.Series(found.unit_of_file[rows]), file=pl.Series(rows))
     )
     if not found.whole:
-        table = table.sort("unit", "content_hash", "sample_id", nulls_last=True).unique(
+        table = table.sort("unit", "key", "sample_id").unique(
             "unit", keep="first", maintain_order=True
         )
     return table.select("unit", "file").sort("unit", "file")

@@ -17,6 +17,7 @@ from typing import Any
 import blake3
 
 from audit.errors import UsageError
+from audit.subset.estimate import Estimand
 from audit.subset.frame import Strata
 
 SCHEMA = "subset-plan/1"
@@ -37,7 +38,7 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """16 hex digits that name the plan: a hash of the recipe without n (draws are nested in n)."""
+        """16 hex digits that name the plan: a hash of the recipe without n, as draws nest in n."""
         content = asdict(self)
         del content["n"]
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
@@ -79,7 +80,7 @@ class ClassPlan:
     units: int
     n: int
     step: float
-    estimands: dict[str, Figures]
+    estimands: dict[Estimand, Figures]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Plan:
     n_all: int
     n_files: int
     n_units: int
-    estimands: dict[str, Figures]
+    estimands: dict[Estimand, Figures]
     classes: list[ClassPlan]
     strata: list[StratumPlan]
     excluded: list[dict[str, str]]
@@ -141,18 +142,19 @@ class Plan:
             "estimands": estimands,
             **content,
         }
-        return dict(_without_nan(content))
+        return dict(plain(content))
 
     def save(self, path: Path) -> None:
         """Write the document as JSON."""
         path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _without_nan(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return nested plain data with NaN and infinity as null, for JSON."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -165,7 +167,9 @@ def load_recipe(path: Path) -> Recipe:
             f"{path} cannot be read: write a plan with `audit subset plan RUN ... --json > {path}`."
         ) from error
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: write it with `audit subset plan --json`.") from error
+        raise UsageError(
+            f"{path} is not JSON: write it with `audit subset plan --json`."
+        ) from error
     return recipe_from(document, str(path))
 
 
@@ -181,8 +185,6 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         content = dict(document["recipe"])
         strata = dict(content.pop("strata"))
         edges = {key: tuple(values) for key, values in strata["edges"].items()}
-        return Recipe(
-            strata=Strata(tuple(strata["by"]), edges, dict(strata["merged"])), **content
-        )
+        return Recipe(strata=Strata(tuple(strata["by"]), edges, dict(strata["merged"])), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error

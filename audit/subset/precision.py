@@ -58,7 +58,7 @@ class Bought:
     detectable_difference: float
 
 
-def effective_files(domain: Domain, n: Ints, estimand: Estimand) -> float:
+def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> float:
     """Return the independent examples that n_h units are worth for a share; inf at n = N."""
     held = n > 0
     if not held.any():
@@ -78,17 +78,17 @@ def effective_files(domain: Domain, n: Ints, estimand: Estimand) -> float:
         variance = float((weight**2 * spread / drawn).sum()) + between / total
     if variance <= 0:
         return float("inf")
-    return whole / variance * domain.files_per_unit / domain.cluster_effect
+    return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
 def half_width(
     domain: Domain,
-    n: Ints,
+    n: Ints | Floats,
     estimand: Estimand,
     confidence: float,
     method: IntervalMethod = "wilson",
 ) -> float:
-    """Return the predicted half-width of the interval that `score` will print; NaN without units."""
+    """Return the half-width that `score` is expected to print; NaN without units."""
     drawn = int(n.sum())
     if drawn == 0:
         return float("nan")
@@ -107,7 +107,7 @@ def half_width(
 
 def detectable_difference(
     domain: Domain,
-    n: Ints,
+    n: Ints | Floats,
     estimand: Estimand,
     discordant: float,
     alpha: float,
@@ -123,11 +123,3 @@ def detectable_difference(
     if paired:
         return float(sizes.connor_difference(worth, discordant, alpha, power))
     return sizes.two_proportion_difference(worth, domain.share, alpha, power)
-
-
-def class_domain(domain: Domain, classes: Ints, wanted: int) -> Domain:
-    """Return the domain restricted to the strata of one class."""
-    own = classes == wanted
-    return Domain(
-        np.where(own, domain.N, 0), domain.p, domain.files_per_unit, domain.cluster_effect
-    )

@@ -92,8 +92,8 @@ def _once_each(table: pl.DataFrame, name: str) -> pl.DataFrame:
     clash = distinct.filter(pl.col("key").is_duplicated())
     if len(clash):
         raise UsageError(
-            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different labels, "
-            f"such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
+            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different "
+            f"labels, such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
         )
     return table.unique("key", keep="first", maintain_order=True)
 
@@ -166,8 +166,8 @@ def _check_classes(labels: pl.Series, predicted: pl.Series, name: str) -> None:
     known, seen = labels.unique().drop_nulls(), predicted.unique().drop_nulls()
     if len(seen) and not seen.is_in(known.implode()).any():
         raise UsageError(
-            f"{name}: no predicted label ({', '.join(map(repr, seen.sort()[:3]))}) is a class of the "
-            f"set ({', '.join(map(repr, known.sort()[:3]))}). Write class names, not indices."
+            f"{name}: no predicted label ({', '.join(map(repr, seen.sort()[:3]))}) is a class of "
+            f"the set ({', '.join(map(repr, known.sort()[:3]))}). Write class names, not indices."
         )
 
 

@@ -28,6 +28,8 @@ IntervalMethod = Literal["wilson", "clopper-pearson"]
 EXACT_FROM_FRACTION = 0.5
 # Connor's formula is kept where the power that mid-p McNemar really has is this near the target.
 CONNOR_SLACK = 0.015
+# Examples per model up to which the exact power of an unpaired test is summed over both counts.
+ENUMERATED_UP_TO = 1000
 
 
 # ---- one proportion ----
@@ -269,6 +271,32 @@ def two_proportion_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0
     mean = (p1 + p2) / 2
     null = z_a * math.sqrt(2 * mean * (1 - mean))
     return float(((null + z_b * math.sqrt(p1 * (1 - p1) + p2 * (1 - p2))) / (p1 - p2)) ** 2)
+
+
+def unpaired_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0.8) -> tuple[float, str]:
+    """Return the examples per model for the pooled z-test, and the reason for the method.
+
+    The formula, unless its exact power is more than `CONNOR_SLACK` off (shares next to 0 or 1) and
+    the size small enough to enumerate both counts.
+    """
+    formula = two_proportion_n(p1, p2, alpha, power)
+    n = math.ceil(formula)
+    why = "pooled z-test, uncorrected n per model (Fleiss, Levin and Paik 2003)"
+    if n > ENUMERATED_UP_TO:
+        return formula, why
+    reached = two_proportion_power(n, p1, p2, alpha)
+    if abs(reached - power) <= CONNOR_SLACK:
+        return formula, why
+
+    def meets(m: int) -> bool:
+        return two_proportion_power(m, p1, p2, alpha) >= power
+
+    found = smallest(meets, 2, 2 * n)
+    failing = [m for m in range(max(2, found - 20), found + 20) if not meets(m)]
+    found = failing[-1] + 1 if failing else found
+    return found, f"pooled z-test, n per model by enumeration (the formula's {n} would reach a " + (
+        f"power of {reached:.3f})"
+    )
 
 
 def fleiss_corrected(n: float, difference: float) -> float:

@@ -1,0 +1,159 @@
+"""Intervals for any metric of a stratified, clustered subset: the rescaled bootstrap.
+
+Rao and Wu (1988), JASA 83:231: from each stratum n_h - 1 of its n_h units are drawn with
+replacement and the weights rescaled, w* = w (1 - L + L n_h/(n_h - 1) r) with r the times a unit was
+drawn. With L = sqrt(1 - n_h/N_h) the spread of the replicates carries the finite-population
+correction (full-set, zero at n_h = N_h); with L = 1 it does not (generalisation), and the stratum
+sizes are redrawn too, because F's own composition owes to chance. Draws come from splitmix64, so a
+subset and a seed give the same interval on every machine. A replicate is a vector of weights:
+metrics that can be computed for many weight vectors at once cost one sparse product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from audit.stats import Floats, Ints
+from audit.subset.estimate import Estimand
+from audit.subset.random_numbers import splitmix64
+
+REPLICATES = 1000
+# Values in one block of replicate weights: bounds the memory to about 32 MB.
+BLOCK_VALUES = 4_000_000
+
+Metric = Callable[[Floats], Floats]
+
+
+def uniforms(count: int, stream: int) -> Floats:
+    """Return `count` numbers in [0, 1) that depend on `stream` and the position alone."""
+    salt = splitmix64(np.array([stream % 2**64], np.uint64))
+    bits = splitmix64(splitmix64(np.arange(count, dtype=np.uint64)) ^ salt)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def replicate_weights(
+    stratum: Ints, population: Floats, estimand: Estimand, replicates: int, stream: int
+) -> Floats:
+    """Return factors (replicates, units) that multiply the design weights.
+
+    `stratum` codes each drawn unit, `population` is N_h.
+    """
+    units, count = stratum.size, population.size
+    n = np.bincount(stratum, minlength=count)
+    order = np.argsort(stratum, kind="stable")
+    start = np.cumsum(n) - n
+    per_row = np.maximum(n - 1, 0)
+    owner = np.repeat(np.arange(count), per_row)
+    drawn = uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
+    pick = start[owner] + np.minimum((drawn * n[owner]).astype(np.int64), n[owner] - 1)
+    flat = (np.arange(replicates)[:, None] * units + order[pick]).ravel()
+    times = np.bincount(flat, minlength=replicates * units).reshape(replicates, units)
+    held = np.maximum(n, 2)
+    fraction = n / np.maximum(population, 1)
+    length = np.sqrt(1 - fraction) if estimand == "full-set" else np.ones(count)
+    length = np.where(n > 1, length, 0.0)  # one unit cannot be resampled
+    factor = 1 - length[stratum] + (length * held / (held - 1))[stratum] * times
+    if estimand == "generalisation" and count > 1:
+        factor *= _redrawn_sizes(population, replicates, stream)[:, stratum]
+    return np.asarray(factor, float)
+
+
+def _redrawn_sizes(population: Floats, replicates: int, stream: int) -> Floats:
+    # Poisson-like normal deviates around N_h: the multinomial's spread without its bookkeeping.
+    from scipy.special import ndtri
+
+    z = ndtri(
+        np.clip(uniforms(replicates * population.size, 2 * stream + 1), 1e-12, 1 - 1e-12)
+    ).reshape(replicates, population.size)
+    sizes = np.maximum(population + z * np.sqrt(population), 0.0)
+    return np.asarray(
+        sizes / np.maximum(population, 1) * (population.sum() / sizes.sum(1)[:, None])
+    )
+
+
+def bootstrap(
+    metric: Metric,
+    weight: Floats,
+    unit: Ints,
+    stratum: Ints,
+    population: Floats,
+    estimand: Estimand,
+    replicates: int = REPLICATES,
+    stream: int = 0,
+) -> Floats:
+    """Return the metric of `replicates` resampled subsets.
+
+    `metric` maps weights of shape (rows, examples) to (rows,); `weight` and `unit` are per example,
+    `stratum` per unit.
+    """
+    block = max(1, BLOCK_VALUES // max(unit.size, 1))
+    parts = []
+    for number, start in enumerate(range(0, replicates, block)):
+        rows = min(block, replicates - start)
+        factors = replicate_weights(stratum, population, estimand, rows, stream * 1000 + number)
+        parts.append(metric(factors[:, unit] * weight))
+    return np.concatenate(parts)
+
+
+# ---- metrics of many weight vectors at once ----
+
+
+def confusion_metric(
+    label: Ints, predicted: Ints, classes: int, of: Callable[[Floats], Floats]
+) -> Metric:
+    """Return a metric of the weighted confusion matrix; `of` maps (..., K, K) to (...).
+
+    Rows of the matrix are labels, columns predictions; predictions outside the classes get a column
+    of their own, K, which counts against recall but belongs to no class.
+    """
+    width = classes + 1
+    cell = label * width + predicted
+    one_hot = sparse.csr_matrix(
+        (np.ones(cell.size), (np.arange(cell.size), cell)), shape=(cell.size, classes * width)
+    )
+
+    def metric(weights: Floats) -> Floats:
+        table = np.asarray((one_hot.T @ weights.T).T)
+        return of(table.reshape(*table.shape[:-1], classes, width))
+
+    return metric
+
+
+def macro_f1(matrix: Floats) -> Floats:
+    """Return the mean of the classes' F1; a class without labels and predictions is left out."""
+    hits = np.diagonal(matrix, axis1=-2, axis2=-1)
+    classes = matrix.shape[-2]
+    total = matrix.sum(-1) + matrix[..., :classes].sum(-2)
+    return _mean_where(2 * hits, total)
+
+
+def macro_recall(matrix: Floats) -> Floats:
+    """Return the mean of the classes' recall (balanced accuracy)."""
+    return _mean_where(np.diagonal(matrix, axis1=-2, axis2=-1), matrix.sum(-1))
+
+
+def _mean_where(top: Floats, bottom: Floats) -> Floats:
+    known = bottom > 0
+    values = np.divide(top, bottom, out=np.zeros_like(bottom), where=known)
+    return np.asarray(values.sum(-1) / np.maximum(known.sum(-1), 1))
+
+
+def auroc_metric(positive: np.ndarray, score: Floats) -> Metric:
+    """Return the weighted area under the ROC curve; ties count half."""
+    order = np.argsort(score, kind="stable")
+    ranks = np.unique(score[order], return_index=True)[1]
+    is_positive = positive[order].astype(float)
+
+    def metric(weights: Floats) -> Floats:
+        ordered = weights[:, order]
+        good = np.add.reduceat(ordered * is_positive, ranks, axis=1)
+        bad = np.add.reduceat(ordered * (1 - is_positive), ranks, axis=1)
+        below = np.cumsum(bad, axis=1) - bad / 2
+        total = good.sum(1) * bad.sum(1)
+        area = (good * below).sum(1)
+        return np.asarray(np.divide(area, total, out=np.full(total.shape, np.nan), where=total > 0))
+
+    return metric

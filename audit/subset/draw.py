@@ -1,0 +1,242 @@
+"""Drawing: the first n units of a fixed sequence, with everything a later score needs in each row.
+
+Within a stratum, units are taken in the order of their permanent random numbers; across strata in
+the order of `audit.subset.allocation`. Both are fixed by plan and seed, so S(n) lies inside S(n+1),
+the same rows come out on any machine, and new data displace only their share of the subset. Each
+row carries n_h and N_h, hence its inclusion probability and weight: `first` shortens a subset and
+recomputes them.
+
+Cost: one hash per unit of F (about 0.2 us), one pass to find candidates below a threshold in each
+stratum, and a sort of little more than n rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+from audit.stats import Floats, Ints
+from audit.subset import frame as frames
+from audit.subset.allocation import FIRST_UNITS, sequence
+from audit.subset.frame import Eligible, Units
+from audit.subset.plan import Recipe
+from audit.subset.random_numbers import permanent_numbers
+
+COLUMNS = (
+    "sample_id", "path", "label", "stratum", "unit_id", "unit_size", "n_h", "N_h",
+    "inclusion_probability", "weight", "rank", "seed", "plan_hash", "suspected_mislabel",
+)  # fmt: skip
+# The n_h smallest numbers lie below n_h/N_h plus this many standard deviations, nearly always.
+SLACK_DEVIATIONS = 6.0
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A drawn subset: `rows` with the columns `COLUMNS`, and what the draw has to say."""
+
+    rows: pl.DataFrame
+    n_units: int
+    population_units: int
+    notes: list[str] = field(default_factory=list)
+
+
+def draw(
+    frame: pl.DataFrame,
+    recipe: Recipe,
+    seed: int,
+    *,
+    n: int | None = None,
+    fresh_from: pl.DataFrame | None = None,
+) -> Subset:
+    """Draw `n` units (default: the plan's) of `frame` under a plan's recipe.
+
+    `fresh_from`: rows of an earlier subset, whose units are taken out first; the target is then the
+    metric on what is left. A recipe stratified by confidence needs that column in `frame`.
+    """
+    used = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+    found = frames.eligible(frame, recipe.deduplicated, used)
+    units = frames.units(found.files, recipe.strata, recipe.group)
+    notes = _changed(recipe, units)
+    keep = _not_drawn_before(units, fresh_from, recipe, notes)
+    wanted = recipe.n if n is None else n
+    return _drawn(found, units, recipe, seed, wanted, keep, notes)
+
+
+def census(frame: pl.DataFrame, *, group: str | None = None, deduplicated: bool = False) -> Subset:
+    """Return the whole eligible set as a subset: the full set scores like any other."""
+    recipe = Recipe(0, frames.Strata(), {}, group, deduplicated)
+    found = frames.eligible(frame, deduplicated)
+    units = frames.units(found.files, recipe.strata, group)
+    every = np.arange(len(units.table))
+    taken = pl.DataFrame({"unit": every, "rank": every + 1})
+    N = np.bincount(units.codes, minlength=len(units.strata)).astype(np.int64)
+    rows = _rows(found, units, taken, N, N, 0, recipe.hash)
+    return Subset(rows, len(every), len(every))
+
+
+def _drawn(
+    found: Eligible,
+    units: Units,
+    recipe: Recipe,
+    seed: int,
+    n: int,
+    keep: np.ndarray | None,
+    notes: list[str],
+) -> Subset:
+    codes, strata = units.codes, units.strata
+    if keep is not None:
+        codes = np.where(keep, codes, len(strata))
+    N = np.bincount(codes, minlength=len(strata) + 1)[: len(strata)].astype(np.int64)
+    scale = _scale(recipe, strata)
+    _check_size(n, N)
+    order, number = sequence(N, scale, n)
+    n_h = np.bincount(order, minlength=len(strata)).astype(np.int64)
+    taken = _smallest(units, codes, n_h, N, seed)
+    # The k-th smallest number of stratum h stands where the sequence gives h its k-th unit.
+    position = np.lexsort((number, order))
+    taken = taken.with_columns(rank=pl.Series(position + 1, dtype=pl.Int64))
+    rows = _rows(found, units, taken, n_h, N, seed, recipe.hash)
+    return Subset(rows, n, int(N.sum()), notes)
+
+
+def _scale(recipe: Recipe, strata: list[str]) -> Floats:
+    known = [recipe.scale.get(name) for name in strata]
+    typical = float(np.median([v for v in known if v is not None] or [1.0]))
+    return np.array([typical if v is None else v for v in known])
+
+
+def _check_size(n: int, N: Ints) -> None:
+    total, strata = int(N.sum()), int((N > 0).sum())
+    if n > total:
+        raise UsageError(
+            f"{n} units were asked for and {total} are there to draw from: ask for at most {total}."
+        )
+    floor = int(np.minimum(N, FIRST_UNITS).sum())
+    if n < floor:
+        raise UsageError(
+            f"{n} units cannot give two to each of {strata} strata: ask for at least {floor}, or "
+            "plan again with --merge-strata or fewer --by columns."
+        )
+
+
+def _changed(recipe: Recipe, units: Units) -> list[str]:
+    if not recipe.scale:
+        return []
+    new = [name for name in units.strata if name not in recipe.scale]
+    gone = [name for name in recipe.scale if name not in set(units.strata)]
+    notes = []
+    if new:
+        notes.append(
+            f"{len(new)} strata are not in the plan ({', '.join(new[:5])}): the set has changed. "
+            "They got the plan's median allocation weight; plan again to size them."
+        )
+    if gone:
+        notes.append(
+            f"{len(gone)} strata of the plan are empty now ({', '.join(gone[:5])}): plan again."
+        )
+    return notes
+
+
+def _not_drawn_before(
+    units: Units, earlier: pl.DataFrame | None, recipe: Recipe, notes: list[str]
+) -> np.ndarray | None:
+    if earlier is None:
+        return None
+    if "unit_id" not in earlier.columns:
+        raise UsageError("--fresh-from needs a subset that `audit subset draw` wrote.")
+    if "plan_hash" in earlier.columns and (earlier["plan_hash"] != recipe.hash).any():
+        notes.append("The earlier subset was drawn under another plan; its units are left out.")
+    before = units.table["unit_id"].is_in(earlier["unit_id"].cast(pl.String).implode()).to_numpy()
+    notes.append(
+        f"{int(before.sum())} units of the earlier subset were left out: this is a fresh draw, and "
+        "full-set figures are about the other "
+        f"{int((~before).sum())} units."
+    )
+    return ~before
+
+
+# ---- which units ----
+
+
+def _smallest(units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int) -> pl.DataFrame:
+    """Return the n_h units with the smallest numbers of each stratum, by stratum and number."""
+    numbers = permanent_numbers(units.table["unit_key"], seed)
+    slack = SLACK_DEVIATIONS
+    while True:
+        share = (n_h + slack * np.sqrt(n_h + 1.0)) / np.maximum(N, 1)
+        share = np.append(np.where(n_h == 0, -1.0, share), -1.0)  # the last: units left out
+        rows = np.flatnonzero(numbers < share[codes])
+        if np.all(np.bincount(codes[rows], minlength=n_h.size + 1)[:-1] >= n_h):
+            break
+        slack *= 2  # a stratum came up short by chance; at worst the threshold reaches 1
+    candidates = pl.DataFrame(
+        {
+            "unit": rows,
+            "code": codes[rows],
+            "number": numbers[rows],
+            "unit_id": units.table["unit_id"].gather(pl.Series(rows)),
+        }
+    )
+    ordered = candidates.sort("code", "number", "unit_id")
+    place = pl.int_range(pl.len()).over("code")
+    kept = ordered.with_columns(place=place, limit=pl.Series(n_h)[ordered["code"]])
+    return kept.filter(pl.col("place") < pl.col("limit")).select("unit")
+
+
+# ---- the rows ----
+
+
+def _rows(
+    found: Eligible,
+    units: Units,
+    taken: pl.DataFrame,
+    n_h: Ints,
+    N: Ints,
+    seed: int,
+    plan_hash: str,
+) -> pl.DataFrame:
+    files = frames.represented(found.files, units, taken["unit"])
+    table = taken.join(files, on="unit", how="inner", maintain_order="left")
+    chosen = units.table[table["unit"]]
+    code = chosen["stratum"].to_physical().to_numpy()
+    size = chosen["size"].to_numpy()
+    chance = n_h[code] / N[code]
+    stands_for = np.ones(size.size) if units.whole else size
+    picked = found.files.select("sample_id", "path", "label", "suspected_mislabel")[table["file"]]
+    return picked.with_columns(
+        stratum=chosen["stratum"].cast(pl.String),
+        unit_id=chosen["unit_id"],
+        unit_size=chosen["size"],
+        n_h=pl.Series(n_h[code], dtype=pl.Int64),
+        N_h=pl.Series(N[code], dtype=pl.Int64),
+        inclusion_probability=pl.Series(chance),
+        weight=pl.Series(stands_for / chance),
+        rank=table["rank"],
+        seed=pl.lit(seed, pl.Int64),
+        plan_hash=pl.lit(plan_hash),
+    ).select(COLUMNS).sort("rank", "sample_id")  # fmt: skip
+
+
+def first(rows: pl.DataFrame, n: int) -> pl.DataFrame:
+    """Return the first `n` units of a drawn subset, weights recomputed: S(n) of the same draw."""
+    total = rows["rank"].n_unique()
+    if not 2 <= n <= total:
+        raise UsageError(f"--first is {n}: the subset has {total} units; give 2 to {total}.")
+    kept = rows.filter(pl.col("rank") <= n)
+    multiplicity = (pl.col("weight") * pl.col("inclusion_probability")).round()
+    fresh = kept.with_columns(
+        multiplicity.alias("stands_for"),
+        pl.col("rank").n_unique().over("stratum").cast(pl.Int64).alias("n_h"),
+    ).with_columns((pl.col("n_h") / pl.col("N_h")).alias("inclusion_probability"))
+    weighted = fresh.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+    lost = rows["stratum"].n_unique() - kept["stratum"].n_unique()
+    few = weighted.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
+    if lost or few:
+        raise UsageError(
+            f"The first {n} units give fewer than two to {lost + few} strata: use more, or plan "
+            "with fewer strata."
+        )
+    return weighted.select(COLUMNS)

@@ -1,0 +1,442 @@
+"""Scoring a subset: estimates with intervals, counts per class, and a verdict between two models.
+
+Input is the drawn rows (they carry strata, units and weights) and one or two prediction files; no
+run directory, no plan. Every figure is given for both estimands, and with and without suspected
+mislabels. Nothing here assumes equal weights or independent files unless the rows say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from audit import stats
+from audit.errors import UsageError
+from audit.stats import Floats, Ints
+from audit.subset import bootstrap, estimate
+from audit.subset.draw import COLUMNS
+from audit.subset.estimate import ESTIMANDS, Estimand
+from audit.subset.goal import parse_metric
+from audit.subset.plan import plain
+from audit.subset.predictions import PROBABILITY, Matched, Missing, match, right, tidy
+from audit.subset.verdict import Comparison, compare_metric, compare_right
+
+SCHEMA = "subset-score/1"
+BOOTSTRAPPED = ("macro-recall", "macro-f1", "auroc")
+UserMetric = Callable[[np.ndarray, np.ndarray, Floats], float]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its limits for one estimand; `known` where the whole set was scored."""
+
+    value: float
+    low: float
+    high: float
+    effective_n: float
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """One metric of one model: an interval per estimand, and how it was made."""
+
+    metric: str
+    estimands: dict[Estimand, Interval]
+    method: str
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """One class in the subset, as counts: `right` of `n` files, and what one more would change."""
+
+    label: str
+    right: int
+    n: int
+    recall: dict[Estimand, Interval]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """Everything about one model."""
+
+    name: str
+    metrics: list[MetricScore]
+    without_suspected: list[MetricScore]
+    classes: list[ClassCount]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The scores of one or two models on a subset, and the comparison of the two."""
+
+    n_files: int
+    n_units: int
+    population_units: int
+    suspected: int
+    confidence: float
+    models: list[ModelScore]
+    comparison: Comparison | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the score as plain data under `subset-score/1`."""
+        return {"schema": SCHEMA, **dict(plain(asdict(self)))}
+
+
+# ---- the design of a subset ----
+
+
+@dataclass(frozen=True)
+class Design:
+    """Strata and units of the rows of a subset, as numbers.
+
+    `unit` codes each row's unit, `stratum` each unit's stratum, `population` is N_h, `multiplicity`
+    the files each row stands for within its unit, `weight` the design weight of each row.
+    """
+
+    rows: pl.DataFrame
+    unit: Ints
+    stratum: Ints
+    population: Floats
+    multiplicity: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Design:
+        """Read the design from drawn rows; raises UsageError for a table that is not a subset."""
+        absent = [c for c in COLUMNS if c not in rows.columns]
+        if absent:
+            raise UsageError(
+                f"This is not a drawn subset: it has no column {absent[0]!r}. Make one with `audit "
+                "subset draw`, and keep all its columns."
+            )
+        if rows.is_empty():
+            raise UsageError("The subset has no rows: draw it again.")
+        rows = rows.with_columns(pl.col("label").cast(pl.String), pl.col("stratum").cast(pl.String))
+        strata = rows.select("stratum", "N_h").unique().sort("stratum")
+        if strata["stratum"].is_duplicated().any():
+            raise UsageError("A stratum has two sizes N_h: the rows come from different draws.")
+        unit = np.unique(rows["rank"].to_numpy(), return_inverse=True)[1]
+        code = rows["stratum"].cast(pl.Enum(strata["stratum"])).to_physical().to_numpy()
+        stratum = np.zeros(int(unit.max()) + 1, np.int64)
+        stratum[unit] = code
+        drawn = np.bincount(stratum, minlength=len(strata))
+        if np.any(drawn[code] != rows["n_h"].to_numpy()):
+            raise UsageError(
+                "Rows are missing from this subset (n_h does not match the rows): weights would be "
+                "wrong. Use the file that `draw` wrote, or --first N for a shorter one."
+            )
+        weight = rows["weight"].to_numpy().astype(float)
+        # Whole by construction; CSV and floating point leave a trace of rounding.
+        multiplicity = np.rint(weight * rows["inclusion_probability"].to_numpy())
+        population = strata["N_h"].to_numpy().astype(float)
+        return cls(rows, unit, stratum, population, multiplicity, weight)
+
+    @property
+    def n_units(self) -> int:
+        """Drawn units."""
+        return int(self.stratum.size)
+
+    @property
+    def complete(self) -> bool:
+        """True where every unit of the set was drawn."""
+        return bool(self.n_units >= self.population.sum())
+
+    @property
+    def equal_files(self) -> bool:
+        """True where weights are equal and every unit is one file: plain counts mean something."""
+        single = self.n_units == self.unit.size and bool((self.multiplicity == 1).all())
+        return single and bool(np.ptp(self.weight) <= 1e-9 * self.weight.max())
+
+    def ratio(self, top: Floats, bottom: Floats) -> estimate.Ratio:
+        """Return the weighted ratio of two per-row columns."""
+        y, x = (
+            np.bincount(self.unit, v * self.multiplicity, self.n_units).astype(float)
+            for v in (top, bottom)
+        )
+        return estimate.ratio(estimate.moments(y, x, self.stratum, self.population))
+
+
+def share(
+    design: Design, hit: Floats, counts: Floats, estimand: Estimand, confidence: float
+) -> Interval:
+    """Return the weighted share of `hit` among the rows that `counts` marks with 1."""
+    plain_count = _simple_counts(design, hit, counts)
+    if plain_count is not None:
+        return _counted(*plain_count, estimand, confidence)
+    r = design.ratio(hit * counts, counts)
+    value = min(max(float(r.value), 0.0), 1.0)
+    if math.isnan(float(r.value)):
+        return Interval(math.nan, 0.0, 1.0, 0.0)
+    if estimand == "full-set" and design.complete:
+        return Interval(value, value, value, math.inf, True)
+    low, high, worth = (float(v) for v in estimate.proportion_interval(r, estimand, confidence))
+    return Interval(value, low, high, worth)
+
+
+def _counted(k: int, n: int, N: int, estimand: Estimand, confidence: float) -> Interval:
+    if estimand == "full-set" and n >= N:
+        return Interval(k / n, k / n, k / n, math.inf, True)
+    successes, size, total = (np.array(float(v)) for v in (k, n, N))
+    low, high = estimate.counted_interval(successes, size, total, estimand, confidence)
+    worth = n if estimand == "generalisation" else float(stats.effective_n(n, N))
+    return Interval(k / n, float(low), float(high), worth)
+
+
+def _simple_counts(design: Design, hit: Floats, counts: Floats) -> tuple[int, int, int] | None:
+    # All counted rows in one stratum, which they fill, as single files: a plain count (k, n, N).
+    used = np.unique(design.stratum[design.unit[counts > 0]])
+    if used.size != 1 or not bool((design.multiplicity[counts > 0] == 1).all()):
+        return None
+    inside = design.stratum[design.unit] == used[0]
+    single = int(inside.sum()) == int((design.stratum == used[0]).sum())
+    if not single or bool((counts[inside] == 0).any()):
+        return None
+    return int(hit[inside].sum()), int(inside.sum()), int(design.population[used[0]])
+
+
+# ---- metrics ----
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One model's answers on the rows: right (1, 0, NaN dropped) and the predicted labels."""
+
+    design: Design
+    hit: Floats
+    counts: Floats
+    predicted: pl.Series
+    table: pl.DataFrame
+
+    def of(self, metric: str, confidence: float, keep: Floats) -> MetricScore:
+        """Return one metric over the rows that `keep` marks with 1."""
+        name, label = parse_metric(metric)
+        if name in BOOTSTRAPPED or (name == "recall" and label is None):
+            name = "macro-recall" if name == "recall" else name
+            return self._resampled(name, confidence, keep)
+        top, bottom = self._terms(name, label)
+        found = {
+            e: share(self.design, top, bottom * self.counts * keep, e, confidence)
+            for e in ESTIMANDS
+        }
+        return MetricScore(metric, found, "design-based interval on the effective size")
+
+    def _terms(self, name: str, label: str | None) -> tuple[Floats, Floats]:
+        every = np.ones(self.hit.size)
+        if name == "accuracy":
+            return self.hit, every
+        labels = self.design.rows["label"]
+        if not (labels == label).any():
+            raise UsageError(f"No example of class {label!r} is in the subset: draw more of it.")
+        own = (labels == label).to_numpy().astype(float)
+        said = (self.predicted == label).fill_null(False).to_numpy().astype(float)
+        if name == "recall":
+            return self.hit, own
+        if name == "specificity":
+            return 1 - said, 1 - own
+        return own, said  # precision: right among what was called this class
+
+    def metric_function(self, name: str) -> bootstrap.Metric:
+        """Return a bootstrapped metric as a function of weights."""
+        labels = self.design.rows["label"]
+        levels = labels.unique().sort()
+        label = labels.cast(pl.Enum(levels)).to_physical().to_numpy().astype(np.int64)
+        if name == "auroc":
+            return self._auroc(levels.to_list(), label)
+        lookup = {c: i for i, c in enumerate(levels)}
+        outside = len(levels)
+        predicted = np.array([lookup.get(p, outside) for p in self.predicted.to_list()], np.int64)
+        of = bootstrap.macro_f1 if name == "macro-f1" else bootstrap.macro_recall
+        return bootstrap.confusion_metric(label, predicted, outside, of)
+
+    def _auroc(self, levels: list[str], label: Ints) -> bootstrap.Metric:
+        columns = [f"{PROBABILITY}{c}" for c in levels]
+        have = [c for c in columns if c in self.table.columns]
+        if len(levels) == 2 and have:
+            wanted = [levels.index(have[-1].removeprefix(PROBABILITY))]
+        elif len(have) == len(levels):
+            wanted = list(range(len(levels)))
+        else:
+            absent = next(c for c in columns if c not in self.table.columns)
+            raise UsageError(
+                f"AUROC needs the model's probabilities: the predictions have no column {absent!r} "
+                "(one prob_<class> column a class, or one of the two)."
+            )
+        parts = [bootstrap.auroc_metric(label == k, self._probability(columns[k])) for k in wanted]
+        return lambda weights: np.nanmean([part(weights) for part in parts], axis=0)
+
+    def _probability(self, column: str) -> Floats:
+        # An example that counts as wrong for want of a prediction gets no support for any class.
+        return self.table[column].fill_null(0.0).to_numpy()
+
+    def _resampled(self, name: str, confidence: float, keep: Floats) -> MetricScore:
+        function = self.metric_function(name)
+        weight = self.design.weight * self.counts * keep
+        found = {e: resampled(self.design, function, weight, e, confidence) for e in ESTIMANDS}
+        method = f"rescaled bootstrap over units, {bootstrap.REPLICATES} replicates"
+        return MetricScore(name, found, method)
+
+
+def resampled(
+    design: Design, metric: bootstrap.Metric, weight: Floats, estimand: Estimand, confidence: float
+) -> Interval:
+    """Return a metric with its bootstrap interval: estimate -+ z standard errors, within [0, 1]."""
+    value = float(metric(weight[None, :])[0])
+    if estimand == "full-set" and design.complete:
+        return Interval(value, value, value, math.inf, True)
+    draws = bootstrap.bootstrap(
+        metric, weight, design.unit, design.stratum, design.population, estimand
+    )
+    error = float(np.nanstd(draws, ddof=1))
+    half = stats.z_value(confidence) * error
+    worth = value * (1 - value) / error**2 if error > 0 else math.inf
+    return Interval(value, max(value - half, 0.0), min(value + half, 1.0), worth)
+
+
+# ---- the score ----
+
+
+def score(
+    rows: pl.DataFrame,
+    predictions: Sequence[pl.DataFrame],
+    *,
+    metrics: Sequence[str] = ("accuracy",),
+    confidence: float = 0.95,
+    missing: Missing = "refuse",
+    looks: int = 1,
+    power: float = 0.8,
+    label_noise: float | None = None,
+    names: Sequence[str] = ("A", "B"),
+    user_metrics: dict[str, UserMetric] | None = None,
+) -> Score:
+    """Score one or two models' predictions on drawn `rows` (or on a census of the full set).
+
+    `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
+    auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
+    weights). `missing`: what to do with examples without a prediction.
+    """
+    if not 1 <= len(predictions) <= 2:
+        raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
+    design = Design.of(rows)
+    level = 1 - stats.alpha_for_looks(confidence, looks)
+    matched = [
+        match(design.rows, _tidied(table, name), name, missing)
+        for table, name in zip(predictions, names, strict=False)
+    ]
+    outcomes = _outcomes(design, matched, missing)
+    models = [
+        _model(outcome, name, metrics, level, user_metrics or {}, found.notes(name, missing))
+        for outcome, name, found in zip(outcomes, names, matched, strict=False)
+    ]
+    comparison = None
+    if len(outcomes) == 2:
+        comparison = _comparison(outcomes, metrics[0], level, power, label_noise, names)
+    suspected = int(design.rows["suspected_mislabel"].sum())
+    return Score(
+        len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
+        models, comparison, _notes(design, looks),
+    )  # fmt: skip
+
+
+def _tidied(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    return table if "key" in table.columns else tidy(table, name)
+
+
+def _outcomes(design: Design, matched: list[Matched], missing: Missing) -> list[Outcome]:
+    hits = [right(design.rows, found, missing) for found in matched]
+    # Two models are compared on the same examples: one dropped for either is dropped for both.
+    counts = np.all([~np.isnan(hit) for hit in hits], axis=0).astype(float)
+    return [
+        Outcome(design, np.nan_to_num(hit), counts, found.prediction, found.table)
+        for hit, found in zip(hits, matched, strict=True)
+    ]
+
+
+def _model(
+    outcome: Outcome,
+    name: str,
+    metrics: Sequence[str],
+    confidence: float,
+    user_metrics: dict[str, UserMetric],
+    notes: list[str],
+) -> ModelScore:
+    every = np.ones(outcome.hit.size)
+    clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
+    found = [outcome.of(metric, confidence, every) for metric in metrics]
+    found += [_user(outcome, m, f, confidence) for m, f in user_metrics.items()]
+    without = [] if clean.all() else [outcome.of(m, confidence, clean) for m in metrics]
+    return ModelScore(name, found, without, _class_counts(outcome, confidence), notes)
+
+
+def _user(outcome: Outcome, name: str, function: UserMetric, confidence: float) -> MetricScore:
+    labels = outcome.design.rows["label"].to_numpy()
+    predicted = outcome.predicted.to_numpy()
+
+    def metric(weights: Floats) -> Floats:
+        return np.array([function(labels, predicted, row) for row in weights])
+
+    weight = outcome.design.weight * outcome.counts
+    found = {e: resampled(outcome.design, metric, weight, e, confidence) for e in ESTIMANDS}
+    return MetricScore(name, found, "rescaled bootstrap over units")
+
+
+def _class_counts(outcome: Outcome, confidence: float) -> list[ClassCount]:
+    labels = outcome.design.rows["label"]
+    result = []
+    for label in labels.unique().sort().to_list():
+        own = (labels == label).to_numpy().astype(float) * outcome.counts
+        n, right_ones = int(own.sum()), int((own * outcome.hit).sum())
+        found = {e: share(outcome.design, outcome.hit, own, e, confidence) for e in ESTIMANDS}
+        result.append(ClassCount(label, right_ones, n, found, _count_said(right_ones, n)))
+    return result
+
+
+def _count_said(right_ones: int, n: int) -> str:
+    if n == 0:
+        return "no example with a prediction"
+    return f"{right_ones} of {n} right; one more right answer moves recall by {100 / n:.1f} points"
+
+
+def _comparison(
+    outcomes: list[Outcome],
+    metric: str,
+    confidence: float,
+    power: float,
+    label_noise: float | None,
+    names: Sequence[str],
+) -> Comparison:
+    first, second = outcomes
+    design = first.design
+    name, label = parse_metric(metric)
+    differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
+    differing = float(np.average(differ, weights=design.weight))
+    if name in BOOTSTRAPPED or name == "precision" or (name == "recall" and label is None):
+        name = "macro-recall" if name == "recall" else name
+        return compare_metric(first, second, name, metric, confidence, names)
+    top, bottom = first._terms(name, label)
+    other, _ = second._terms(name, label)
+    return compare_right(
+        design, top, other, bottom * first.counts, metric, confidence, power, names,
+        label_noise, differing,
+    )  # fmt: skip
+
+
+def _notes(design: Design, looks: int) -> list[str]:
+    notes = [
+        "If models were or will be chosen by their scores on this same subset, no correction makes "
+        "the winner's score honest: confirm it once on a fresh draw (`audit subset draw RUN --plan "
+        "PLAN --seed OTHER --fresh-from SUBSET`)."
+    ]
+    if looks > 1:
+        notes.append(f"Intervals share the error rate among {looks} comparisons fixed in advance.")
+    if design.complete:
+        notes.append("The whole set was scored: full-set figures are known, not estimated.")
+    return notes

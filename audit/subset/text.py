@@ -1,0 +1,245 @@
+"""Plans, draws, scores and curves as plain text for a terminal. No figures are computed here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from audit.subset.curve import Curve
+from audit.subset.draw import Subset
+from audit.subset.plan import Figures, Plan
+from audit.subset.represent import BiasCheck, MetricCheck
+from audit.subset.score import Interval, MetricScore, ModelScore, Score
+from audit.subset.verdict import Comparison
+from audit.subset.wording import listed
+
+SHOWN_EXCLUDED = 20
+SHOWN_ROWS = 40
+SHOWN_CHECKS = 12
+MEANING = {
+    "full-set": "full-set (how far from the number on all of the set)",
+    "generalisation": "generalisation (how far from the number on new data of the same kind)",
+}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table: first column left, the others right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        first, *rest = (
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  " + "  ".join([first, *rest]).rstrip()
+
+
+def points(value: float) -> str:
+    """Format a share as points, `-` where there is none."""
+    return "-" if not math.isfinite(value) else f"{100 * value:.2f}"
+
+
+# ---- plan ----
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan for a reader."""
+    return "\n".join(_plan_lines(plan))
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    unit = "groups" if plan.recipe.group else "units"
+    yield (
+        f"{plan.n} of {plan.n_units} {unit} ({plan.n_files} eligible files of {plan.n_all}), plan "
+        f"{plan.hash}"
+    )
+    yield ""
+    yield f"What {plan.n} {unit} buy for {plan.metric}, in points at {plan.confidence:.4g}:"
+    yield from table(
+        ("", "half-width", "detectable difference", "worth (independent)", "n for the target"),
+        [_bought(MEANING[name], figures) for name, figures in plan.estimands.items()],
+    )
+    yield from _class_lines(plan)
+    yield from _stratum_lines(plan)
+    yield from _excluded_lines(plan)
+    if plan.unreachable:
+        yield "\nNot reachable:"
+        yield from (f"  {u.sentence}" for u in plan.unreachable)
+    yield "\nWhy:"
+    yield from (f"  {reason}" for reason in plan.reasons)
+    yield from _design_lines(plan)
+
+
+def _bought(name: str, figures: Figures) -> tuple[str, ...]:
+    worth = "all" if math.isinf(figures.effective_n) else f"{figures.effective_n:.0f}"
+    needed = "-" if figures.n_for_target is None else str(figures.n_for_target)
+    detectable = points(figures.detectable_difference)
+    return name, points(figures.half_width), detectable, worth, needed
+
+
+def _class_lines(plan: Plan) -> Iterator[str]:
+    yield "\nPer class (recall; half-width full-set / generalisation, detectable difference):"
+    rows = [
+        (
+            c.label,
+            f"{c.n} of {c.units}",
+            points(c.step),
+            *(points(f.half_width) for f in c.estimands.values()),
+            points(c.estimands["generalisation"].detectable_difference),
+        )
+        for c in plan.classes[:SHOWN_ROWS]
+    ]
+    yield from table(
+        ("class", "drawn", "one answer", "full-set", "generalisation", "detectable"), rows
+    )
+    yield from _more(len(plan.classes), "classes")
+
+
+def _more(count: int, what: str) -> Iterator[str]:
+    if count > SHOWN_ROWS:
+        yield f"  and {count - SHOWN_ROWS} more {what}: see --json"
+
+
+def _stratum_lines(plan: Plan) -> Iterator[str]:
+    if len(plan.strata) == len(plan.classes) and not plan.recipe.strata.by:
+        return  # strata are the classes: the table above has them
+    yield "\nStrata:"
+    rows = [
+        (s.name, str(s.n), str(s.units), str(s.files), f"{s.scale:.4g}")
+        for s in plan.strata[:SHOWN_ROWS]
+    ]
+    yield from table(("stratum", "drawn", "units", "files", "S"), rows)
+    yield from _more(len(plan.strata), "strata")
+
+
+def _excluded_lines(plan: Plan) -> Iterator[str]:
+    if not plan.excluded:
+        yield "\nNothing was excluded."
+        return
+    yield f"\nExcluded, {len(plan.excluded)} of {plan.n_all} files:"
+    for reason, count in Counter(e["reason"] for e in plan.excluded).most_common():
+        yield f"  {count}: {reason}"
+    for example in plan.excluded[:SHOWN_EXCLUDED]:
+        yield f"    {example['sample_id']}: {example['reason']}"
+    if len(plan.excluded) > SHOWN_EXCLUDED:
+        yield f"    and {len(plan.excluded) - SHOWN_EXCLUDED} more: see --json"
+
+
+def _design_lines(plan: Plan) -> Iterator[str]:
+    if plan.design["mean_unit_size"] > 1:
+        yield (
+            f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
+            f"{plan.design['cluster_design_effect']:.3f} at rho {plan.design['rho']:.3g}: the "
+            f"{plan.n_files} files are worth {plan.design['effective_set_size']:.0f} independent "
+            "ones."
+        )
+
+
+# ---- draw ----
+
+
+def draw_text(subset: Subset, check: BiasCheck | None, metric: MetricCheck | None) -> str:
+    """Return what a draw has to say: size, notes, bias check."""
+    lines = [
+        f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
+        f"{subset.rows['stratum'].n_unique()} strata.",
+        *subset.notes,
+    ]
+    if check is not None:
+        lines.append(
+            f"Bias check against the full set ({check.redraws} redraws of the same plan; a "
+            "description, the design itself is unbiased):"
+        )
+        lines += [f"  {c.sentence}" for c in check.columns[:SHOWN_CHECKS]]
+        left = check.columns[SHOWN_CHECKS:]
+        if left:
+            lines.append(f"  {len(left)} more columns, none with p below {left[0].p:.3f}.")
+        if check.fixed:
+            lines.append(f"  The same in every draw: {listed(check.fixed)}.")
+    if metric is not None:
+        lines.append(metric.sentence)
+    return "\n".join(lines)
+
+
+# ---- score ----
+
+
+def score_text(score: Score) -> str:
+    """Return the score for a reader."""
+    return "\n".join(_score_lines(score))
+
+
+def _score_lines(score: Score) -> Iterator[str]:
+    yield (
+        f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
+        f"intervals at {score.confidence:.4g}."
+    )
+    for model in score.models:
+        yield from _model_lines(model, score.suspected)
+    if score.comparison is not None:
+        yield from _comparison_lines(score.comparison)
+    yield ""
+    yield from score.notes
+
+
+def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
+    yield f"\n{model.name}:"
+    for metric in model.metrics:
+        yield from _metric_lines(metric, "")
+    for metric in model.without_suspected:
+        yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
+    yield from (f"  {c.label}: {c.sentence}" for c in model.classes[:SHOWN_ROWS])
+    yield from _more(len(model.classes), "classes")
+    yield from (f"  {note}" for note in model.notes)
+
+
+def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
+    for name, interval in metric.estimands.items():
+        yield f"  {metric.metric}{suffix}, {name}: {_interval(interval)}"
+
+
+def _interval(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return "nothing to go by in this subset"
+    if interval.known:
+        return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
+    return (
+        f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f}), "
+        f"worth {interval.effective_n:.0f} independent examples"
+    )
+
+
+def _comparison_lines(comparison: Comparison) -> Iterator[str]:
+    yield "\nComparison:"
+    yield (
+        f"  only the second is right on {comparison.second_only}, only the first on "
+        f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f} %)"
+    )
+    for name, difference in comparison.estimands.items():
+        yield f"  {name}: {difference.sentence}"
+    if comparison.mcnemar_p is not None:
+        yield f"  mid-p McNemar test: p = {comparison.mcnemar_p:.4g}"
+    yield from (f"  {note}" for note in comparison.notes)
+
+
+# ---- curve ----
+
+
+def curve_text(curve: Curve) -> str:
+    """Return the curve as a table."""
+    rows = [
+        (
+            str(p.n),
+            *(points(v) for v in p.half_width.values()),
+            *(points(v) for v in p.detectable_difference.values()),
+        )
+        for p in curve.points
+    ]
+    header = (
+        "n", "half-width full-set", "generalisation", "detectable full-set", "generalisation",
+    )  # fmt: skip
+    lines = ["In points:", *table(header, rows)]
+    for name, n in curve.stops_paying.items():
+        told = "never, up to the whole set" if n is None else f"from about {n} units on"
+        lines.append(f"More examples stop paying for the {name} figure: {told}.")
+    return "\n".join([*lines, *curve.reasons])

@@ -1,0 +1,477 @@
+"""Does a 95 % interval hold 95 times in 100, and does planned power arrive? Every cell printed.
+
+Each repetition makes a set F from a population (stratum sizes multinomial, answers Bernoulli, or
+beta-binomial within groups), draws a subset S by the plan's own allocation, and scores it with the
+functions that `audit subset score` uses. Two targets are checked at once: the share in F (full-set)
+and the share in the population (generalisation). The grid is fixed below; no cell is left out.
+
+Passing means, with three Monte-Carlo standard errors allowed: Wilson-type intervals average
+94.5 to 95.5 % over the p grid with no cell below 92 %; exact-type intervals have no cell below
+95 %; planned power is within 2 points of what the matching test reaches; the estimators' mean error
+is within three standard errors of 0. Run it from the project's root:
+
+    python benchmarks/subset_coverage.py            # 10,000 repetitions, minutes
+    python benchmarks/subset_coverage.py --quick    # 400 repetitions, to see that it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit import stats
+from audit.subset import estimate, sizes
+from audit.subset.allocation import FIRST_UNITS
+
+P_GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+CONFIDENCE = 0.95
+SEED = 20240607
+Array = np.ndarray
+KEYS = ("design", "n", "N", "spread", "allocation", "units", "rho", "estimand", "kind")
+
+
+@dataclass(frozen=True)
+class Design:
+    """One row of the grid: `shares` of the strata, `spread` of their logits, n units of N."""
+
+    name: str
+    shares: tuple[float, ...]
+    n: int
+    N: int
+    spread: float = 0.0
+    allocation: str = "proportional"
+    size: str = "single"
+    rho: float = 0.0
+
+
+def zipf(count: int) -> tuple[float, ...]:
+    weight = 1 / np.arange(1, count + 1)
+    return tuple(weight / weight.sum())
+
+
+def even(count: int) -> tuple[float, ...]:
+    return (1 / count,) * count
+
+
+def designs() -> list[Design]:
+    grid = [
+        Design("simple", (1.0,), n, N) for n, N in ((50, 100_000), (100, 100_000), (400, 100_000))
+    ]
+    grid += [
+        Design("simple finite", (1.0,), int(f * N), N)
+        for N in (200, 1000)
+        for f in (0.1, 0.25, 0.5, 0.75, 0.9)
+    ]
+    shapes = {
+        "2 strata 95/5": (0.95, 0.05),
+        "10 strata even": even(10),
+        "10 strata zipf": zipf(10),
+        "100 strata zipf": zipf(100),
+    }
+    for name, shares in shapes.items():
+        # The rarest of 100 strata has 0.2 % of F: below 3,000 it would often be short of two units.
+        small = 1000 if len(shares) <= 10 else 3000
+        for n, N in ((100, 20_000), (300, 20_000), (300, small), (1000, 20_000)):
+            if n < 2 * len(shares):
+                continue
+            for spread in (0.0, 1.5):
+                kinds = ("proportional", "neyman", "equal") if spread else ("proportional",)
+                # Equal shares of a hundred strata would take most of the rarest: left to 10.
+                kinds = tuple(k for k in kinds if k != "equal" or len(shares) <= 10)
+                grid += [Design(name, shares, n, N, spread, kind) for kind in kinds]
+    for size in ("5", "1-20"):
+        for n, N in ((50, 1000), (200, 1000), (200, 500)):
+            grid += [
+                Design("groups", (1.0,), n, N, 0.0, "proportional", size, rho) for rho in (0.1, 0.5)
+            ]
+        grid.append(
+            Design("groups, 10 strata", zipf(10), 200, 2000, 1.0, "proportional", size, 0.2)
+        )
+    return grid
+
+
+# ---- making sets and subsets ----
+
+
+def stratum_shares(design: Design, p: float) -> np.ndarray:
+    """Return p_h with spread logits, shifted so that the population's share is exactly p."""
+    shares = np.array(design.shares)
+    offset = design.spread * np.linspace(-1, 1, shares.size) if shares.size > 1 else np.zeros(1)
+    low, high = -30.0, 30.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if shares @ (1 / (1 + np.exp(-(middle + offset)))) < p else (low, middle)
+        )
+    return 1 / (1 + np.exp(-(low + offset)))
+
+
+def allocations(
+    design: Design, scale: np.ndarray, reps: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return N_h and n_h for each repetition; strata too small for two units are refilled."""
+    N = rng.multinomial(design.N, design.shares, reps)
+    short = np.maximum(2 - N, 0)
+    N = N + short
+    N[np.arange(reps), N.argmax(1)] -= short.sum(1)
+    if N.shape[1] == 1:
+        return N, np.full_like(N, design.n)
+    return N, allocate_rows(N, scale, design.n)
+
+
+def allocate_rows(N: Array, scale: Array, n: int) -> Array:
+    """Return `allocate` for each row of N: the threshold bisected, ties added one by one."""
+    weight, floor = N * scale, np.minimum(N, FIRST_UNITS)
+
+    def held(threshold: Array) -> Array:
+        k = (np.sqrt(1 + 4 * (weight / threshold[:, None]) ** 2) - 1) / 2
+        return np.maximum(floor, np.minimum(np.floor(k) + 1, N)).astype(np.int64)
+
+    low, high = np.full(len(N), 1e-9), weight.max(1).astype(float)
+    for _ in range(80):
+        middle = (low + high) / 2
+        enough = held(middle).sum(1) >= n
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    n_h = np.maximum(np.minimum(held(high * (1 + 1e-9)), N), floor)
+    while np.any(short := n_h.sum(1) < n):
+        k = np.maximum(n_h[short], 1).astype(float)
+        priority = np.where(n_h[short] < N[short], weight[short] / np.sqrt(k * (k + 1)), -1)
+        n_h[np.flatnonzero(short), priority.argmax(1)] += 1
+    return n_h
+
+
+def group_sizes(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return np.full(shape, 5) if kind == "5" else rng.integers(1, 21, shape)
+
+
+def draw_single(
+    p_h: Array, N: Array, n: Array, rng: np.random.Generator
+) -> tuple[estimate.Moments, Array, Array]:
+    """Return moments of the drawn files and the share of F, for single-file units."""
+    y = rng.binomial(n, p_h)
+    rest = rng.binomial(N - n, p_h)
+    mean = y / n
+    var = n / np.maximum(n - 1, 1) * mean * (1 - mean)
+    zero = np.zeros_like(mean)
+    m = estimate.Moments(n.astype(float), N.astype(float), mean, zero + 1, var, zero, zero)
+    return m, (y.sum(1) + rest.sum(1)) / N.sum(1), y
+
+
+def draw_groups(
+    design: Design, p_h: Array, N: Array, n: Array, rng: np.random.Generator
+) -> tuple[estimate.Moments, Array]:
+    """Return moments of the drawn groups and the share of F, for groups taken whole."""
+    reps, H = N.shape
+    parts: list[list[np.ndarray]] = []
+    F_right, F_files = np.zeros(reps), np.zeros(reps)
+    for h in range(H):
+        width = int(N[:, h].max())
+        exists = np.arange(width) < N[:, [h]]
+        m = np.where(exists, group_sizes(design.size, (reps, width), rng), 0)
+        a = (1 / design.rho - 1) * p_h[h]
+        b = (1 / design.rho - 1) * (1 - p_h[h])
+        y = rng.binomial(m, rng.beta(a, b, (reps, width)))
+        F_right += y.sum(1)
+        F_files += m.sum(1)
+        drawn = np.arange(width) < n[:, [h]]
+        parts.append(group_moments(y, m, drawn, n[:, h]))
+    columns = (np.stack(column, 1) for column in zip(*parts, strict=True))
+    return estimate.Moments(n.astype(float), N.astype(float), *columns), F_right / F_files
+
+
+def group_moments(y: Array, m: Array, drawn: Array, n: Array) -> list[Array]:
+    mean_y, mean_x = (np.where(drawn, v, 0).sum(1) / n for v in (y, m))
+    dy, dx = (np.where(drawn, v - mean[:, None], 0) for v, mean in ((y, mean_y), (m, mean_x)))
+    spreads = [v.sum(1) / (n - 1) for v in (dy * dy, dx * dx, dy * dx)]
+    return [mean_y, mean_x, *spreads]
+
+
+# ---- coverage ----
+
+
+def allocation_scale(design: Design, p_h: Array) -> Array:
+    """Return S_h: 1, the spread that a prior model predicts, or what makes n_h equal."""
+    if design.allocation == "neyman":
+        guess = 0.8 * p_h + 0.1  # the right order, the wrong values
+        return np.sqrt(guess * (1 - guess))
+    return 1 / np.array(design.shares) if design.allocation == "equal" else np.ones(p_h.size)
+
+
+def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator) -> Iterator[dict]:
+    p_h = stratum_shares(design, p)
+    scale = allocation_scale(design, p_h)
+    N, n = allocations(design, scale, reps, rng)
+    counted = None
+    if design.size == "single":
+        m, in_set, y = draw_single(p_h, N, n, rng)
+        counted = y[:, 0] if p_h.size == 1 else None
+    else:
+        m, in_set = draw_groups(design, p_h, N, n, rng)
+    r = estimate.ratio(m)
+    error = np.nan_to_num(r.value) - in_set
+    bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
+    for estimand in estimate.ESTIMANDS:
+        target = in_set if estimand == "full-set" else np.full(reps, p)
+        exact = estimand == "full-set" and design.n >= sizes.EXACT_FROM_FRACTION * design.N
+        if counted is not None:
+            low, high = estimate.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
+        else:
+            low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
+        yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, bias)
+        if counted is not None and estimand == "generalisation":
+            low, high = stats.clopper_pearson(counted, n[:, 0], CONFIDENCE)
+            yield cell(design, p, estimand, "exact", low, high, target, bias)
+
+
+def cell(
+    design: Design,
+    p: float,
+    estimand: str,
+    kind: str,
+    low: Array,
+    high: Array,
+    target: Array,
+    bias: float,
+) -> dict:
+    held = (low <= target + 1e-12) & (target <= high + 1e-12)
+    return {
+        "design": design.name,
+        "n": design.n,
+        "N": design.N,
+        "spread": design.spread,
+        "allocation": design.allocation,
+        "units": design.size,
+        "rho": design.rho,
+        "p": p,
+        "estimand": estimand,
+        "kind": kind,
+        "coverage": float(held.mean()),
+        "half_width": float((high - low).mean() / 2),
+        "bias_in_se": bias,
+    }
+
+
+def by_row(cells: list[dict]) -> dict[tuple, list[dict]]:
+    """Group the cells of one design, estimand and interval: they differ in p."""
+    rows: dict[tuple, list[dict]] = {}
+    for c in cells:
+        rows.setdefault(tuple(c[k] for k in KEYS), []).append(c)
+    return rows
+
+
+def judge_coverage(cells: list[dict], reps: int) -> list[str]:
+    """Return what fails, in words; empty if the acceptance holds."""
+    failures = []
+    rows = by_row(cells)
+    for key, row in rows.items():
+        values = np.array([c["coverage"] for c in row])
+        slack = 3 * np.sqrt(values * (1 - values) / reps)
+        mean, mean_slack = values.mean(), math.sqrt((slack**2).sum()) / values.size
+        name = " ".join(str(k) for k in key)
+        if key[-1] == "wilson":
+            if not 0.945 - mean_slack <= mean <= 0.955 + mean_slack:
+                failures.append(f"{name}: mean coverage {mean:.4f}")
+            failures += [
+                f"{name} p={c['p']}: {c['coverage']:.4f} below 0.92"
+                for c, s in zip(row, slack, strict=True)
+                if c["coverage"] < 0.92 - s
+            ]
+            failures += judge_bias(name, row, reps)
+        else:
+            failures += [
+                f"{name} p={c['p']}: {c['coverage']:.4f} below 0.95"
+                for c, s in zip(row, slack, strict=True)
+                if c["coverage"] < 0.95 - max(s, 3 * math.sqrt(0.95 * 0.05 / reps))
+            ]
+    return failures
+
+
+def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
+    # Three standard errors for each of many cells would fail by chance: the row's mean is judged.
+    z = np.mean([c["bias_in_se"] for c in row]) * math.sqrt(len(row))
+    return [f"{name}: mean error {z:+.1f} standard errors"] if abs(z) > 3.5 else []
+
+
+def print_coverage(cells: list[dict]) -> None:
+    rows = by_row(cells)
+    print(
+        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, worst bias/SE"
+    )
+    print(" " * 74 + " ".join(f"{p:5.2f}" for p in P_GRID))
+    for key, row in rows.items():
+        values = [100 * c["coverage"] for c in row]
+        extra = f"{key[4] if key[3] else ''} {key[3] or ''} {key[5]} {key[6] or ''}"
+        name = f"{key[0]} n={key[1]} N={key[2]} {extra} {key[7][:4]} {key[8]}"
+        width = 100 * np.mean([c["half_width"] for c in row])
+        bias = max((c["bias_in_se"] for c in row), key=abs)
+        print(
+            f"{name:73s} "
+            + " ".join(f"{v:5.1f}" for v in values)
+            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {bias:+.1f}"
+        )
+
+
+# ---- power ----
+
+PAIRED_GRID = tuple(
+    (d, psi)
+    for psi in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+    for d in (0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
+    if d <= 0.9 * psi
+)
+UNPAIRED_GRID = tuple(
+    (p, d)
+    for p in (0.05, 0.2, 0.5, 0.8, 0.95)
+    for d in (0.03, 0.05, 0.1, 0.2)
+    if d <= 2 * min(p, 1 - p)
+)
+POWERS = (0.8, 0.9)
+
+
+def power_cells(reps: int, rng: np.random.Generator) -> list[dict]:
+    """Return planned and reached power: simulated counts, judged by the test planned for."""
+    cells = []
+    for power in POWERS:
+        for d, psi in PAIRED_GRID:
+            for method in ("midp", "exact"):
+                n = math.ceil(sizes.paired_n(d, psi, power=power, method=method)[0])
+                b, c, _ = rng.multinomial(n, [(psi + d) / 2, (psi - d) / 2, 1 - psi], reps).T
+                reached = float((stats.mcnemar(b, c, method) <= 0.05).mean())
+                cells.append(power_cell("paired " + method, psi, d, n, power, reached))
+        for p, d in UNPAIRED_GRID:
+            p1, p2 = sizes.split_around(p, d)
+            n = math.ceil(sizes.unpaired_n(p1, p2, power=power)[0])
+            reached = unpaired_power(n, p1, p2, reps, rng)
+            cells.append(power_cell("unpaired pooled z", p, d, n, power, reached))
+    return cells
+
+
+def power_cell(design: str, base: float, d: float, n: int, planned: float, reached: float) -> dict:
+    return {"design": design, "base": base, "d": d, "n": n, "planned": planned, "reached": reached}
+
+
+def unpaired_power(n: int, p1: float, p2: float, reps: int, rng: np.random.Generator) -> float:
+    a, b = rng.binomial(n, p1, reps) / n, rng.binomial(n, p2, reps) / n
+    mean = (a + b) / 2
+    spread = np.sqrt(np.maximum(2 * mean * (1 - mean) / n, 1e-300))
+    return float((np.abs(a - b) / spread >= 1.959964).mean())
+
+
+def judge_power(cells: list[dict], reps: int) -> list[str]:
+    failures = []
+    for c in cells:
+        slack = 3 * math.sqrt(c["reached"] * (1 - c["reached"]) / reps)
+        if abs(c["reached"] - c["planned"]) > 0.02 + slack:
+            failures.append(
+                f"{c['design']} base={c['base']} d={c['d']} n={c['n']}: planned {c['planned']}, "
+                f"reached {c['reached']:.4f}"
+            )
+    return failures
+
+
+def print_power(cells: list[dict]) -> None:
+    print("\nplanned and reached power (base: discordant share, or the share around which d lies)")
+    for c in cells:
+        print(
+            f"{c['design']:18s} base={c['base']:<5} d={c['d']:<5} n={c['n']:<7d} "
+            f"planned {c['planned']:.2f} reached {c['reached']:.4f}"
+        )
+
+
+# ---- verdicts: how often a difference that is not there is told ----
+
+
+def verdict_cells(reps: int, rng: np.random.Generator) -> list[dict]:
+    """Return the share of repetitions in which equal models are told apart, by design."""
+    cells = []
+    for design in designs():
+        if design.size != "single" or design.n < 100:
+            continue
+        cells += [verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
+    return cells
+
+
+def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator) -> dict:
+    shares = np.array(design.shares)
+    H = shares.size
+    # The models differ by stratum, in opposite directions, and not at all over the population.
+    tilt = np.linspace(-1, 1, H) * 0.6 * psi if H > 1 else np.zeros(1)
+    tilt -= shares @ tilt
+    up, down = np.clip((psi + tilt) / 2, 0, 1), np.clip((psi - tilt) / 2, 0, 1)
+    up, down = up, down + shares @ (up - down)
+    scale = allocation_scale(design, np.linspace(0.1, 0.5, H))
+    N, n = allocations(design, scale, reps, rng)
+    b = rng.binomial(n, up)
+    c = rng.binomial(n - b, np.clip(down / (1 - up), 0, 1))
+    one, zero = np.ones(N.shape), np.zeros(N.shape)
+    change, either = (b - c) / n, (b + c) / n
+    spread = n / np.maximum(n - 1, 1)
+    m = estimate.Moments(n * 1.0, N * 1.0, change, one, spread * (either - change**2), zero, zero)
+    q = estimate.Moments(n * 1.0, N * 1.0, either, one, spread * (either - either**2), zero, zero)
+    low, high, _ = estimate.difference_interval(
+        estimate.ratio(m), estimate.ratio(q), "generalisation", CONFIDENCE
+    )
+    told = float(((low > 0) | (high < 0)).mean())
+    return {"design": design.name, "n": design.n, "N": design.N, "allocation": design.allocation,
+            "spread": design.spread, "psi": psi, "told_apart": told}  # fmt: skip
+
+
+def judge_verdicts(cells: list[dict], reps: int) -> list[str]:
+    limit = 0.05 + 0.01 + 3 * math.sqrt(0.05 * 0.95 / reps)
+    return [
+        f"verdict {c['design']} n={c['n']} N={c['N']} psi={c['psi']}: equal models told apart in "
+        f"{c['told_apart']:.4f}"
+        for c in cells
+        if c["told_apart"] > limit
+    ]
+
+
+def print_verdicts(cells: list[dict]) -> None:
+    print("\nequal models told apart (nominal 0.05; generalisation, design-based interval)")
+    for c in cells:
+        print(
+            f"{c['design']:16s} n={c['n']:<5d} N={c['N']:<6d} spread={c['spread']} "
+            f"{c['allocation']} psi={c['psi']}: {c['told_apart']:.4f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="400 repetitions, every third design")
+    quick = parser.parse_args().quick
+    reps = 400 if quick else 10_000
+    rng, started = np.random.default_rng(SEED), time.perf_counter()
+    grid = designs()[::3] if quick else designs()
+    cells = [c for d in grid for p in P_GRID for c in coverage_cells(d, p, reps, rng)]
+    power, verdicts = power_cells(reps, rng), verdict_cells(reps, rng)
+    print_coverage(cells)
+    print_power(power)
+    print_verdicts(verdicts)
+    failures = [
+        *judge_coverage(cells, reps), *judge_power(power, reps), *judge_verdicts(verdicts, reps)
+    ]  # fmt: skip
+    print("\n" + "\n".join(failures or ["every row holds"]))
+    wilson = [r for k, r in by_row(cells).items() if k[-1] == "wilson"]
+    means = [float(np.mean([c["coverage"] for c in row])) for row in wilson]
+    summary = {
+        "benchmark": "subset_coverage", "repetitions": reps, "cells": len(cells),
+        "wilson_mean_low": min(means), "wilson_mean_high": max(means),
+        "wilson_cell_low": min(c["coverage"] for row in wilson for c in row),
+        "exact_cell_low": min(c["coverage"] for c in cells if c["kind"] == "exact"),
+        "power_worst": max(abs(c["reached"] - c["planned"]) for c in power),
+        "told_apart_worst": max(c["told_apart"] for c in verdicts),
+        "failures": len(failures), "seconds": round(time.perf_counter() - started, 1),
+    }  # fmt: skip
+    print(json.dumps(summary))
+    return 1 if failures and not quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
