@@ -19,6 +19,8 @@ from audit.features import MEASURED, measure
 from audit.magic import extension_of
 from audit.store import MEASURED_KEYS, arrow_schema
 
+# What a file may say in its own words.
+FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
 SCHEMA = arrow_schema((*MEASURED_KEYS, *MEASURED))
 
 
@@ -48,13 +50,20 @@ class Measurer:
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
             return keys | unmeasured(job.sample_id, "unsupported", text)
-        name = job.path
         try:
             data = read_bytes(job.path, self.limits)
         except DecodeError as error:
-            return keys | unmeasured(name, error.kind, str(error))
-        facts, picture = decode(data, name, self.limits, scratch)
-        return keys | facts | (measure(picture)[0] if picture else {})
+            return keys | unmeasured(job.sample_id, error.kind, str(error))
+        facts, picture = decode(data, job.sample_id, self.limits, scratch)
+        return keys | storable(facts) | (measure(picture)[0] if picture else {})
+
+
+def storable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts with texts that any database takes: no lone surrogates, no NUL."""
+    for name in FREE_TEXTS:
+        if text := facts.get(name):
+            facts[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
+    return facts
 
 
 def unmeasured(name: str, kind: str, text: str) -> dict[str, Any]:
@@ -67,7 +76,7 @@ def failed_rows(jobs: Sequence[Job], failure: Failure) -> pa.Table:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
-        | unmeasured(job.path or "", failure.kind, f"decoding it failed: {failure.text}")
+        | unmeasured(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)

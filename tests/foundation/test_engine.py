@@ -370,3 +370,32 @@ def test_a_check_that_raises_is_reported_and_loses_nothing(tree: Path, tmp_path:
     assert [row["code"] for row in said] == ["DIST001", "IMG999"]
     assert "failed" in said[1]["completeness"]
     assert "no such column" in said[1]["completeness"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")
+def test_names_of_any_bytes_are_scanned(tree: Path, tmp_path: Path) -> None:
+    odd = os.fsencode(tree) + b"/train/caf\xe9"
+    os.mkdir(odd)
+    data = (tree / "train/cat/0.jpg").read_bytes()
+    for name in (b"\xff\xfe.jpg", b"a.j\xffpg", b"new\nline.jpg", b"quote'\".jpg"):
+        with open(odd + b"/" + name, "wb") as file:
+            file.write(data)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        rows = store.rows(
+            "SELECT id, label, status FROM images WHERE label LIKE 'caf%' ORDER BY id"
+        )
+    assert "train/caf%E9/%FF%FE.jpg" in [row["id"] for row in rows]
+    assert {row["status"] for row in rows} == {"ok"}
+    assert scan(tree, run).unchanged
+
+
+def test_a_camera_name_with_odd_characters_is_stored(tree: Path, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0110] = "Ma\0ker\ud800".encode("utf-8", "surrogatepass"), "x\0y"
+    Image.fromarray(picture(5)).save(tree / "train/cat/exif.jpg", exif=exif)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        assert store.scalar("SELECT status FROM images WHERE id = 'train/cat/exif.jpg'") == "ok"
