@@ -32,7 +32,7 @@ from audit.subset.sizes import EXACT_FROM_FRACTION
 
 Estimand = Literal["full-set", "generalisation"]
 # How many units' worth of the design's own variance steadies an estimated one (single files).
-PRIOR_UNITS = 2.0
+PRIOR_UNITS = 1.0
 # Degrees of freedom that each unit with the rarer answer adds to a variance between groups.
 DEGREES_PER_RARE_UNIT = 2.5
 # Units of very unequal sizes carry fewer: a factor (1 + cv^2)^-2, but at least this.
@@ -134,7 +134,7 @@ def ratio(m: Moments) -> Ratio:
         base,  # type: ignore[arg-type]
         degrees,
         drawn / np.maximum(existing, 1),
-        np.minimum(_effective_units(m, m.y, m.yy), _effective_units(m, m.x - m.y, opposite)),
+        np.minimum(_rare_units(m, m.y, m.yy), _rare_units(m, m.x - m.y, opposite)),
         np.clip((_effective_units(m, m.x, m.xx) / drawn_units) ** 2, LEAST_SIZE_FACTOR, 1.0),
         np.asarray((m.xx > 0).any(-1) | (m.x > 1).any(-1)),
     )
@@ -146,6 +146,17 @@ def _effective_units(m: Moments, mean: Floats, variance: Floats) -> Floats:
     total = (weight * m.n * mean).sum(-1)
     squares = (weight**2 * ((m.n - 1) * variance + m.n * mean**2)).sum(-1)
     return np.asarray(np.where(squares > 0, total**2 / np.maximum(squares, 1e-300), 0.0))
+
+
+def _rare_units(m: Moments, mean: Floats, variance: Floats) -> Floats:
+    # The same in the currency of the heaviest stratum: answers seen only where weights are small
+    # say little about the variance there, and a heavy stratum without any shows none at all.
+    weight = m.N / np.maximum(m.n, 1)
+    count = (m.n * mean).sum(-1)
+    typical = (weight * m.n * mean).sum(-1) / np.maximum(count, 1e-300)
+    heaviest = np.where(m.x > 0, weight, 0.0).max(-1)
+    relative = np.minimum(typical / np.maximum(heaviest, 1e-300), 1.0)
+    return np.asarray(_effective_units(m, mean, variance) * relative)
 
 
 def _pooled_over_single_units(n: Floats, residual: Floats) -> Floats:

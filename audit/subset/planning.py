@@ -19,6 +19,7 @@ from audit.subset.allocation import FIRST_UNITS
 from audit.subset.frame import Strata, Units
 from audit.subset.goal import Goal, NoiseRate
 from audit.subset.plan import Plan, Recipe
+from audit.subset.plan_report import report
 from audit.subset.prior import read_prior
 from audit.subset.problem import Problem
 from audit.subset.wording import listed
@@ -64,7 +65,7 @@ def plan(
         problem = problem.with_units(units)
     scale = problem.scale(chosen)
     n = limit if limit is not None else problem.size(scale)
-    return problem.report(n, scale, Recipe(n, layout, {}, group, deduplicated, chosen))
+    return report(problem, n, scale, Recipe(n, layout, {}, group, deduplicated, chosen))
 
 
 def prepare(
@@ -79,6 +80,11 @@ def prepare(
     goal.check()
     found = frames.eligible(frame, deduplicated, [*by, *([group] if group else [])])
     files, prior, reasons = read_prior(found.files, predictions, CONFIDENCE_COLUMN in by)
+    if deduplicated:
+        reasons.append(
+            "Deduplicated: every distinct picture counts once, so the target is the metric over "
+            "distinct pictures, not over the files of the set."
+        )
     layout = Strata(tuple(by), _edges(files, by))
     units = frames.units(files, layout, group)
     units, layout = _merged(files, units, layout, group, None, reasons)

@@ -20,6 +20,7 @@ from audit.errors import UsageError
 
 IDS = ("sample_id", "id", "path", "file", "filename")
 LABELS = ("prediction", "predicted_label", "predicted", "pred")
+TEXT = ("label", "stratum", "unit_id", "plan_hash")
 CONFIDENCES = ("confidence", "score", "probability")
 PROBABILITY = "prob_"
 MISSING_RULES = ("refuse", "wrong", "drop")
@@ -35,7 +36,11 @@ def read_table(path: Path, what: str) -> pl.DataFrame:
         if path.suffix.lower() in {".parquet", ".pq"}:
             return pl.read_parquet(path)
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        return pl.read_csv(path, infer_schema_length=None, separator=separator)
+        # Names stay text: a class or an id such as 007 is not a number.
+        names = dict.fromkeys((*IDS, *LABELS, *TEXT), pl.String)
+        return pl.read_csv(
+            path, infer_schema_length=None, separator=separator, schema_overrides=names
+        )
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UsageError(
             f"{path} cannot be read as a table ({str(error).splitlines()[0]}): give the {what} as "
@@ -53,7 +58,7 @@ def tidy(table: pl.DataFrame, name: str = "the predictions") -> pl.DataFrame:
     key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
-        pl.col(label).cast(pl.String).alias("prediction"),
+        _text(table[label]).alias("prediction"),
     ]
     given = next((c for c in CONFIDENCES if c in table.columns), None)
     if given:
@@ -64,6 +69,15 @@ def tidy(table: pl.DataFrame, name: str = "the predictions") -> pl.DataFrame:
     for column in [*(["confidence"] if given else []), *probabilities]:
         _check_probability(result, column, name)
     return _once_each(result, name)
+
+
+def _text(column: pl.Series) -> pl.Series:
+    # Numbers that passed through a data frame with gaps come back as 3.0 and NaN.
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+        if (column.drop_nulls() % 1 == 0).all():
+            column = column.cast(pl.Int64)
+    return column.cast(pl.String)
 
 
 def _find(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:

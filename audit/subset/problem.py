@@ -19,10 +19,10 @@ from audit.errors import UsageError
 from audit.stats import Floats, Ints
 from audit.subset import precision, sizes
 from audit.subset.allocation import FIRST_UNITS, allocate, spread_over_classes
-from audit.subset.estimate import ESTIMANDS, Estimand
+from audit.subset.estimate import Estimand
 from audit.subset.frame import Eligible, Units
 from audit.subset.goal import Goal, NoiseRate
-from audit.subset.plan import ClassPlan, Figures, Plan, Recipe, StratumPlan, Unreachable
+from audit.subset.plan import Figures
 from audit.subset.precision import Domain
 from audit.subset.prior import Prior
 from audit.subset.wording import listed
@@ -185,9 +185,10 @@ class Problem:
 
     def _needed(self, domain: Domain) -> int:
         # Units that the target takes within one domain, as far as there are any.
-        return min(self._units_for(domain, self.goal.estimand), domain.total)
+        return min(self.units_for(domain, self.goal.estimand), domain.total)
 
-    def _units_for(self, domain: Domain, estimand: Estimand) -> int:
+    def units_for(self, domain: Domain, estimand: Estimand) -> int:
+        """Return the units of a domain that its target takes, more than there are if need be."""
         held = np.flatnonzero(domain.N > 0)
         N, p = domain.N[held], domain.p[held]
         local = Domain(N, p, domain.files_per_unit, domain.cluster_effect)
@@ -218,7 +219,7 @@ class Problem:
             return sizes.proportion_n(
                 goal.half_width, domain.share, goal.level, None, goal.interval
             )
-        difference, discordant = self._seen_difference()
+        difference, discordant = self.seen_difference()
         if goal.paired:
             return self._paired(difference, discordant)
         low, high = sizes.split_around(domain.share, difference)
@@ -269,7 +270,8 @@ class Problem:
             "guaranteed under class-dependent noise."
         )
 
-    def _seen_difference(self) -> tuple[float, float]:
+    def seen_difference(self) -> tuple[float, float]:
+        """Return the difference to detect and the discordant share, as the labels show them."""
         difference = self.goal.detect
         if difference is None:
             raise UsageError("There is no difference to plan for: give --detect.")
@@ -304,11 +306,12 @@ class Problem:
 
     def size(self, scale: Floats) -> int:
         """Return the units that meet the target in every domain, or all that help."""
-        return self._size_under(self.goal.estimand, scale)
+        return self.size_under(self.goal.estimand, scale)
 
-    def _size_under(self, estimand: Estimand, scale: Floats) -> int:
+    def size_under(self, estimand: Estimand, scale: Floats) -> int:
+        """Return `size` for one estimand."""
         floor = min(FIRST_UNITS * self.N.size, self.total)
-        found = [(d, min(self._units_for(d, estimand), d.total)) for _, d in self.domains()]
+        found = [(d, min(self.units_for(d, estimand), d.total)) for _, d in self.domains()]
         everything = len(found) == 1 and found[0][0].total == self.total
 
         def meets(n: int) -> bool:
@@ -320,46 +323,18 @@ class Problem:
         population = self.total if everything and estimand == "full-set" else None
         return max(floor, sizes.smallest_for_good(meets, self.total, population))
 
-    # ---- the report ----
-
-    def report(self, n: int, scale: Floats, recipe: Recipe) -> Plan:
-        """Return the plan with everything that n buys."""
-        drawn = allocate(self.N, scale, n)
-        found = self.domains()
-        overall = found[0][1] if len(found) == 1 else self.domain()
-        sized = not self.goal.is_budget
-        figures = {
-            e: self._figures(overall, drawn, e, self._size_under(e, scale) if sized else None)
-            for e in ESTIMANDS
-        }
-        names = self.units.strata
-        rows = [
-            StratumPlan(*row)
-            for row in zip(
-                names, self.stratum_labels, self.N.tolist(), self.M.tolist(), drawn.tolist(),
-                scale.tolist(), strict=True,
-            )
-        ]  # fmt: skip
-        recipe = replace(recipe, n=n, scale=dict(zip(names, scale.tolist(), strict=True)))
-        if n == self.total:
-            self.reasons.append("The plan takes every unit: full-set figures are then known.")
-        return Plan(
-            recipe, self.goal.metric, self.goal.estimand, self.goal.target(), self.goal.level,
-            self.goal.alpha, self.goal.looks, self.found.n_all, len(self.found.files), self.total,
-            figures, self._class_plans(drawn), rows, self.found.excluded.to_dicts(),
-            self._unreachable(found, drawn) if sized else [],
-            self._design(drawn), self._assumptions(), self.reasons + self._price_of_looks(scale),
-        )  # fmt: skip
+    # ---- what n units buy ----
 
     def bought(self, n: int, scale: Floats, estimand: Estimand) -> Figures:
         """Return what `n` units buy for the metric as a whole."""
         found = self.domains()
         domain = found[0][1] if len(found) == 1 else self.domain()
-        return self._figures(domain, allocate(self.N, scale, n), estimand)
+        return self.figures(domain, allocate(self.N, scale, n), estimand)
 
-    def _figures(
+    def figures(
         self, domain: Domain, drawn: Ints, estimand: Estimand, needed: int | None = None
     ) -> Figures:
+        """Return what n_h drawn units buy for one domain."""
         expected = self.drawn(domain, drawn)
         goal = self.goal
         discordant = self._with_noise(0.0)[1]
@@ -373,81 +348,3 @@ class Problem:
             detectable,
             needed,
         )
-
-    def _class_plans(self, drawn: Ints) -> list[ClassPlan]:
-        result = []
-        for label in self.cells["label"].unique().sort().to_list():
-            domain = self.domain(self.cells["label"] == label, label)
-            figures = {e: self._figures(domain, drawn, e) for e in ESTIMANDS}
-            n = figures["full-set"].n
-            evaluated = n * (domain.files_per_unit if self.units.whole else 1.0)
-            step = 1 / evaluated if n else float("nan")
-            result.append(ClassPlan(label, domain.total, n, step, figures))
-        return result
-
-    def _unreachable(self, found: list[tuple[str, Domain]], drawn: Ints) -> list[Unreachable]:
-        target = self.goal.half_width or self.goal.detect or 0.0
-        result = []
-        for name, domain in found:
-            needs = self._units_for(domain, self.goal.estimand)
-            step = math.ceil(1 / target - 1e-9)
-            finer = domain.total < step
-            if needs <= domain.total and not finer:
-                continue
-            got = self._figures(domain, drawn, self.goal.estimand)
-            reached = got.detectable_difference if self.goal.detect else got.half_width
-            needs = max(needs, step)
-            result.append(_too_few(name, target, reached, domain.total, needs, self.goal, finer))
-        return result
-
-    def _design(self, drawn: Ints) -> dict[str, float]:
-        domain = self.domain()
-        m = float(self.M.sum())
-        weights = np.repeat(self.N / np.maximum(drawn, 1), np.minimum(drawn, 1)) * 1.0
-        units = drawn[drawn > 0]
-        unequal = float(units.sum() * (units * weights**2).sum() / (units * weights).sum() ** 2)
-        return {
-            "rho": self.rho,
-            "cluster_design_effect": domain.cluster_effect,
-            "weight_design_effect": unequal,
-            "mean_unit_size": m / self.total,
-            "effective_set_size": m / domain.cluster_effect,
-        }
-
-    def _assumptions(self) -> dict[str, float]:
-        share = float(self.p @ self.M / self.M.sum())
-        found = {"p": share, "discordant": self.discordant, "power": self.goal.power}
-        if self.noise is not None:
-            found |= {"label_noise": self.noise.rate}
-            if self.goal.detect:
-                seen, psi = self._seen_difference()
-                found |= {"difference_on_noisy_labels": seen, "discordant_on_noisy_labels": psi}
-        return found
-
-    def _price_of_looks(self, scale: Floats) -> list[str]:
-        goal = self.goal
-        if goal.looks == 1 or goal.is_budget:
-            return []
-        single = replace(self, goal=replace(goal, looks=1), reasons=[])
-        one, many = single.size(scale), self.size(scale)
-        method = "Sidak" if goal.looks_method == "sidak" else "Bonferroni"
-        return [
-            f"{goal.looks} comparisons fixed in advance: {method} at {goal.alpha:.4g} each takes "
-            f"{many} units where one comparison takes {one}. This does not cover models that are "
-            "chosen by their scores on this subset: confirm those on a fresh draw."
-        ]
-
-
-def _too_few(
-    name: str, target: float, reached: float, held: int, needs: int, goal: Goal, finer: bool
-) -> Unreachable:
-    where = "the set" if name == "all" else name
-    kind = "a difference of" if goal.detect else "a half-width of"
-    unit = "units"
-    why = f"; one of {held} {unit} is already {100 / held:.2g} points" if finer else ""
-    got = "nothing can be told" if math.isnan(reached) else f"it gets {100 * reached:.3g} points"
-    sentence = (
-        f"{where}: {kind} {100 * target:.3g} points is unreachable with {held} {unit}{why}; {got}, "
-        f"and {needs - held} more {unit} ({needs} in all) would reach it."
-    )
-    return Unreachable(name, target, reached, needs, needs - held, sentence)

@@ -23,11 +23,11 @@ from audit import stats
 from audit.stats import Floats, Ints
 from audit.subset import frame as frames
 from audit.subset.bootstrap import uniforms
+from audit.subset.design import Design, Interval, share
 from audit.subset.draw import Subset
 from audit.subset.estimate import moments
 from audit.subset.frame import Units
 from audit.subset.plan import Recipe, plain
-from audit.subset.score import Design, Interval, share
 
 REDRAWS = 999
 NUMERIC_BINS = 20

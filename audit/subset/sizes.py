@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -81,6 +82,7 @@ def _exact_half_width(size: Floats, p: float, confidence: float, population: int
     return np.maximum(*widths)
 
 
+@lru_cache(maxsize=256)
 def proportion_n(
     width: float,
     p: float = 0.5,
@@ -164,6 +166,7 @@ def connor_n(
     return float(((z_a * math.sqrt(discordant) + z_b * spread) / difference) ** 2)
 
 
+@lru_cache(maxsize=256)  # a plan asks for the same size many times
 def paired_n(
     difference: float,
     discordant: float,
@@ -273,6 +276,7 @@ def two_proportion_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0
     return float(((null + z_b * math.sqrt(p1 * (1 - p1) + p2 * (1 - p2))) / (p1 - p2)) ** 2)
 
 
+@lru_cache(maxsize=256)
 def unpaired_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0.8) -> tuple[float, str]:
     """Return the examples per model for the pooled z-test, and the reason for the method.
 

@@ -19,10 +19,11 @@ import numpy as np
 from audit import stats
 from audit.stats import Floats
 from audit.subset import bootstrap, estimate, sizes
+from audit.subset.design import Design
 from audit.subset.estimate import ESTIMANDS, Estimand
 
 if TYPE_CHECKING:
-    from audit.subset.score import Design, Outcome
+    from audit.subset.score import Outcome
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def case(kind, seed):
     return frame, plan(frame, Goal(n=70), **options).recipe
 
 
-@given(KINDS, st.integers(0, 5), st.integers(-(2**40), 2**40), st.integers(64, 88))
+@given(KINDS, st.integers(0, 5), st.integers(-(2**40), 2**40), st.integers(64, 79))
 @settings(max_examples=40, deadline=None)
 def test_nested(kind, data, seed, n):
     frame, recipe = case(kind, data)
@@ -107,13 +107,13 @@ def test_every_unit_is_equally_likely_within_its_stratum():
     frame = made_set(60, 2, duplicates=10)
     recipe = plan(frame, Goal(n=20)).recipe
     counts: dict[str, int] = {}
-    for seed in range(2000):
+    for seed in range(800):
         rows = draw(frame, recipe, seed).rows
         for unit, chance in zip(rows["unit_id"], rows["inclusion_probability"], strict=True):
             counts[unit] = counts.get(unit, 0) + 1 / chance
-    found = np.array(list(counts.values())) / 2000
+    found = np.array(list(counts.values())) / 800
     assert len(found) == 50
-    assert np.all(np.abs(found - 1) < 4.5 * np.sqrt(2 / 2000))  # a pair no likelier than a file
+    assert np.all(np.abs(found - 1) < 4.5 * np.sqrt(2 / 800))  # a pair no likelier than a file
 
 
 def test_a_fresh_draw_shares_no_unit():

@@ -123,6 +123,7 @@ def test_duplicates_carry_weight_and_cost():
     assert distinct.n_files == 800
     assert distinct.n < made.n
     assert len(distinct.excluded) == 200
+    assert any("the target is the metric over distinct pictures" in r for r in distinct.reasons)
 
 
 def test_looks_have_a_price():

@@ -12,7 +12,7 @@ import pytest
 from audit import stats
 from audit.errors import UsageError
 from audit.subset import Goal, census, draw, first, plan, score
-from audit.subset.predictions import read_predictions
+from audit.subset.predictions import read_predictions, read_table
 from audit.subset.text import score_text
 from tests.subset.frames import made_set, predicted
 
@@ -342,6 +342,26 @@ def test_prediction_files(tmp_path):
         read_predictions(tmp_path / "bad.parquet")
     with pytest.raises(UsageError, match="does not exist"):
         read_predictions(tmp_path / "none.csv")
+
+
+def test_numbers_as_names(tmp_path):
+    """Ids such as 007 and classes such as 1 stay names through CSV; NaN is a missing prediction."""
+    frame = made_set(60, 2).with_columns(
+        sample_id=pl.format("{}", pl.int_range(pl.len())).str.zfill(3),
+        label=pl.col("label").str.slice(5),
+    )
+    rows = drawn(frame, 20)
+    rows.write_csv(tmp_path / "s.csv")
+    rows.select("sample_id", prediction="label").write_csv(tmp_path / "a.csv")
+    read = read_table(tmp_path / "s.csv", "subset")
+    found = score(read, [read_predictions(tmp_path / "a.csv")])
+    assert found.models[0].metrics[0].estimands["generalisation"].value == 1
+    gaps = rows.select("sample_id", prediction=pl.col("label").cast(pl.Float64)).with_columns(
+        prediction=pl.when(pl.int_range(pl.len()) < 3).then(float("nan")).otherwise("prediction")
+    )
+    with pytest.raises(UsageError, match="3 of 20 examples have no prediction"):
+        score(rows, [gaps])
+    assert sum(c.right for c in score(rows, [gaps], missing="wrong").models[0].classes) == 17
 
 
 def test_a_class_without_predictions_has_no_precision(frame):
