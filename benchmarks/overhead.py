@@ -1,0 +1,110 @@
+"""What recording costs: the watched loop against the same loop unwatched, interleaved pairs.
+
+A DataLoader with workers, a 5 ms step; pairs in random order; the difference of the mean step
+with its 95 % interval. Target: at most 1 % of a 5 ms step (50 µs).
+
+    python benchmarks/overhead.py [--pairs 20] [--steps 300] [--workers 0,2]
+
+About 2 minutes. Last line: one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipeline_profiler import Recorder
+from pipeline_profiler.intervals import mean_interval
+
+STEP_MS = 5.0
+
+
+class Light(Dataset[Any]):
+    """Samples that cost next to nothing, 16 a batch: the recorder's share is at its largest."""
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return 1_000_000
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """One sample, timed."""
+        return torch.zeros(8)
+
+
+def work(ms: float) -> None:
+    """A step on the host: steadier than sleep."""
+    end = time.perf_counter_ns() + ms * 1e6
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def period_us(loader: Any, steps: int, watched: bool) -> float:
+    """Mean microseconds a step, warm-up left out."""
+    recorder = Recorder()
+    start = 0
+    batches = recorder.watch(loader) if watched else loader
+    for done, batch in enumerate(batches, 1):
+        if watched:
+            with recorder.step():
+                work(STEP_MS)
+        else:
+            work(STEP_MS)
+        del batch
+        if done == 20:
+            start = time.perf_counter_ns()
+        if done == 20 + steps:
+            break
+    return (time.perf_counter_ns() - start) / steps / 1e3
+
+
+def measure(workers: int, pairs: int, steps: int) -> dict[str, Any]:
+    loader = DataLoader(Light(), 16, num_workers=workers)
+    rng, differences = random.Random(0), []
+    for _ in range(pairs):
+        order = [True, False]
+        rng.shuffle(order)
+        found = {watched: period_us(loader, steps, watched) for watched in order}
+        differences.append(found[True] - found[False])
+    cost = mean_interval(differences)
+    share = cost.scaled(1 / (STEP_MS * 1e3))
+    print(
+        f"workers={workers}: {cost.value:+.1f} us a step ({cost.low:+.1f} to {cost.high:+.1f}), "
+        f"{share.value:+.2%} of a {STEP_MS:g} ms step",
+        flush=True,
+    )
+    return {
+        "us_per_step": cost.value,
+        "low": cost.low,
+        "high": cost.high,
+        "share": share.value,
+        "share_high": share.high,
+    }
+
+
+def main() -> None:
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--pairs", type=int, default=20)
+    ap.add_argument("--steps", type=int, default=300)
+    ap.add_argument("--workers", default="0,2")
+    args = ap.parse_args()
+    torch.set_num_threads(1)
+    rows = {w: measure(int(w), args.pairs, args.steps) for w in args.workers.split(",")}
+    print(
+        json.dumps(
+            {"benchmark": "overhead", "step_ms": STEP_MS, "by_workers": rows, "target": 0.01}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,753 @@
+"""Planted bottlenecks: is the first cause named the planted one, and does its interval hold?
+
+Each pipeline has one known cause and a twin without it. The truth is measured, not assumed: both
+twins run bare (no recorder) in one pair before and one after the diagnosis, and 1 - T_twin / T_planted
+is the planted share. Then the profiler sees the planted pipeline only. Targets: planted cause
+first in at least 90 % of the runs, at most 10 % inconclusive, healthy and compute-bound pipelines
+never called input-bound, planted share inside the stated interval in at least 90 %.
+
+    python benchmarks/planted_bottlenecks.py [--runs 5] [--seconds 14] [--only NAME,...]
+
+About 35 s a pipeline and run: 30 pipelines x 5 runs take 90 minutes. Last line: one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipeline_profiler import diagnosis
+from pipeline_profiler.arms import Bench, Options, emulated_step
+from pipeline_profiler.schedule import measure
+
+BATCH = 8
+SAMPLES = 20_000
+
+
+def nap(ms: float) -> None:
+    """Blocked time: no core needed."""
+    if ms > 0:
+        time.sleep(ms / 1e3)
+
+
+def burn(ms: float) -> None:
+    """CPU time of this thread, independent of what else runs."""
+    end = time.thread_time_ns() + ms * 1e6
+    while time.thread_time_ns() < end:
+        pass
+
+
+# --------------------------------------------------------------------------------- a dataset
+
+
+@dataclass
+class Costs:
+    """Milliseconds a sample by stage; light by default."""
+
+    read: float = 0.15
+    decode: float = 0.25
+    transform: float = 0.2
+    plain: float = 0.0  # not in any function with a telling name
+    straggler: tuple[int, float] = (0, 0.0)  # one sample in n takes so many ms
+    slow_batch: tuple[int, float] = (0, 0.0)  # one batch in n costs so many ms a sample
+    lognormal: float = 0.0  # sigma of a factor on `plain`, by index
+    cpu: bool = False
+
+
+class Throttled(io.RawIOBase):
+    """A file source with latency, as a busy network file system has."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def read(self, size: int = -1) -> bytes:
+        """A few bytes, late."""
+        nap(self.ms)
+        return bytes(64)
+
+
+class Compose:
+    """torchvision's shape: a callable with a list of callables."""
+
+    def __init__(self, transforms: list[Callable[[Any], Any]]) -> None:
+        """Keep what is wrapped or measured."""
+        self.transforms = transforms
+
+    def __call__(self, x: Any) -> Any:
+        """Call what is wrapped, timed."""
+        for t in self.transforms:
+            x = t(x)
+        return x
+
+
+class Jitter:
+    """One step of the Compose."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __call__(self, x: Any) -> Any:
+        """Call what is wrapped, timed."""
+        nap(self.ms)
+        return x
+
+
+class Pictures(Dataset[Any]):
+    """read -> decode -> transform with the given costs."""
+
+    def __init__(self, costs: Costs, length: int = SAMPLES) -> None:
+        """Keep what is wrapped or measured."""
+        self.costs, self.length = costs, length
+        self.transform = Compose([Jitter(costs.transform / 2), Jitter(costs.transform / 2)])
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return self.length
+
+    def decode(self, blob: bytes) -> torch.Tensor:
+        """Take the decode cost."""
+        (burn if self.costs.cpu else nap)(self.costs.decode)
+        return torch.zeros(3, 16, 16)
+
+    def __getitem__(self, i: int) -> Any:
+        """One sample, timed."""
+        c = self.costs
+        every, ms = c.straggler
+        if every and i % every == every // 2:
+            nap(ms)
+        every, ms = c.slow_batch
+        # by chance, but the same chance for all samples of a batch (the order is sequential)
+        if every and np.random.default_rng(i // BATCH).integers(every) == 0:
+            nap(ms)
+        factor = np.random.default_rng(i).lognormal(0, c.lognormal) if c.lognormal else 1.0
+        (burn if c.cpu else nap)(c.plain * factor)
+        return self.transform(self.decode(Throttled(c.read).read()))
+
+
+def torch_loader(costs: Costs, workers: int = 2, **kwargs: Any) -> DataLoader[Any]:
+    length = kwargs.pop("length", SAMPLES)
+    if workers and "prefetch_factor" not in kwargs:
+        kwargs["prefetch_factor"] = 2
+    return DataLoader(Pictures(costs, length), BATCH, num_workers=workers, **kwargs)
+
+
+# ---------------------------------------------------------------------------------- plants
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A pipeline by name; `make(True)` is planted, `make(False)` its twin."""
+
+    name: str
+    codes: tuple[str, ...]  # any of these first is right
+    make: Callable[[bool], tuple[Any, Callable[[Any], Any]]]
+    bound: bool | None = True  # the verdict shall say input-bound; None: either
+    small: bool = False  # below 15 % of the step: second table, no target
+
+
+PLANTS: list[Plant] = []
+
+
+def plant(*codes: str, bound: bool | None = True, small: bool = False) -> Callable[..., Any]:
+    def register(make: Callable[[bool], Any]) -> Callable[[bool], Any]:
+        PLANTS.append(Plant(make.__name__, codes, make, bound, small))
+        return make
+
+    return register
+
+
+def sleepy(ms: float = 20.0) -> Callable[[Any], Any]:
+    return emulated_step(ms)
+
+
+@plant("PIPE001")
+def slow_read(planted: bool) -> Any:
+    return torch_loader(Costs(read=9.0 if planted else 0)), sleepy()
+
+
+@plant("PIPE001")
+def slow_read_in_process(planted: bool) -> Any:
+    return torch_loader(Costs(read=2.5 if planted else 0), workers=0), sleepy()
+
+
+@plant("PIPE002")
+def slow_decode(planted: bool) -> Any:
+    return torch_loader(Costs(decode=9.0 if planted else 0)), sleepy()
+
+
+@plant("PIPE002")
+def slow_decode_on_cpu(planted: bool) -> Any:
+    return torch_loader(
+        Costs(read=0, transform=0, decode=3.0 if planted else 0, cpu=True), workers=0
+    ), sleepy()
+
+
+@plant("PIPE003")
+def slow_transform(planted: bool) -> Any:
+    return torch_loader(Costs(transform=9.0 if planted else 0)), sleepy()
+
+
+class SlowCollate:
+    """A collate function that takes its time."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __call__(self, rows: list[torch.Tensor]) -> torch.Tensor:
+        """Call what is wrapped, timed."""
+        nap(self.ms)
+        return torch.stack(rows)
+
+
+@plant("PIPE004")
+def slow_collate(planted: bool) -> Any:
+    return torch_loader(Costs(), collate_fn=SlowCollate(65 if planted else 0)), sleepy()
+
+
+class Objects(Dataset[Any]):
+    """Samples of many small Python objects: cheap to make, dear to pickle."""
+
+    def __init__(self, count: int) -> None:
+        """Keep what is wrapped or measured."""
+        self.row = [(float(i), str(i)) for i in range(count)]
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def __getitem__(self, i: int) -> Any:
+        """One sample, timed."""
+        return self.row
+
+
+def keep_rows(rows: list[Any]) -> list[Any]:
+    # distinct objects, or pickle would send one row and seven references
+    return [list(row) for row in rows]
+
+
+@plant("PIPE005")
+def giant_pickles(planted: bool) -> Any:
+    dataset = Objects(25_000 if planted else 10)
+    return DataLoader(dataset, BATCH, num_workers=1, collate_fn=keep_rows), sleepy()
+
+
+@plant("PIPE006")
+def too_few_workers(planted: bool) -> Any:
+    return torch_loader(Costs(plain=3.5), workers=1 if planted else 4), sleepy()
+
+
+@plant("PIPE006")
+def no_workers(planted: bool) -> Any:
+    return torch_loader(Costs(plain=1.2), workers=0 if planted else 3), sleepy()
+
+
+@plant("PIPE007")
+def no_prefetch(planted: bool) -> Any:
+    costs = Costs(plain=1.0, slow_batch=(4, 9.0))
+    return torch_loader(costs, workers=2, prefetch_factor=1 if planted else 8), sleepy()
+
+
+@plant("PIPE008")
+def one_straggler_in_100(planted: bool) -> Any:
+    return torch_loader(Costs(straggler=(100, 250.0 if planted else 0.0))), sleepy()
+
+
+class Counted:
+    """Collate that stops for a while every n calls: a shard is opened, a cache refilled."""
+
+    def __init__(self, every: int, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.every, self.ms, self.calls = every, ms, 0
+
+    def __call__(self, rows: list[torch.Tensor]) -> torch.Tensor:
+        """Call what is wrapped, timed."""
+        self.calls += 1
+        if self.calls % self.every == 0:
+            nap(self.ms)
+        return torch.stack(rows)
+
+
+@plant("PIPE009")
+def periodic_stall(planted: bool) -> Any:
+    collate = Counted(20, 250.0 if planted else 0.0)
+    return torch_loader(Costs(), workers=1, collate_fn=collate), sleepy()
+
+
+@plant("PIPE010")
+def head_of_line(planted: bool) -> Any:
+    costs = Costs(slow_batch=(10, 30.0))
+    return torch_loader(costs, workers=3, in_order=planted), sleepy()
+
+
+def late_start(worker: int) -> None:
+    nap(250)
+
+
+@plant("PIPE011")
+def worker_start_up_each_epoch(planted: bool) -> Any:
+    loader = torch_loader(
+        Costs(), length=15 * BATCH, worker_init_fn=late_start, persistent_workers=not planted
+    )
+    return loader, sleepy()
+
+
+class Spinning(Dataset[Any]):
+    """Workers whose native threads fight for the cores (hashing releases the interpreter lock)."""
+
+    def __init__(self, threads: int) -> None:
+        """Keep what is wrapped or measured."""
+        self.threads, self.started = threads, False
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def _spin(self) -> None:
+        blob = bytes(4_000_000)
+        while True:
+            hashlib.sha256(blob).digest()
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """One sample, timed."""
+        if not self.started:
+            self.started = True
+            for _ in range(self.threads):
+                threading.Thread(target=self._spin, daemon=True).start()
+        burn(1.8)
+        return torch.zeros(8)
+
+
+@plant("PIPE012")
+def oversubscribed(planted: bool) -> Any:
+    return DataLoader(Spinning(4 if planted else 0), BATCH, num_workers=2), sleepy(10)
+
+
+class Littering(Dataset[Any]):
+    """A heap of a million objects, and a collection in every batch."""
+
+    def __init__(self, planted: bool) -> None:
+        """Keep what is wrapped or measured."""
+        self.heap = [[i] for i in range(600_000)] if planted else []
+        self.planted = planted
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """One sample, timed."""
+        nap(0.2)
+        if self.planted and i % BATCH == 0:
+            gc.collect()
+        return torch.zeros(8)
+
+
+@plant("PIPE013")
+def gc_pauses(planted: bool) -> Any:
+    return DataLoader(Littering(planted), BATCH, num_workers=0), sleepy()
+
+
+class SlowSampler:
+    """A weighted draw per index, in the training process."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def __iter__(self) -> Iterator[int]:
+        """Indices, each late."""
+        for i in range(SAMPLES):
+            nap(self.ms)
+            yield i
+
+
+@plant("PIPE017")
+def slow_sampler(planted: bool) -> Any:
+    return torch_loader(Costs(), sampler=SlowSampler(1.5 if planted else 0)), sleepy()
+
+
+class Trainer:
+    """A step with side work."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def write_log(self) -> None:
+        """Side work of the training process."""
+        nap(self.ms)
+
+    def __call__(self, batch: Any) -> None:
+        """Call what is wrapped, timed."""
+        nap(12)
+        self.write_log()
+
+
+@plant("PIPE014", bound=False)
+def main_thread_work(planted: bool) -> Any:
+    return torch_loader(Costs()), Trainer(9 if planted else 0)
+
+
+class Device:
+    """An accelerator as the host sees it: work is queued, reading a result waits for it."""
+
+    def __init__(self, ms: float, read_every_step: bool) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms, self.read = ms, read_every_step
+        self.free_at = 0.0
+
+    def launch(self) -> None:
+        """Queue one step."""
+        now = time.perf_counter()
+        self.free_at = max(self.free_at, now) + self.ms / 1e3
+        # a real queue is bounded too: more than one step ahead, launching itself waits
+        nap(1e3 * max(0.0, self.free_at - now - 2 * self.ms / 1e3))
+
+    def synchronize(self) -> None:
+        """Wait for the queue."""
+        nap(1e3 * max(0.0, self.free_at - time.perf_counter()))
+
+    def __call__(self, batch: Any) -> None:
+        """Call what is wrapped, timed."""
+        self.launch()
+        if self.read:
+            self.synchronize()
+
+
+@plant("PIPE015", bound=None)
+def synchronising_metric(planted: bool) -> Any:
+    return torch_loader(Costs(plain=1.2), workers=0), Device(20, planted)
+
+
+class ColdFirst(Dataset[Any]):
+    """Every sample is slow the first time: a page cache in small."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms, self.seen = ms, set[int]()
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return 60 * BATCH
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """One sample, timed."""
+        if i not in self.seen:
+            nap(self.ms)
+            self.seen.add(i)
+        return torch.zeros(8)
+
+
+@plant("PIPE016", bound=False)
+def slow_first_epoch(planted: bool) -> Any:
+    return DataLoader(ColdFirst(3.0 if planted else 0.0), BATCH), sleepy()
+
+
+@plant("PIPE001")
+def slow_read_generator(planted: bool) -> Any:
+    return Stream(2.5 if planted else 0.1), sleepy()
+
+
+class Stream:
+    """A plain iterable, no DataLoader."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Iterate what is wrapped, timed."""
+        while True:
+            rows = [self.fetch_record() for _ in range(BATCH)]
+            yield torch.stack(rows)
+
+    def fetch_record(self) -> torch.Tensor:
+        """One sample."""
+        nap(self.ms)
+        return torch.zeros(8)
+
+
+class Matmul:
+    """A step that computes on the host."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __call__(self, batch: Any) -> None:
+        """Call what is wrapped, timed."""
+        burn(self.ms)
+
+
+@plant("PIPE012")
+def contention(planted: bool) -> Any:
+    costs = Costs(read=0, transform=0, decode=2.0 if planted else 0.05, cpu=True)
+    return torch_loader(costs, workers=2), Matmul(18)
+
+
+# ------------------------------------------------------------------ nothing wrong with the input
+
+
+@plant("PIPE000", bound=False)
+def healthy_two_workers(planted: bool) -> Any:
+    return torch_loader(Costs()), sleepy(30)
+
+
+@plant("PIPE000", bound=False)
+def healthy_one_worker(planted: bool) -> Any:
+    return torch_loader(Costs(plain=0.5), workers=1), sleepy(40)
+
+
+@plant("PIPE000", bound=False)
+def healthy_in_memory(planted: bool) -> Any:
+    return [torch.zeros(BATCH, 8)] * 500, sleepy(10)
+
+
+@plant("PIPE000", bound=False)
+def compute_bound_device(planted: bool) -> Any:
+    return torch_loader(Costs(plain=2.0)), sleepy(60)
+
+
+@plant("PIPE000", bound=False)
+def compute_bound_host(planted: bool) -> Any:
+    return torch_loader(Costs(), workers=1), Matmul(30)
+
+
+@plant("PIPE000", bound=False)
+def compute_bound_stream(planted: bool) -> Any:
+    return Stream(0.02), sleepy(50)
+
+
+# ------------------------------------------------------------------------------------ small ones
+
+
+@plant("PIPE002", small=True)
+def small_slow_decode(planted: bool) -> Any:
+    return torch_loader(Costs(decode=0.6 if planted else 0.05, read=0.05), workers=0), sleepy(40)
+
+
+@plant("PIPE017", small=True)
+def small_slow_sampler(planted: bool) -> Any:
+    return torch_loader(Costs(), sampler=SlowSampler(0.3 if planted else 0)), sleepy(30)
+
+
+# ------------------------------------------------------------------------------------- tf.data
+
+
+def tf_map(ms: float) -> Callable[[Any], Any]:
+    import tensorflow as tf
+
+    def slow(x: Any) -> Any:
+        def body(value: Any) -> Any:
+            nap(ms)
+            return value
+
+        out = tf.py_function(body, [x], tf.int64)
+        out.set_shape(())
+        return out
+
+    return slow
+
+
+def tf_range() -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.range(SAMPLES)
+
+
+@plant("PIPE019")
+def tf_without_prefetch(planted: bool) -> Any:
+    import tensorflow as tf
+
+    ds = tf_range().map(tf_map(1.2)).batch(BATCH)
+    options = tf.data.Options()  # TensorFlow adds a prefetch by itself unless told not to
+    options.experimental_optimization.apply_default_optimizations = False
+    ds = ds if planted else ds.prefetch(4)
+    return ds.with_options(options), sleepy()
+
+
+@plant("PIPE018")
+def tf_without_parallel_map(planted: bool) -> Any:
+    ds = tf_range().map(tf_map(6.0), num_parallel_calls=None if planted else 8).batch(BATCH)
+    return ds.prefetch(4), sleepy()
+
+
+@plant("PIPE020")
+def tf_shuffle_fill_each_epoch(planted: bool) -> Any:
+    ds = tf_range().take(20 * BATCH).map(tf_map(1.5), num_parallel_calls=2)
+    ds = ds.shuffle(18 * BATCH if planted else BATCH).batch(BATCH)
+    return ds.prefetch(2), sleepy()
+
+
+@plant("PIPE000", bound=False)
+def tf_healthy(planted: bool) -> Any:
+    return tf_range().batch(BATCH).prefetch(4), sleepy()
+
+
+# --------------------------------------------------------------------------------- measurement
+
+
+@dataclass
+class Outcome:
+    """One run of one plant."""
+
+    name: str
+    verdict: str
+    first: str
+    right: bool
+    inconclusive: bool
+    truth: float
+    share: tuple[float, float, float]
+    inside: bool
+    wrongly_bound: bool
+    causes: list[str] = field(default_factory=list)
+
+
+def bare_period(loader: Any, step: Callable[[Any], Any], seconds: float) -> float:
+    """Mean period (s) of an unwatched loop after a warm-up."""
+    done, start, count = 0, 0.0, 0
+    warm = 24
+    deadline = time.perf_counter() + 3 * seconds
+    while time.perf_counter() < deadline:
+        for batch in loader:
+            step(batch)
+            done += 1
+            if done == warm:
+                start = time.perf_counter()
+            elif done > warm:
+                count += 1
+                if time.perf_counter() - start > seconds:
+                    return (time.perf_counter() - start) / count
+    return (time.perf_counter() - start) / max(count, 1)
+
+
+def pair(p: Plant, seconds: float, planted_first: bool) -> tuple[float, float]:
+    """Bare periods (planted, twin) measured right after each other."""
+    periods = {}
+    for planted in (planted_first, not planted_first):
+        periods[planted] = bare_period(*p.make(planted), seconds)
+    return periods[True], periods[False]
+
+
+def truth_of(p: Plant, seconds: float, between: Callable[[], Any]) -> tuple[float, Any]:
+    """(1 - T_twin / T_planted, what `between` returned): one bare pair before, one after it."""
+    if p.codes == ("PIPE000",):
+        return 0.0, between()
+    if p.name == "slow_first_epoch":
+        return first_epoch_truth(p), between()
+    before = pair(p, seconds, planted_first=True)
+    result = between()
+    after = pair(p, seconds, planted_first=False)
+    return 1 - (before[1] + after[1]) / (before[0] + after[0]), result
+
+
+def first_epoch_truth(p: Plant) -> float:
+    """The plant is the first pass: compare it with the second one of the same loader."""
+    loader, step = p.make(True)
+    walls = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for batch in loader:
+            step(batch)
+        walls.append(time.perf_counter() - start)
+    return 1 - walls[1] / walls[0]
+
+
+def judge(p: Plant, seconds: float, seed: int) -> Outcome:
+    loader, step = p.make(True)
+    bench = Bench(lambda: loader, step)
+    options = Options(quick=True, seconds=seconds, seed=seed)
+    truth, session = truth_of(p, seconds / 4, lambda: measure(bench, options))
+    found = diagnosis.diagnose(session)
+    first = found.causes[0] if found.causes else None
+    code = first.code if first else "none"
+    bound = found.verdict.startswith("input-bound")
+    unclear = found.verdict == "inconclusive" and p.bound is not False
+    share = (first.share.value, first.share.low, first.share.high) if first else (0.0, 0.0, 0.0)
+    healthy = p.codes == ("PIPE000",)
+    return Outcome(
+        name=p.name,
+        verdict=found.verdict,
+        first=code,
+        right=code in p.codes and (p.bound is None or bound == p.bound),
+        inconclusive=unclear or (p.bound is False and found.verdict == "inconclusive"),
+        truth=truth,
+        share=share,
+        inside=healthy or share[1] <= truth <= share[2],
+        wrongly_bound=p.bound is False and bound,
+        causes=[f"{c.code} {c.share.value:.2f}" for c in found.causes[:4]],
+    )
+
+
+def table(outcomes: list[Outcome]) -> dict[str, Any]:
+    if not outcomes:
+        return {}
+    planted = [o for o in outcomes if o.truth or o.first != "PIPE000"]
+    n = len(outcomes)
+    return {
+        "runs": n,
+        "planted_cause_first": sum(o.right for o in outcomes) / n,
+        "inconclusive": sum(o.inconclusive for o in outcomes) / n,
+        "wrongly_input_bound": sum(o.wrongly_bound for o in outcomes),
+        "share_inside_interval": sum(o.inside for o in planted) / max(1, len(planted)),
+    }
+
+
+def main() -> None:
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--runs", type=int, default=5)
+    ap.add_argument("--seconds", type=float, default=14.0)
+    ap.add_argument("--only", default="")
+    args = ap.parse_args()
+    torch.set_num_threads(1)
+    chosen = [p for p in PLANTS if not args.only or p.name in args.only.split(",")]
+    outcomes: list[Outcome] = []
+    for p in chosen:
+        for seed in range(args.runs):
+            o = judge(p, args.seconds, seed)
+            outcomes.append(o)
+            mark = "ok " if o.right else "BAD"
+            inside = "in " if o.inside else "OUT"
+            value, low, high = o.share
+            print(
+                f"{mark} {inside} {o.name:28s} {o.verdict:22s} first {o.first} "
+                f"{value:.3f} [{low:.3f}, {high:.3f}] truth {o.truth:.3f}  {o.causes}",
+                flush=True,
+            )
+    small = {p.name for p in PLANTS if p.small}
+    result = {
+        "benchmark": "planted_bottlenecks",
+        "pipelines": len(chosen),
+        "main": table([o for o in outcomes if o.name not in small]),
+        "small": table([o for o in outcomes if o.name in small]),
+        "targets": {"planted_cause_first": 0.9, "inconclusive": 0.1, "share_inside_interval": 0.9},
+        "failed": sorted({o.name for o in outcomes if not (o.right and o.inside)}),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

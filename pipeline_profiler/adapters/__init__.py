@@ -1,0 +1,49 @@
+"""Adapters make a loader watchable; one is picked by the module its type comes from.
+
+The loader's framework is already imported when its object exists, so looking at the module name
+of the type (and of its bases) is enough: nothing is imported to find out.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from pipeline_profiler.adapters import iterable
+from pipeline_profiler.session import ProfileError, Source
+
+
+def kind_of(loader: Any) -> str:
+    """'torch', 'tf' or 'iterable'; ProfileError for an object that cannot be iterated."""
+    modules = [f"{base.__module__}.{base.__qualname__}" for base in type(loader).__mro__]
+    if "torch.utils.data.dataloader.DataLoader" in modules:
+        return "torch"
+    if any(name.startswith("tensorflow.") and "Dataset" in name for name in modules):
+        return "tf"
+    if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__"):
+        return "iterable"
+    hint = ": call it and hand over what it returns" if callable(loader) else ""
+    raise ProfileError(
+        f"No adapter knows how to iterate a {type(loader).__module__}.{type(loader).__qualname__}"
+        f"{hint or ': give a DataLoader, a tf.data.Dataset or any iterable of batches'}."
+    )
+
+
+def module_for(loader: Any) -> ModuleType:
+    """The adapter module for `loader`, imported now and not before."""
+    kind = kind_of(loader)
+    if kind == "torch":
+        from pipeline_profiler.adapters import torch_loader
+
+        return torch_loader
+    if kind == "tf":
+        from pipeline_profiler.adapters import tf_data
+
+        return tf_data
+    return iterable
+
+
+def attach(loader: Any, recorder: Any) -> Source:
+    """Make `loader` watchable by `recorder`."""
+    source: Source = module_for(loader).attach(loader, recorder)
+    return source

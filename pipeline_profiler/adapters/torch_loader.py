@@ -1,0 +1,259 @@
+"""torch.utils.data.DataLoader: worker spans that travel with the batch, and no patched torch.
+
+A shallow copy of the loader gets proxies for its dataset, its collate function and its sampler
+(torch_worker.py); the user's own object is not touched. torch's private fields are probed for the
+live queue depth only, and their absence is a sentence, not a failure.
+
+Not seen: a DataLoader subclass with its own `__iter__` that ignores `dataset`/`collate_fn`; such
+a loader is recorded from outside and says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline_profiler import stage_hooks
+from pipeline_profiler.adapters.torch_worker import (
+    CollateProxy,
+    Constant,
+    DatasetProxy,
+    Parcel,
+    SamplerProxy,
+)
+from pipeline_profiler.session import Delivery, ProfileError
+
+PRIVATE = ("_task_info", "_rcvd_idx", "_send_idx", "_tasks_outstanding", "_data_queue")
+
+_MANY_WORKERS = "This DataLoader will create .* worker processes in total"
+
+
+class TorchSource:
+    """A watched DataLoader; see `Source`."""
+
+    def __init__(self, loader: Any, sample_stacks: bool = False) -> None:
+        """Keep what is wrapped or measured."""
+        self.loader, self.config = loader, describe(loader)
+        self.notes: list[str] = []
+        self.clone = _clone(loader, sample_stacks)
+        self.iterable = (_Hooked if loader.num_workers == 0 else _Quiet)(self.clone)
+        self._probed = False
+        self._tells = False
+
+    def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
+        """The user's batch, and how it travelled."""
+        if not isinstance(item, Parcel):
+            if not self.notes:
+                self.notes.append(
+                    f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
+                    "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
+                )
+            return item, None
+        return item.batch, Delivery(item.trace, item.serialise, item.receive)
+
+    def depth(self, iterator: Any) -> tuple[int, int] | None:
+        """(arrived out of order, outstanding) from torch's private fields, where it has them."""
+        if not self._probed:
+            self._probed = True
+            missing = [name for name in PRIVATE if not hasattr(iterator, name)]
+            self._tells = not missing
+            if missing and self.config["workers"]:
+                self.notes.append(
+                    f"This torch's iterator has no {', '.join(missing)}: live queue depth is n/a; "
+                    "readiness is still exact, from the batches' own stamps."
+                )
+        if not self._tells:
+            return None
+        early = sum(1 for info in iterator._task_info.values() if len(info) == 2)
+        return early, iterator._tasks_outstanding
+
+
+class _Quiet:
+    """torch warns about many workers at each iter(): the user has seen it, and sweeps mean it."""
+
+    def __init__(self, clone: Any) -> None:
+        """Keep what is wrapped or measured."""
+        self.clone = clone
+
+    def __iter__(self) -> Iterator[Any]:
+        """The iterator, without the warning."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _MANY_WORKERS)
+            return iter(self.clone)
+
+
+class _Hooked:
+    """num_workers=0: hooks live in the training process only while the loader is iterated."""
+
+    def __init__(self, clone: Any) -> None:
+        """Keep what is wrapped or measured."""
+        self.clone = clone
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate with hooks in place, and take them out again."""
+        undo = [stage_hooks.install(), stage_hooks.hook_dataset(_inner(self.clone.dataset))]
+        try:
+            yield from self.clone
+        finally:
+            for step in reversed(undo):
+                step()
+
+
+def _inner(dataset: Any) -> Any:
+    return dataset.__dict__["_dataset"] if isinstance(dataset, DatasetProxy) else dataset
+
+
+def attach(loader: Any, recorder: Any) -> TorchSource:
+    """Watch a DataLoader through a proxied copy."""
+    return TorchSource(loader, recorder.sample_stacks)
+
+
+def _clone(loader: Any, sample_stacks: bool) -> Any:
+    """A shallow copy with proxies; written to __dict__, as DataLoader forbids setting `dataset`."""
+    clone = copy.copy(loader)
+    state = clone.__dict__
+    # IterDataPipe and MapDataPipe are recognised by type inside torch: leave them in place
+    bases = type(loader.dataset).__mro__
+    if not any(base.__module__.startswith("torch.utils.data.datapipes") for base in bases):
+        state["dataset"] = DatasetProxy(loader.dataset, sample_stacks)
+    state["collate_fn"] = CollateProxy(loader.collate_fn, sample_stacks)
+    for name in ("batch_sampler", "sampler"):
+        if state.get(name) is not None:
+            state[name] = SamplerProxy(state[name])
+    state["_iterator"] = None
+    return clone
+
+
+def close(source: TorchSource) -> None:
+    """Stop persistent workers of the proxied copy."""
+    iterator = getattr(source.clone, "_iterator", None)
+    if iterator is not None:
+        iterator._shutdown_workers()
+        source.clone.__dict__["_iterator"] = None
+
+
+# ------------------------------------------------------------------------------- its settings
+
+
+def describe(loader: Any) -> dict[str, Any]:
+    """The settings that decide its speed."""
+    try:
+        batches: int | None = len(loader)
+    except TypeError:
+        batches = None
+    context = loader.multiprocessing_context
+    return {
+        "kind": "torch",
+        "workers": loader.num_workers,
+        "prefetch": loader.prefetch_factor or 0,
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "pin_memory": loader.pin_memory,
+        "persistent": loader.persistent_workers,
+        "in_order": getattr(loader, "in_order", True),
+        "iterable_dataset": loader._dataset_kind != 0,
+        "start_method": context.get_start_method() if context else "default",
+        "drop_last": loader.drop_last,
+        "batches": batches,
+        "one_shot": False,
+    }
+
+
+def null_loader(loader: Any, batches: int) -> Any:
+    """A DataLoader with the same workers, prefetch and batch size over a constant."""
+    from torch.utils.data import DataLoader
+
+    config = describe(loader)
+    size = int(config["batch_size"] or 1)
+    keep: dict[str, Any] = {"num_workers": config["workers"]}
+    if config["workers"]:
+        keep["prefetch_factor"] = config["prefetch"] or 2
+        keep["multiprocessing_context"] = loader.multiprocessing_context
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _MANY_WORKERS)
+        return DataLoader(Constant(batches * size), size, **keep)  # type: ignore[arg-type]
+
+
+def rebuild(loader: Any, changes: dict[str, Any]) -> Any:
+    """A new DataLoader over the same dataset with some settings changed (keys as in `describe`)."""
+    config = describe(loader) | changes
+    workers = config["workers"]
+    keep: dict[str, Any] = {
+        "num_workers": workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": config["pin_memory"],
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "generator": loader.generator,
+        "persistent_workers": bool(config["persistent"] and workers),
+        "in_order": config["in_order"],
+    }
+    if workers:
+        keep["prefetch_factor"] = config["prefetch"] or 2
+        keep["multiprocessing_context"] = loader.multiprocessing_context
+    keep |= _sampling(loader, changes.get("batch_size"))
+    from torch.utils.data import DataLoader
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _MANY_WORKERS)
+        return DataLoader(loader.dataset, **keep)
+
+
+def _sampling(loader: Any, batch_size: int | None) -> dict[str, Any]:
+    from torch.utils.data import BatchSampler
+
+    if loader._dataset_kind != 0:
+        return {"batch_size": batch_size or loader.batch_size, "drop_last": loader.drop_last}
+    if loader.batch_sampler is None:
+        return {"batch_size": None, "sampler": loader.sampler}
+    if batch_size is None:
+        return {"batch_sampler": loader.batch_sampler}
+    if type(loader.batch_sampler) is not BatchSampler:
+        raise ProfileError(
+            "The batch size belongs to your own batch_sampler: sweep it in the code that builds it."
+        )
+    sampler = loader.batch_sampler.sampler
+    return {"batch_size": batch_size, "sampler": sampler, "drop_last": loader.drop_last}
+
+
+PATH_ATTRIBUTES = (
+    *("samples", "imgs", "paths", "files", "image_paths", "filenames", "img_paths", "file_list"),
+    *("image_files", "images"),
+)
+
+
+def path_of(loader: Any, key: int | str) -> str:
+    """The file behind a sample's index where the dataset lists its files; else the index."""
+    if isinstance(key, str):
+        return key
+    holder, index = loader.dataset, key
+    for _ in range(8):
+        for name in PATH_ATTRIBUTES:
+            listed = getattr(holder, name, None)
+            if isinstance(listed, (list, tuple)) and 0 <= index < len(listed):
+                entry = (
+                    listed[index][0] if isinstance(listed[index], (tuple, list)) else listed[index]
+                )
+                if isinstance(entry, (str, os.PathLike)):
+                    return os.fspath(entry)
+        indices = getattr(holder, "indices", None)
+        if indices is None or not hasattr(holder, "dataset") or not 0 <= index < len(indices):
+            break
+        holder, index = holder.dataset, int(indices[index])
+    return f"index {key}"
+
+
+def files(loader: Any) -> list[str]:
+    """The files the dataset lists, for the cold arm."""
+    found: list[str] = []
+    for holder in stage_hooks.wrapped_chain(loader.dataset):
+        for name in PATH_ATTRIBUTES:
+            listed = getattr(holder, name, None)
+            if isinstance(listed, (list, tuple)):
+                entries = [e[0] if isinstance(e, (tuple, list)) and e else e for e in listed]
+                found += [os.fspath(e) for e in entries if isinstance(e, (str, os.PathLike))]
+        if found:
+            break
+    return [path for path in found if os.path.isfile(path)]

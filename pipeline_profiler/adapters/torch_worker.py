@@ -1,0 +1,318 @@
+"""What runs in the process that loads: proxies for dataset, collate function and sampler.
+
+The dataset proxy times samples and stages in whatever process loads (fork, spawn, or the main
+one). The collate proxy closes the batch and wraps it in a `Parcel`, whose pickling stamps the
+time before and after the payload: that measures serialisation and receipt without a copy, a lock
+or a second queue. Works with `__getitems__`, custom samplers and IterableDataset.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline_profiler import stage_hooks
+from pipeline_profiler.session import MAIN
+from pipeline_profiler.stack_sampler import StackSampler
+from pipeline_profiler.stages import (
+    BatchTrace,
+    Counters,
+    StageTimer,
+    activate,
+    active,
+    difference,
+)
+
+
+class _Loading:
+    """Per process: the open batch and its counters. Rebuilt after a fork (the pid tells)."""
+
+    def __init__(self, worker: int, sample_stacks: bool) -> None:
+        """Keep what is wrapped or measured."""
+        self.pid, self.worker = os.getpid(), worker
+        if worker != MAIN or active() is None:
+            activate(StageTimer())
+        self.timer = active() or StageTimer()
+        self.counters = Counters()
+        self.sampler = StackSampler.start_here() if sample_stacks and worker != MAIN else None
+        self.gc_ns = self._gc_start = 0
+        if worker != MAIN:
+            gc.callbacks.append(self._on_gc)
+        self.reset()
+
+    def reset(self) -> None:
+        self.open = False
+        self.tag, self.samples = -1, 0
+        self.slow: tuple[int, int, int | str] = (0, 0, -1)
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter_ns()
+        if phase == "start":
+            self._gc_start = now
+        elif self._gc_start:
+            self.gc_ns += now - self._gc_start
+
+    def begin(self, tag: int) -> None:
+        """Open a batch; a no-op while one is open."""
+        if self.open:
+            return
+        self.reset()
+        self.open, self.tag, self.gc_ns = True, tag, 0
+        self.timer.collect()
+        self._before = (self.counters.queued_ns(), *self.counters.io(), time.process_time_ns())
+        self._cpu, self._start = self.timer.cpu(), self.timer.clock()
+
+    def sample(self, key: Any, wall: int, cpu: int) -> None:
+        """Book one sample; the slowest of the batch is kept by name."""
+        self.samples += 1
+        if wall > self.slow[0]:
+            self.slow = (wall, cpu, key if isinstance(key, (int, str)) else _as_key(key))
+
+    def finish(self) -> BatchTrace:
+        """Close the batch."""
+        wall, cpu = self.timer.clock() - self._start, self.timer.cpu() - self._cpu
+        after = (self.counters.queued_ns(), *self.counters.io(), time.process_time_ns())
+        queued, device, chars, process = map(difference, after, self._before)
+        self.open = False
+        # recvs on sockets do not show in /proc: what the hooks saw counts where it is more
+        chars = max(chars, self.timer.received) if chars >= 0 else chars
+        return BatchTrace(
+            *(self.worker, self.tag, self._start, wall, cpu, queued, process),
+            *(self.timer.collect(), self.samples, self.slow[2], self.slow[0], self.slow[1]),
+            *(device, chars, self.gc_ns, self.sampler.drain() if self.sampler else ()),
+        )
+
+
+_LOADING: _Loading | None = None
+
+
+def _loading(sample_stacks: bool) -> _Loading:
+    global _LOADING
+    if _LOADING is None or _LOADING.pid != os.getpid() or _LOADING.worker == MAIN:
+        from torch.utils.data import get_worker_info
+
+        info = get_worker_info()
+        worker = MAIN if info is None else info.id
+        if _LOADING is None or _LOADING.pid != os.getpid() or _LOADING.timer is not active():
+            _LOADING = _Loading(worker, sample_stacks)
+            if worker != MAIN:
+                stage_hooks.install()
+    return _LOADING
+
+
+def _as_key(key: Any) -> int | str:
+    try:
+        return int(key)
+    except (TypeError, ValueError):
+        return str(key)[:80]
+
+
+class TaggedIndices(list[Any]):
+    """A batch of indices that knows its number; a plain list to every fetcher."""
+
+    tag = -1
+
+
+class DatasetProxy:
+    """The user's dataset with each sample timed; attributes read and write through."""
+
+    def __init__(self, dataset: Any, sample_stacks: bool = False) -> None:
+        """Keep what is wrapped or measured."""
+        self.__dict__.update(_dataset=dataset, _sample_stacks=sample_stacks, _hooked=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else reads through."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_dataset"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Attributes are written through."""
+        setattr(self.__dict__["_dataset"], name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what is wrapped."""
+        return DatasetProxy, (self._dataset, self._sample_stacks)
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return len(self._dataset)
+
+    def _start(self, tag: int = -1) -> _Loading:
+        state = _loading(self._sample_stacks)
+        if not self.__dict__["_hooked"] and state.worker != MAIN:
+            stage_hooks.hook_dataset(self._dataset)
+            self.__dict__["_hooked"] = True
+        state.begin(tag)
+        return state
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample, timed."""
+        state = self._start()
+        state.timer.enter("getitem")
+        wall = cpu = 0
+        try:
+            return self._dataset[index]
+        finally:
+            wall, cpu = state.timer.leave()
+            state.sample(index, wall, cpu)
+
+    def __getitems__(self, indices: Any) -> Any:
+        """One batch of samples, timed."""
+        state = self._start(getattr(indices, "tag", -1))
+        if not getattr(self._dataset, "__getitems__", None):
+            return [self[index] for index in indices]
+        state.timer.enter("getitem")
+        try:
+            return self._dataset.__getitems__(indices)
+        finally:
+            wall, cpu = state.timer.leave()
+            state.samples = len(indices)
+            state.slow = (wall // max(1, len(indices)), cpu // max(1, len(indices)), -1)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate what is wrapped, timed."""
+        # the fetcher calls iter() once an epoch: what a cut-off epoch left open is dropped, and a
+        # start-up inside the user's iter() belongs to the first batch
+        _loading(self._sample_stacks).open = False
+        self._start()
+        samples = iter(self._dataset)
+        number = 0
+        while True:
+            state = self._start()
+            state.timer.enter("getitem")
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+            finally:
+                wall, cpu = state.timer.leave()
+            state.sample(_path_in(sample) or number, wall, cpu)
+            number += 1
+            yield sample
+
+
+def _path_in(sample: Any) -> str | None:
+    """A stream's sample names itself where it carries its key or path (webdataset's `__key__`)."""
+    if isinstance(sample, dict):
+        for name in ("__key__", "path", "filename", "file", "url"):
+            if isinstance(sample.get(name), str):
+                return str(sample[name])
+    return None
+
+
+class Constant:
+    """A map-style dataset that costs nothing: what is left is the DataLoader's own hand-over."""
+
+    def __init__(self, length: int) -> None:
+        """Offer `length` samples."""
+        self.length = length
+
+    def __len__(self) -> int:
+        """As many samples as asked for."""
+        return self.length
+
+    def __getitem__(self, index: int) -> float:
+        """The constant."""
+        return 0.0
+
+
+class Parcel:
+    """A finished batch with its trace; pickles in stamped order: stamp, batch, stamp, trace."""
+
+    def __init__(self, batch: Any, trace: BatchTrace) -> None:
+        """Keep what is wrapped or measured."""
+        self.batch, self.trace = batch, trace
+        self.serialise: tuple[int, int, int] | None = None
+        self.receive: tuple[int, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle between two stamps."""
+        # pickle walks the arguments in order, so the stamps enclose the batch and nothing else
+        return _open_parcel, (_Stamp(), self.batch, _Stamp(), tuple(self.trace))
+
+    def pin_memory(self, device: Any = None) -> Parcel:
+        """Called by the pin thread in place of pinning an unknown type."""
+        from torch.utils.data._utils.pin_memory import pin_memory
+
+        self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
+        return self
+
+
+class _Stamp:
+    """Pickles to the moment of its pickling; unpickles to that and the moment of unpickling."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what is wrapped."""
+        return _stamped, (time.perf_counter_ns(), time.thread_time_ns())
+
+
+def _stamped(sent: int, cpu: int) -> tuple[int, int, int]:
+    return sent, cpu, time.perf_counter_ns()
+
+
+def _open_parcel(
+    first: tuple[int, int, int], batch: Any, last: tuple[int, int, int], trace: tuple[Any, ...]
+) -> Parcel:
+    parcel = Parcel(batch, BatchTrace(*trace))
+    parcel.serialise = (first[0], last[0] - first[0], last[1] - first[1])
+    parcel.receive = (first[2], last[2] - first[2])
+    return parcel
+
+
+class CollateProxy:
+    """The user's collate function, timed; what it returns goes into a Parcel."""
+
+    def __init__(self, collate: Any, sample_stacks: bool = False) -> None:
+        """Keep what is wrapped or measured."""
+        self.collate, self.sample_stacks = collate, sample_stacks
+
+    def __call__(self, samples: Any) -> Parcel:
+        """Call what is wrapped, timed."""
+        state = _loading(self.sample_stacks)
+        state.begin(-1)  # no-op unless the dataset could not be proxied
+        state.timer.enter("collate")
+        try:
+            batch = self.collate(samples)
+        finally:
+            state.timer.leave()
+        return Parcel(batch, state.finish())
+
+
+class SamplerProxy:
+    """The user's (batch) sampler: numbers each batch and books the time it takes in the trainer."""
+
+    def __init__(self, sampler: Any) -> None:
+        """Keep what is wrapped or measured."""
+        self.__dict__["_sampler"] = sampler
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else reads through."""
+        return getattr(self.__dict__["_sampler"], name)
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Numbered batches of indices, each draw timed."""
+        indices, number = iter(self._sampler), 0
+        while True:
+            timer = active()
+            if timer:
+                timer.enter("sampler")
+            try:
+                item = next(indices)
+            except StopIteration:
+                return
+            finally:
+                if timer:
+                    timer.leave()
+            if type(item) is list:
+                item = TaggedIndices(item)
+                item.tag = number
+            number += 1
+            yield item

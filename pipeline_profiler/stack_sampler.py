@@ -1,0 +1,176 @@
+"""Names for time that no hook could see: the Python stack of one thread, 200 times a second.
+
+Used in a run of its own, never in a timed arm. A sample is booked to the innermost frame of the
+user's code ("train.py:41 load_image") and, by the words in the function names from the inside
+out, to a stage. The words are labels for a time that was measured; they decide no verdict.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+INTERVAL_S = 0.005
+SWITCH_S = 0.0002
+CALLERS = 3
+_WORDS = (
+    ("decode", r"decod|decompress|imread|jpe?g|png|parse|unpack|inflate|pil\.imagefile"),
+    ("collate", r"collat|pad_sequence|make_batch|to_batch|batchify"),
+    ("serialise", r"pickl|dumps|serialis|serializ"),
+    (
+        "transform",
+        r"transform|augment|resiz|crop|flip|rotat|normali[sz]|jitter|blur|warp|preprocess|tokeni|"
+        r"mixup|compose|pil\.imageops|pil\.imageenhance|pil\.imagefilter",
+    ),
+    (
+        "read",
+        r"(^|[._])(read|open|load_?(bytes|file|raw|data|sample|image)?|fetch|download|request|"
+        r"get_object|"
+        r"recv|seek|urlopen|cat_file|slurp)|readinto|throttl|http|fsspec|boto",
+    ),
+)
+_PATTERNS = tuple((stage, re.compile(pattern, re.IGNORECASE)) for stage, pattern in _WORDS)
+_OURS = __name__.split(".")[0]
+_SYSTEM = tuple(
+    path for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")} if path
+)
+_TORCH_DATA = "torch.utils.data"
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _words(frame: FrameType) -> str:
+    module = frame.f_globals.get("__name__", "")
+    library = module if module.startswith(("PIL", "pickle", "http")) else ""
+    return f"{library}.{frame.f_code.co_qualname}"
+
+
+def stage_of(names: list[str]) -> str:
+    """The stage that function names, innermost first, tell of; '' when they tell of none."""
+    for name in names:
+        for stage, pattern in _PATTERNS:
+            if pattern.search(name):
+                return stage
+    return ""
+
+
+def _is_user(frame: FrameType) -> bool:
+    module, path = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+    system = path.startswith(_SYSTEM) or "site-packages" in path or path.startswith("<frozen")
+    return not system and not module.startswith((_OURS, "importlib"))
+
+
+def describe(frame: FrameType | None) -> str:
+    """'stage|file:line function: source < caller ...', cut where the loader's machinery begins."""
+    names: list[str] = []
+    place = ""
+    callers: list[str] = []
+    for f in _frames(frame):
+        module = f.f_globals.get("__name__", "")
+        if module.startswith(_TORCH_DATA) and "_utils.collate" not in module:
+            break
+        if module.startswith(_OURS):
+            continue
+        names.append(_words(f))
+        if not place and _is_user(f):
+            file = f.f_code.co_filename
+            line = linecache.getline(file, f.f_lineno).strip()[:60]
+            place = f"{file.rsplit('/', 1)[-1]}:{f.f_lineno} {f.f_code.co_qualname}: {line}"
+        elif place and _is_user(f) and len(callers) < CALLERS:
+            callers.append(f.f_code.co_qualname)
+    return f"{stage_of(names)}|{' < '.join([place, *callers])}"
+
+
+class StackSampler:
+    """Samples one thread; `drain()` hands out microseconds by place since the last call.
+
+    In a main thread an interval timer (SIGALRM) interrupts the thread itself: a second thread
+    would get its turn mostly when the first one blocks, and would see it blocked too often. Other
+    threads are sampled from a thread. A sample weighs the time since the one before it, so that a
+    long call into C, during which no handler runs, is not lost.
+    """
+
+    def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
+        """Sample `thread_id`; `phase` names what the thread is doing."""
+        self.thread_id, self.phase = thread_id, phase
+        self.weights: Counter[str] = Counter()
+        self._last = time.perf_counter_ns()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._undo: Callable[[], None] = lambda: None
+
+    @classmethod
+    def start_here(cls, phase: Callable[[], str] | None = None) -> StackSampler:
+        """Sample the calling thread from now on."""
+        sampler = cls(threading.get_ident(), phase)
+        if threading.current_thread() is threading.main_thread() and _alarm_is_free():
+            sampler._start_timer()
+        else:
+            sampler._start_thread()
+        return sampler
+
+    def _start_timer(self) -> None:
+        def ring(number: int, frame: FrameType | None) -> None:
+            self._take(frame)
+
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
+
+        def undo() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+        self._undo = undo
+
+    def _start_thread(self) -> None:
+        switch = sys.getswitchinterval()
+        # at the usual 5 ms a CPU-bound thread is only ever seen where it blocks
+        sys.setswitchinterval(SWITCH_S)
+        self._undo = lambda: sys.setswitchinterval(switch)
+        self._thread = threading.Thread(target=self._loop, daemon=True, name="stack-sampler")
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(INTERVAL_S):
+            frame = sys._current_frames().get(self.thread_id)
+            if frame is None:
+                return
+            self._take(frame)
+            del frame
+
+    def _take(self, frame: FrameType | None) -> None:
+        now = time.perf_counter_ns()
+        weight, self._last = (now - self._last) // 1000, now
+        phase = self.phase() if self.phase else "worker"
+        if phase != "outside":
+            self.weights[f"{phase}|{describe(frame)}"] += weight
+
+    def drain(self) -> tuple[tuple[str, int], ...]:
+        """Microseconds by place since the last call, as pairs."""
+        weights, self.weights = self.weights, Counter()
+        return tuple(weights.items())
+
+    def stop(self) -> None:
+        """End the sampling."""
+        self._undo()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+
+def _alarm_is_free() -> bool:
+    """SIGALRM exists and nobody in this process uses it."""
+    alarm = getattr(signal, "SIGALRM", None)
+    return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
