@@ -1,14 +1,15 @@
 """Planted bottlenecks: is the first cause named the planted one, and does its interval hold?
 
 Each pipeline has one known cause and a twin without it. The truth is measured, not assumed: both
-twins run bare (no recorder) in one pair before and one after the diagnosis, and 1 - T_twin / T_planted
-is the planted share. Then the profiler sees the planted pipeline only. Targets: planted cause
+run bare (no recorder) in one pair before and one after the diagnosis, and 1 - T_twin / T_planted
+is the planted share. The profiler sees the planted pipeline only. Targets: planted cause
 first in at least 90 % of the runs, at most 10 % inconclusive, healthy and compute-bound pipelines
 never called input-bound, planted share inside the stated interval in at least 90 %.
 
     python benchmarks/planted_bottlenecks.py [--runs 5] [--seconds 14] [--only NAME,...]
 
-About 35 s a pipeline and run: 30 pipelines x 5 runs take 90 minutes. Last line: one JSON document.
+About 45 s a pipeline and run: all pipelines x 5 runs take two hours and more. The last line is one
+JSON document.
 """
 
 from __future__ import annotations

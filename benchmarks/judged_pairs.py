@@ -1,0 +1,92 @@
+"""Real near-duplicates in the benchmark's own pictures, judged by looking at them.
+
+The small CIFAR-10 and the raccoon photographs hold copies that nobody planted: the same shot
+recoloured, cropped, stretched, mirrored, or the next frame. Every pair that the search ranked
+among its 288 best in CIFAR-10 (40 best among raccoons) was looked at, enlarged, side by side, and
+most pairs that a later version called the same.
+`SAME`: one shot. `UNSURE`: the same scene or object a moment later, or edited beyond certainty;
+counted neither for nor against. Every other pair counts as different. Found by our own search,
+the list says nothing about pairs that no search here proposed.
+"""
+
+SAME_CIFAR = (
+    ("test/cat/0110", "train/cat/1156"),
+    ("test/deer/0018", "train/deer/1927"),
+    ("test/deer/0347", "test/deer/0633"),
+    ("test/deer/0858", "train/deer/2455"),
+    ("test/frog/0768", "train/frog/4776"),
+    ("train/airplane/0356", "train/airplane/2622"),
+    ("train/airplane/0925", "train/airplane/2007"),
+    ("train/airplane/1041", "train/airplane/3611"),
+    ("train/airplane/1336", "train/airplane/4918"),
+    ("train/automobile/0254", "train/automobile/2771"),
+    ("train/automobile/0742", "train/automobile/1077"),
+    ("train/automobile/0742", "train/automobile/1085"),
+    ("train/automobile/0742", "train/automobile/1170"),
+    ("train/automobile/0742", "train/automobile/1534"),
+    ("train/automobile/0742", "train/automobile/1620"),
+    ("train/automobile/0742", "train/automobile/4654"),
+    ("train/automobile/0850", "train/automobile/2958"),
+    ("train/automobile/1077", "train/automobile/1085"),
+    ("train/automobile/1077", "train/automobile/1170"),
+    ("train/automobile/1077", "train/automobile/1534"),
+    ("train/automobile/1077", "train/automobile/1620"),
+    ("train/automobile/1077", "train/automobile/4654"),
+    ("train/automobile/1085", "train/automobile/1170"),
+    ("train/automobile/1085", "train/automobile/1534"),
+    ("train/automobile/1085", "train/automobile/1620"),
+    ("train/automobile/1085", "train/automobile/4654"),
+    ("train/automobile/1170", "train/automobile/1534"),
+    ("train/automobile/1170", "train/automobile/1620"),
+    ("train/automobile/1170", "train/automobile/4654"),
+    ("train/automobile/1528", "train/automobile/3287"),
+    ("train/automobile/1620", "train/automobile/4654"),
+    ("train/automobile/3127", "train/automobile/3506"),
+    ("train/automobile/3287", "train/automobile/3899"),
+    ("train/bird/1917", "train/bird/3793"),
+    ("train/cat/1399", "train/cat/4633"),
+    ("train/cat/2607", "train/cat/3558"),
+    ("train/deer/0773", "train/deer/1041"),
+    ("train/deer/2205", "train/deer/2975"),
+    ("train/deer/2730", "train/deer/4425"),
+    ("train/dog/1893", "train/dog/4694"),
+    ("train/frog/0392", "train/frog/4509"),
+    ("train/frog/0789", "train/frog/4536"),
+    ("train/frog/1856", "train/frog/2411"),
+    ("train/frog/2278", "train/frog/2994"),
+    ("train/frog/2505", "train/frog/4446"),
+    ("train/frog/3631", "train/frog/4374"),
+    ("train/horse/1530", "train/horse/4476"),
+    ("train/horse/3608", "train/horse/4271"),
+    ("train/ship/0714", "train/ship/1113"),
+    ("train/ship/1408", "train/ship/2518"),
+    ("train/ship/2647", "train/ship/3219"),
+    ("train/ship/3093", "train/ship/4627"),
+    ("train/truck/1813", "train/truck/4978"),
+    ("train/dog/1778", "train/dog/2747"),
+    ("test/truck/0468", "train/truck/2504"),
+    ("train/deer/2730", "train/deer/4917"),
+    ("test/dog/0745", "train/dog/4920"),
+    ("train/cat/2181", "train/cat/4936"),
+)
+UNSURE_CIFAR = (
+    ("train/automobile/4076", "train/automobile/4654"),
+    ("train/airplane/0418", "train/airplane/0794"),
+    ("train/airplane/0909", "train/airplane/4412"),
+    ("train/airplane/4540", "train/airplane/4845"),
+    ("train/bird/0043", "train/bird/1994"),
+    ("train/horse/0612", "train/horse/3990"),
+    ("train/ship/3091", "train/ship/3961"),
+)
+SAME_RACCOON = (
+    (83, 120),
+    (11, 116),
+    (52, 74),
+    (65, 98),
+    (21, 45),
+    (50, 74),
+    (50, 52),
+    (51, 85),
+    (107, 108),
+)
+UNSURE_RACCOON = ((114, 127), (186, 199), (53, 86), (9, 122))

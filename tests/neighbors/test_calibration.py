@@ -1,0 +1,100 @@
+"""The threshold follows the user's own non-pairs and stays within its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from audit.neighbors import Calibration, calibrate, describe, plant, signature, signatures
+from audit.neighbors.calibration import (
+    HIGHEST_THRESHOLD,
+    LOWEST_THRESHOLD,
+    TRUNCATE_AT,
+    fit_tail,
+    planted_recall,
+)
+
+
+def digit(seed: int) -> np.ndarray:
+    """A wandering stroke on black: all look alike."""
+    rng = np.random.default_rng(seed)
+    board = np.zeros((28, 28, 3), np.uint8)
+    points = np.array([[8, 6], [18, 5], [12, 14], [19, 20], [9, 23]]) + rng.normal(0, 1.0, (5, 2))
+    cv2.polylines(board, [points.astype(np.int32)], False, (255, 255, 255), 2, cv2.LINE_AA)
+    return board
+
+
+def calibrated(pictures: list[np.ndarray], seed: int = 0) -> Calibration:
+    table = signatures([signature(p) for p in pictures])
+    return calibrate(table, describe(table), np.arange(len(table)), seed=seed)
+
+
+def test_look_alikes_raise_the_threshold(scenes: list[np.ndarray]) -> None:
+    varied = calibrated(scenes)
+    alike = calibrated([digit(k) for k in range(150)])
+    assert varied.threshold == LOWEST_THRESHOLD
+    assert varied.threshold < alike.threshold <= HIGHEST_THRESHOLD
+    assert alike.random_pairs == 150 * 149 // 2
+
+
+def test_copies_among_the_random_pairs_do_not_raise_it(
+    scene: Callable[..., np.ndarray],
+) -> None:
+    originals = [scene(k) for k in range(80)]
+    copies = [plant(p, "jpeg_50", np.random.default_rng(k)) for k, p in enumerate(originals)]
+    assert calibrated(originals + copies).threshold <= calibrated(originals).threshold + 1.0
+
+
+def test_the_tail_of_a_known_distribution_is_recovered() -> None:
+    rng = np.random.default_rng(0)
+    drawn = 2_000_000
+    scores = -9 + rng.exponential(1 / 1.5, 20_000)
+    copies = rng.uniform(2, 12, 40)
+    tail = fit_tail(np.concatenate([scores[scores < TRUNCATE_AT], copies]), drawn)
+    assert tail is not None
+    # P(score > t) = 0.01 exp(-1.5 (t + 9)), so one in a million lies at -9 + log(1e4) / 1.5
+    assert abs(tail.threshold(1e-6) - (-9 + np.log(1e4) / 1.5)) < 0.4
+    assert tail.rate(tail.threshold(1e-7)) == np.float64(1e-7) or np.isclose(
+        tail.rate(tail.threshold(1e-7)), 1e-7
+    )
+
+
+def test_hardly_any_pictures_get_the_lowest_threshold(scenes: list[np.ndarray]) -> None:
+    for n in (0, 1, 2):
+        found = (
+            calibrated(scenes[:n])
+            if n
+            else calibrate(signatures([]), describe(signatures([])), np.zeros(0, np.int64))
+        )
+        assert found.threshold == LOWEST_THRESHOLD
+        assert len(found.sentences()) == 2
+
+
+def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
+    pictures = [digit(k) for k in range(80)] + scenes[:20]
+    table = signatures([signature(p) for p in pictures])
+    ranks = np.random.default_rng(0).permutation(len(table))
+    order = np.random.default_rng(1).permutation(len(table))
+    straight = calibrate(table, describe(table), ranks)
+    shuffled = calibrate(table[order], describe(table[order]), ranks[order])
+    assert abs(straight.threshold - shuffled.threshold) < 1e-9
+
+
+def test_planted_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
+    table = signatures([signature(p) for p in scenes])
+    found = planted_recall(
+        calibrated(scenes), table, describe(table), {k: scenes[k] for k in range(8)}
+    )
+    assert found.planted == 8 * len(found.recall)
+    assert found.recall["mirror"] == 1.0
+    assert 0.85 <= found.overall_recall <= 1.0
+    assert "Expected recall on planted copies" in found.sentences()[-1]
+    strict = planted_recall(
+        Calibration(1e9, 0.0, 0.0, 0, "no pair passes"),
+        table,
+        describe(table),
+        {0: scenes[0]},
+    )
+    assert strict.overall_recall == 0.0

@@ -1,0 +1,193 @@
+"""The whole search on drawn scenes: groups, order, strangers, bounds, a library."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from audit.neighbors import (
+    Options,
+    Relation,
+    plant,
+    relate,
+    search_against,
+    signature,
+    signatures,
+)
+
+CHANGES = ("jpeg_50", "mirror", "crop_90")
+
+
+def key(picture: np.ndarray) -> bytes:
+    return hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
+
+
+def mean_hash(picture: np.ndarray) -> int:
+    """A 64-bit hash is all the search asks for; this one is enough here."""
+    small = signature(picture)["grey"].reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
+    return int("".join("1" if v > np.median(small) else "0" for v in small), 2)
+
+
+def search(pictures: list[np.ndarray], look: bool = True, **options: object) -> Relation:
+    return relate(
+        signatures([signature(p) for p in pictures]),
+        [key(p) for p in pictures],
+        np.array([mean_hash(p) for p in pictures], np.uint64),
+        options=Options(**options),  # type: ignore[arg-type]
+        open_picture=(lambda row: pictures[row]) if look else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def families(scenes: list[np.ndarray]) -> list[np.ndarray]:
+    """Thirty scenes; the first ten with three changed copies each."""
+    out = list(scenes[:30])
+    for k in range(10):
+        out += [plant(scenes[k], name, np.random.default_rng(k)) for name in CHANGES]
+    return out
+
+
+def member_keys(relation: Relation, pictures: list[np.ndarray]) -> set[frozenset[bytes]]:
+    return {frozenset(key(pictures[m]) for m in star.members) for star in relation.groups.stars}
+
+
+def test_planted_families_are_the_groups(families: list[np.ndarray]) -> None:
+    found = search(families)
+    wanted = {
+        frozenset(key(families[m]) for m in (k, 30 + 3 * k, 31 + 3 * k, 32 + 3 * k))
+        for k in range(10)
+    }
+    assert member_keys(found, families) == wanted
+    assert all(star.weakest >= found.calibration.threshold for star in found.groups.stars)
+
+
+def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None:
+    order = np.random.default_rng(3).permutation(len(families))
+    shuffled = [families[k] for k in order]
+    one, other = search(families), search(shuffled)
+    assert member_keys(one, families) == member_keys(other, shuffled)
+    pairs = [
+        {
+            (frozenset((key(p[a]), key(p[b]))), round(float(s), 9))
+            for (a, b), s in zip(r.pairs.pairs, r.pairs.score, strict=True)
+        }
+        for r, p in ((one, families), (other, shuffled))
+    ]
+    assert pairs[0] == pairs[1]
+    assert one.completeness == other.completeness
+
+
+def test_a_stranger_changes_no_group(
+    families: list[np.ndarray], scene: Callable[..., np.ndarray]
+) -> None:
+    more = [*families, scene(777)]
+    assert member_keys(search(families), families) == member_keys(search(more), more)
+
+
+def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> None:
+    flat = [np.full((64, 64, 3), level, np.uint8) for level in (10, 11, 200)]
+    found = search([*families, *flat])
+    assert found.completeness.left_out == {"one colour or nearly (nothing to align)": 3}
+    assert found.pairs.pairs.max() < len(families)
+    assert (found.neighbours.index[-3:] == -1).all()
+    assert any("3 images left out" in line for line in found.completeness.sentences())
+
+
+def test_looks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
+    free = search(families, look_band=50.0, nearest=3)
+    bound = search(families, look_band=50.0, nearest=3, looks=2)
+    assert free.completeness.looks == free.completeness.looks_wanted > 2
+    assert bound.completeness.looks == 2
+    assert "more deserved one" in " ".join(bound.completeness.sentences())
+
+
+def test_without_the_files_there_are_no_looks(families: list[np.ndarray]) -> None:
+    found = search(families, look=False)
+    assert found.completeness.looks == 0
+    assert not found.looked.any()
+
+
+def test_an_unreadable_file_is_decided_by_its_thumbnail(families: list[np.ndarray]) -> None:
+    table = signatures([signature(p) for p in families])
+    hashes = np.array([mean_hash(p) for p in families], np.uint64)
+    found = relate(
+        table,
+        [key(p) for p in families],
+        hashes,
+        options=Options(look_band=50.0),
+        open_picture=lambda row: None,
+    )
+    assert len(found.groups.stars) == 10
+    assert not found.looked.any()
+
+
+def test_a_settled_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
+    opened: list[int] = []
+
+    def opener(row: int) -> np.ndarray:
+        opened.append(row)
+        return families[row]
+
+    table = signatures([signature(p) for p in families])
+    keys = [key(p) for p in families]
+    hashes = np.array([mean_hash(p) for p in families], np.uint64)
+    options = Options(look_band=50.0, nearest=3)
+    first = relate(table, keys, hashes, options=options, open_picture=opener)
+    assert opened
+    opened.clear()
+    again = relate(
+        table,
+        keys,
+        hashes,
+        options=options,
+        open_picture=opener,
+        known=first.settled,
+    )
+    assert not opened
+    assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
+
+
+def test_the_radius_shrinks_rather_than_flood(families: list[np.ndarray]) -> None:
+    n = len(families)
+    found = relate(
+        signatures([signature(p) for p in families]),
+        [key(p) for p in families],
+        np.arange(n, dtype=np.uint64),  # every hash within 6 bits of every other
+        options=Options(hash_pairs_per_image=2),
+    )
+    assert found.completeness.radius < 6
+    assert found.completeness.hash_pairs <= 2 * n
+    assert len(found.groups.stars) == 10
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
+    found = search(scenes[:n])
+    assert found.groups.stars == ()
+    assert found.neighbours.index.shape == (n, Options().nearest)
+
+
+def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
+    library = scenes[:40]
+    new = [plant(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
+    new += scenes[50:60]
+    asked = [new, library]
+    tables = [signatures([signature(p) for p in part]) for part in asked]
+    keys = [[key(p) for p in part] for part in asked]
+    hashes = [np.array([mean_hash(p) for p in part], np.uint64) for part in asked]
+    found = search_against(*tables, *keys, *hashes, -1.5)
+    assert found.pairs.pairs.tolist() == [[k, k] for k in range(10)]
+    looked = search_against(
+        *tables,
+        *keys,
+        *hashes,
+        -1.5,
+        options=Options(look_band=50.0),
+        open_new=lambda k: new[k],
+        open_library=lambda k: library[k],
+    )
+    assert looked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
+    assert looked.completeness.looks > 0

@@ -1,0 +1,121 @@
+"""Verification sees through planted changes, is symmetric, and is not taken in by strangers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit.neighbors import (
+    TRANSFORMATIONS,
+    describe,
+    describe_pair,
+    key_ranks,
+    plant,
+    signature,
+    signatures,
+    verify,
+)
+from audit.neighbors.thumbnails import SIGNATURE_DTYPE
+from audit.neighbors.verification import NO_MATCH
+
+HARD = {"crop_80", "caption"}
+
+
+def scores(first: list[np.ndarray], second: list[np.ndarray]) -> np.ndarray:
+    table = signatures([signature(p) for p in (*first, *second)])
+    pairs = np.stack([np.arange(len(first)), np.arange(len(first)) + len(first)], axis=1)
+    return verify(table, describe(table), pairs, np.arange(len(table))).score
+
+
+@pytest.mark.parametrize("name", sorted(TRANSFORMATIONS))
+def test_planted_changes_are_seen_through(name: str, scenes: list[np.ndarray]) -> None:
+    changed = [plant(p, name, np.random.default_rng(k)) for k, p in enumerate(scenes[:20])]
+    found = scores(scenes[:20], changed) > 0
+    assert found.mean() >= (0.8 if name in HARD else 0.95)
+
+
+def test_strangers_are_not_taken_for_copies(scenes: list[np.ndarray]) -> None:
+    table = signatures([signature(p) for p in scenes])
+    pairs = np.array(list(itertools.combinations(range(len(scenes)), 2)))
+    verified = verify(table, describe(table), pairs, np.arange(len(table)))
+    assert verified.score.max() < -1.5
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_symmetric_to_the_last_bit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.zeros(12, SIGNATURE_DTYPE)
+    base = rng.integers(0, 256, (3, 8, 8)).repeat(4, axis=1).repeat(4, axis=2)
+    table["grey"] = np.clip(
+        base[rng.integers(0, 3, 12)] + rng.integers(-40, 40, (12, 32, 32)), 0, 255
+    )
+    table["colour"] = rng.integers(0, 256, (12, 8, 8, 3))
+    table["size"] = rng.integers(20, 400, (12, 2))
+    ranks = key_ranks([rng.bytes(8) for _ in range(12)])
+    pairs = np.array(list(itertools.combinations(range(12), 2)))
+    d = describe(table)
+    one = verify(table, d, pairs, ranks)
+    # the other way round, in another order, in small batches
+    order = rng.permutation(len(pairs))
+    other = verify(table, d, pairs[order][:, ::-1], ranks, batch=7)
+    assert one.score[order].tolist() == other.score.tolist()
+    assert one.matrix[order].tolist() == other.matrix.tolist()
+    assert one.similarity[order].tolist() == other.similarity.tolist()
+
+
+def test_flat_pictures_match_nothing_not_even_each_other(scenes: list[np.ndarray]) -> None:
+    flat = np.full((80, 80, 3), 200, np.uint8)
+    assert scores([flat, flat], [flat, scenes[0]]).tolist() == [NO_MATCH, NO_MATCH]
+
+
+def test_no_pairs_is_no_error(scenes: list[np.ndarray]) -> None:
+    table = signatures([signature(scenes[0])])
+    empty = verify(table, describe(table), np.zeros((0, 2), np.int64), np.arange(1))
+    assert len(empty.score) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mirror", "mirrored"),
+        ("rotate_180", "turned by 180 degrees"),
+        ("crop_80", "cropped to"),
+        ("brighter", "brighter by"),
+        ("darker", "darker by"),
+        ("grey", "made grey"),
+        ("border", "border added"),
+        ("rotate_3", "rotated 3 degrees"),
+        ("png", "same view"),
+    ],
+)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_the_change_is_put_into_words(
+    name: str, words: str, flipped: bool, scenes: list[np.ndarray]
+) -> None:
+    said = 0
+    for k, picture in enumerate(scenes[:10]):
+        changed = plant(picture, name, np.random.default_rng(k))
+        table = signatures([signature(picture), signature(changed)])
+        # whichever of the two is the template, the words go from the first to the second
+        ranks = np.array([1, 0] if flipped else [0, 1])
+        verified = verify(table, describe(table), np.array([[0, 1]]), ranks)
+        said += words in describe_pair(table[0], table[1], verified, 0).words
+    assert said >= 8
+
+
+def test_amounts_are_about_right(scenes: list[np.ndarray]) -> None:
+    kept, turned = [], []
+    for k, picture in enumerate(scenes[:12]):
+        for name, out in (("crop_80", kept), ("rotate_3", turned)):
+            changed = plant(picture, name, np.random.default_rng(k))
+            table = signatures([signature(picture), signature(changed)])
+            verified = verify(table, describe(table), np.array([[0, 1]]), np.array([0, 1]))
+            change = describe_pair(table[0], table[1], verified, 0)
+            out.append(change.kept if name == "crop_80" else abs(change.rotation))
+    assert abs(np.median(kept) - 0.8) < 0.02
+    assert abs(np.median(turned) - 3.0) < 0.5
