@@ -10,19 +10,20 @@ sign and swapping the axes a permutation. With the components sorted by those pa
 partial products give the similarity to a picture, its mirror image, its flip and its half turn;
 the same with the transposed query gives the other four. Eight orientations for the price of two.
 
-Cost: 0.05 ms an image; 216 float32 (864 bytes) an image while searching, nothing on disk.
+Cost: 0.05 ms an image; 174 float32 (696 bytes) an image while searching, nothing on disk.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.signature import COLOUR_SIDE, GREY_SIDE, Signatures
+from audit.neighbors.thumbnails import Signatures
 
 Descriptors = npt.NDArray[np.float32]
 
@@ -39,15 +40,18 @@ class _Field(NamedTuple):
 
 
 FIELDS = (
-    _Field("energy", 1, 1, 6, 1.0, 0.25),
-    _Field("cos2", 1, -1, 6, 1.0, 0.25),
-    _Field("sin2", -1, 1, 6, 1.0, 0.25),
-    _Field("cos4", 1, 1, 5, 0.7, 0.25),
-    _Field("sin4", -1, -1, 5, 0.7, 0.25),
-    _Field("level", 1, 1, 5, 1.0, 0.5),
-    _Field("red_green", 1, 1, 4, 0.6, 0.25),
-    _Field("yellow_blue", 1, 1, 4, 0.6, 0.25),
+    _Field("energy", 1, 1, 5, 1.0, 0.0),
+    _Field("cos2", 1, -1, 5, 1.0, 0.0),
+    _Field("sin2", -1, 1, 5, 1.0, 0.0),
+    _Field("cos4", 1, 1, 5, 0.7, 0.0),
+    _Field("sin4", -1, -1, 5, 0.7, 0.0),
+    _Field("level", 1, 1, 5, 0.6, 0.25),
+    _Field("red_green", 1, 1, 4, 0.8, 0.0),
+    _Field("yellow_blue", 1, 1, 4, 0.8, 0.0),
 )
+"""Weights and slopes were chosen once by recall on planted changes (half of the benchmark's
+pictures; the other half reports): flat spectra see through crops, little weight on levels sees
+through captions. An 80 % crop keeps its place among the ten nearest of 6,200 in 97 % of cases."""
 
 
 class _Layout(NamedTuple):
@@ -75,9 +79,7 @@ def layout() -> _Layout:
     place = {(rows[k][0], rows[k][3], rows[k][4]): n for n, k in enumerate(order)}
     swap_from = np.array([place[rows[k][0], rows[k][4], rows[k][3]] for k in order])
     sign = np.array([FIELDS[rows[k][0]].swap for k in order], np.float32)
-    weight = [
-        FIELDS[f].weight * (u * u + v * v) ** FIELDS[f].slope for f, _, _, u, v in rows
-    ]
+    weight = [FIELDS[f].weight * (u * u + v * v) ** FIELDS[f].slope for f, _, _, u, v in rows]
     edges = tuple(int(e) for e in np.searchsorted(np.sort(classes), [0, 1, 2, 3, 4]))
     return _Layout(order, edges, swap_from, sign, np.array(weight, np.float32)[order])
 
@@ -86,8 +88,7 @@ def layout() -> _Layout:
 def _cosines(side: int, frequencies: int) -> npt.NDArray[np.float32]:
     """The first rows of the orthonormal DCT-II, (frequencies, side)."""
     angle = np.pi * np.outer(np.arange(frequencies), np.arange(side) + 0.5) / side
-    basis = np.cos(angle) * np.sqrt(2.0 / side)
-    return basis.astype(np.float32)
+    return np.asarray(np.cos(angle) * np.sqrt(2.0 / side), np.float32)
 
 
 def describe(table: Signatures, batch: int = 4096) -> Descriptors:
@@ -103,33 +104,26 @@ def describe(table: Signatures, batch: int = 4096) -> Descriptors:
 def swap_axes(descriptors: Descriptors) -> Descriptors:
     """Return the descriptors of the transposed pictures."""
     plan = layout()
-    return descriptors[:, plan.swap_from] * plan.swap_sign
+    return np.asarray(descriptors[:, plan.swap_from] * plan.swap_sign, np.float32)
 
 
-def similarities(
-    first: Descriptors, second: Descriptors
-) -> npt.NDArray[np.float32]:
+def similarities(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
     """Return (m, 8): the similarity of row pairs in the eight orientations of `align`."""
     edges = layout().edges
-    out = np.empty((len(first), 8), np.float32)
+    out: npt.NDArray[np.float32] = np.empty((len(first), 8), np.float32)
     for swap, query in enumerate((first, swap_axes(first))):
-        part = [
-            np.einsum("ij,ij->i", query[:, a:b], second[:, a:b])
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
-        ]
+        part = [np.einsum("ij,ij->i", query[:, a:b], second[:, a:b]) for a, b in pairwise(edges)]
         for k in range(4):
-            out[:, 4 * swap + k] = sum(_sign(k, c) * part[c] for c in range(4))
+            out[:, 4 * swap + k] = sum(parity_sign(k, c) * part[c] for c in range(4))
     return out
 
 
-def _sign(orientation: int, parity: int) -> int:
+def parity_sign(orientation: int, parity: int) -> int:
     """Sign of parity class `parity` (bit 0: odd in x, bit 1: odd in y) after the mirrorings."""
     return -1 if (orientation & parity).bit_count() % 2 else 1
 
 
-def _describe(
-    grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]
-) -> Descriptors:
+def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Descriptors:
     """Describe one batch."""
     planes = _planes(grey) | _colours(colour)
     parts = []
@@ -176,7 +170,7 @@ def _planes(grey: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def _box(planes: npt.NDArray[np.float32], side: int) -> npt.NDArray[np.float32]:
-    """Average over side x side, all planes at once: stacked as one tall picture per row of planes."""
+    """Average over side x side, plane by plane."""
     out = np.empty_like(planes)
     for k in range(len(planes)):
         cv2.blur(planes[k], (side, side), out[k], borderType=cv2.BORDER_REFLECT_101)
@@ -188,6 +182,3 @@ def _colours(colour: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]
     rgb = colour.astype(np.float32)
     red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
     return {"red_green": red - green, "yellow_blue": (red + green) / 2 - blue}
-
-
-assert GREY_SIDE % COLOUR_SIDE == 0

@@ -1,0 +1,77 @@
+"""Near-duplicates: complete candidates, aligned verification, groups that never chain.
+
+    thumbnails  what a scan keeps of a picture: thumbnails, size, border, flags (1.2 kB)
+    hamming     every pair of 64-bit hashes within a radius
+    descriptor  a fixed dense descriptor that knows its mirror images and quarter turns
+    dense       the k nearest by descriptor
+    align       registration and correlation of thumbnails, in numba
+    verification the score of a pair: log odds for "one picture"
+    calibration the threshold from random pairs of the user's own pictures
+    inspection  the two files themselves, where thumbnails cannot decide
+    transformation what was done to the picture, in words
+    groups      stars around representatives
+    search      all of it, within a set: `relate`
+    overlap     all of it, new images against a library: `search_against`
+    planted     known transformations, to measure recall with
+
+Plain arrays in, plain arrays out: no store, no files, no printing.
+"""
+
+from audit.neighbors.calibration import Calibration, calibrate
+from audit.neighbors.dense import Neighbours, nearest, nearest_in
+from audit.neighbors.descriptor import describe, similarities
+from audit.neighbors.groups import Grouping, Star, group
+from audit.neighbors.hamming import CodePairs, within_radius, within_radius_of
+from audit.neighbors.inspection import Look, second_look
+from audit.neighbors.overlap import Overlap, search_against
+from audit.neighbors.planted import TRANSFORMATIONS, plant
+from audit.neighbors.search import Completeness, Options, Relation, relate
+from audit.neighbors.thumbnails import (
+    SIGNATURE_DTYPE,
+    SIGNATURE_VERSION,
+    Flag,
+    Signatures,
+    comparable,
+    signature,
+    signatures,
+)
+from audit.neighbors.transformation import Transformation, describe_pair
+from audit.neighbors.verification import Verified, key_ranks, verify
+
+__all__ = [
+    "SIGNATURE_DTYPE",
+    "SIGNATURE_VERSION",
+    "TRANSFORMATIONS",
+    "Calibration",
+    "CodePairs",
+    "Completeness",
+    "Flag",
+    "Grouping",
+    "Look",
+    "Neighbours",
+    "Options",
+    "Overlap",
+    "Relation",
+    "Signatures",
+    "Star",
+    "Transformation",
+    "Verified",
+    "calibrate",
+    "comparable",
+    "describe",
+    "describe_pair",
+    "group",
+    "key_ranks",
+    "nearest",
+    "nearest_in",
+    "plant",
+    "relate",
+    "search_against",
+    "second_look",
+    "signature",
+    "signatures",
+    "similarities",
+    "verify",
+    "within_radius",
+    "within_radius_of",
+]

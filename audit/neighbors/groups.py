@@ -1,0 +1,211 @@
+"""Groups of copies that never chain: every member is verified against its representative.
+
+Connected components join A to C because both resemble B; with bursts and look-alikes that grows
+into groups of thousands in which most pairs have nothing to do with each other. Here a group is a
+star: one representative, and members that were each compared with it. Representatives are then
+compared with each other until nothing merges, so that two halves of one family, found through
+different neighbours, come together exactly when the verification says so.
+
+Everything is decided in an order that depends on content hashes and scores only: shuffling the
+input or adding workers changes nothing, and a picture that resembles no other changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Pairs = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Verify = Callable[[Pairs], Scores]
+"""Scores of pairs (m, 2) with first < second; at or above the threshold means verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """One group: the representative, the members (itself first) and their scores against it.
+
+    `weakest` is the lowest of these scores: how sure the group is as a whole.
+    """
+
+    representative: int
+    members: tuple[int, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def weakest(self) -> float:
+        """The lowest score of a member against the representative."""
+        return min(self.scores[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """All groups of two or more, largest first, and what had to be verified on the way.
+
+    `extra` (m, 2) and `extra_scores` are the pairs that grouping verified beyond those given;
+    `rounds` counts passes until nothing merged.
+    """
+
+    stars: tuple[Star, ...]
+    extra: Pairs
+    extra_scores: Scores
+    rounds: int
+
+    def labels(self, n: int) -> npt.NDArray[np.int64]:
+        """Return the group number of each of n pictures, -1 outside any group."""
+        out = np.full(n, -1, np.int64)
+        for number, star in enumerate(self.stars):
+            out[list(star.members)] = number
+        return out
+
+
+class _Links:
+    """Scores of verified and refused pairs, asked once each."""
+
+    def __init__(self, pairs: Pairs, scores: Scores, verify: Verify, threshold: float) -> None:
+        self._verify = verify
+        self.threshold = threshold
+        self.known = {
+            (int(a), int(b)): float(s)
+            for (a, b), s in zip(np.sort(pairs, axis=1), scores, strict=True)
+        }
+        self.near: dict[int, set[int]] = {}
+        self.extra: list[tuple[int, int]] = []
+        for (a, b), score in self.known.items():
+            self._note(a, b, score)
+
+    def _note(self, a: int, b: int, score: float) -> None:
+        if score >= self.threshold:
+            self.near.setdefault(a, set()).add(b)
+            self.near.setdefault(b, set()).add(a)
+
+    def score(self, a: int, b: int) -> float:
+        """The known score of a pair."""
+        return self.known[min(a, b), max(a, b)]
+
+    def ask(self, wanted: Sequence[tuple[int, int]]) -> None:
+        """Verify, in one call, the pairs whose score is not known yet."""
+        fresh = sorted({(min(p), max(p)) for p in wanted} - self.known.keys())
+        if not fresh:
+            return
+        scores = self._verify(np.array(fresh, np.int64))
+        for (a, b), score in zip(fresh, scores, strict=True):
+            self.known[a, b] = float(score)
+            self._note(a, b, float(score))
+        self.extra += fresh
+
+
+def group(
+    pairs: Pairs,
+    scores: Scores,
+    verify: Verify,
+    threshold: float,
+    keys: Sequence[bytes],
+    *,
+    most_rounds: int = 20,
+) -> Grouping:
+    """Group pictures around representatives.
+
+    `pairs` (m, 2) and `scores` are the pairs examined so far; `verify` scores further ones; `keys`
+    are content hashes, which break ties. A representative is the picture with most verified
+    links still free; its members are those linked to it. Then representatives that share a
+    neighbourhood are compared, with the members of the smaller against the larger, until a
+    round brings nothing new; `most_rounds` bounds that.
+    """
+    links = _Links(pairs, scores, verify, threshold)
+    rounds = 0
+    while True:
+        stars = _stars(links, keys)
+        rounds += 1
+        before = len(links.extra)
+        if rounds < most_rounds:
+            links.ask(_between(stars, links))
+            links.ask(_transfers(stars, links))
+        if len(links.extra) == before:
+            break
+    extra = np.array(links.extra, np.int64).reshape(-1, 2)
+    extra_scores = np.array([links.known[a, b] for a, b in links.extra])
+    done = sorted((s for s in stars if len(s.members) > 1), key=lambda s: _rank(s, keys))
+    return Grouping(tuple(done), extra, extra_scores, rounds)
+
+
+def _rank(star: Star, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
+    return -len(star.members), keys[star.representative], star.representative
+
+
+def _stars(links: _Links, keys: Sequence[bytes]) -> list[Star]:
+    """Cover the verified links by stars, greedily: most free neighbours first, then hash."""
+    free = set(links.near)
+    degree = {a: len(near) for a, near in links.near.items()}
+    by_degree: dict[int, set[int]] = {}
+    for a, d in degree.items():
+        by_degree.setdefault(d, set()).add(a)
+    stars: list[Star] = []
+    for d in range(max(by_degree, default=0), -1, -1):
+        level = by_degree.get(d, set())
+        while level:
+            centre = min(level, key=lambda a: (keys[a], a))
+            star = _take(centre, links, free, degree, by_degree, keys)
+            stars.append(star)
+    return stars
+
+
+def _take(
+    centre: int,
+    links: _Links,
+    free: set[int],
+    degree: dict[int, int],
+    by_degree: dict[int, set[int]],
+    keys: Sequence[bytes],
+) -> Star:
+    """Make a star of `centre` and its free neighbours; lower the degrees of those around."""
+    around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
+    members = [centre, *around]
+    for member in members:
+        free.discard(member)
+        by_degree[degree[member]].discard(member)
+    for member in members:
+        for other in links.near[member]:
+            if other in free:
+                by_degree[degree[other]].discard(other)
+                degree[other] -= 1
+                by_degree.setdefault(degree[other], set()).add(other)
+    return Star(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
+
+
+def _between(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
+    """Representatives to compare: of stars that touch, by a verified link between any members.
+
+    Families of stars that touch each other directly or through a third are compared throughout
+    while they are few; a large family compares stars that touch directly.
+    """
+    home = {member: k for k, star in enumerate(stars) for member in star.members}
+    touching: dict[int, set[int]] = {}
+    for a, near in links.near.items():
+        for b in near:
+            if home[a] != home[b]:
+                touching.setdefault(home[a], set()).add(home[b])
+    wanted: list[tuple[int, int]] = []
+    for k, others in touching.items():
+        reach = set(others)
+        if len(others) <= 16:
+            for other in others:
+                reach |= touching[other]
+        wanted += [
+            (stars[k].representative, stars[other].representative) for other in reach if other > k
+        ]
+    return wanted
+
+
+def _transfers(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
+    """Where two representatives match, compare the members of one with the other's."""
+    home = {star.representative: star for star in stars}
+    wanted: list[tuple[int, int]] = []
+    for star in stars:
+        for other in links.near.get(star.representative, set()):
+            if other in home and other != star.representative:
+                wanted += [(star.representative, m) for m in home[other].members if m != other]
+    return wanted

@@ -1,0 +1,297 @@
+"""Complete search among 64-bit perceptual hashes: every pair within a distance, none missed.
+
+Few codes are compared outright, each with each: xor and popcount over vectors of codes, several
+thousand million pairs a second. Many codes go through the pigeonhole principle [Norouzi, Punjani,
+Fleet, CVPR 2012]: cut the 64 bits into m chunks with radii p_i, sum(p_i + 1) = r + 1; two codes
+within r then agree within p_i in some chunk i. Codes are sorted by chunk value, and a bucket is
+compared only with the buckets near it. Which plan costs least is worked out from the codes at
+hand (hash bits are far from uniform), so the choice changes the time and never the answer: a pair
+is reported by the first chunk that brings it together, hence exactly once.
+
+Equal codes are collapsed first: ten thousand blank pages are one code, not fifty million pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import comb
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from audit.neighbors.popcount import brute_kernel, chunk_kernel, cross_kernel, permute_bits
+
+Codes = npt.NDArray[np.uint64]
+BRUTE_RATE = 4.0
+"""How many pairs are compared outright in the time of one compared in buckets."""
+VISIT_COST = 6.0
+"""Opening a bucket costs as much as comparing this many pairs in one."""
+_TASKS = 512
+_GUESS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class CodePairs:
+    """All pairs of distinct codes within a radius, and the rows that share each code.
+
+    `first` and `second` index `codes` (sorted, distinct); `inverse` maps rows to codes; `plan`
+    says in words how the search was done; `compared` counts the pairs whose distance was taken.
+    """
+
+    codes: Codes
+    inverse: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    second: npt.NDArray[np.int64]
+    distance: npt.NDArray[np.uint8]
+    radius: int
+    plan: str
+    compared: int
+
+    def n_rows(self) -> int:
+        """Count the pairs of rows that `rows` would list, equal codes included."""
+        size = np.bincount(self.inverse, minlength=len(self.codes))
+        equal = int((size * (size - 1) // 2).sum())
+        return equal + int((size[self.first] * size[self.second]).sum())
+
+    def rows(
+        self, *, chain_equal: bool = False
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """Return pairs of rows (m, 2) with first < second, and their distances.
+
+        With `chain_equal` rows that share one code stand for each other: each is paired with
+        the first of them only, and only the first with other codes. That names every row that
+        has a partner without squaring the size of a block of equal codes.
+        """
+        order = np.argsort(self.inverse, kind="stable")
+        starts = np.searchsorted(self.inverse[order], np.arange(len(self.codes) + 1))
+        if chain_equal:
+            return self._chained(order, starts)
+        return self._expanded(order, starts)
+
+    def _chained(
+        self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        head = order[starts[:-1]]
+        others = np.delete(np.arange(len(order)), starts[:-1])
+        equal = np.stack([head[self.inverse[order[others]]], order[others]], 1)
+        near = np.stack([head[self.first], head[self.second]], 1)
+        pairs = np.sort(np.concatenate([equal, near]), axis=1)
+        distance = np.concatenate([np.zeros(len(equal), np.uint8), self.distance])
+        return _sorted_pairs(pairs, distance)
+
+    def _expanded(
+        self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        first = np.concatenate([np.arange(len(self.codes)), self.first])
+        second = np.concatenate([np.arange(len(self.codes)), self.second])
+        distance = np.concatenate([np.zeros(len(self.codes), np.uint8), self.distance])
+        size = np.diff(starts)
+        count = size[first] * size[second]
+        which = np.repeat(np.arange(len(first)), count)
+        offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+        width = size[second][which]
+        a = order[starts[first[which]] + offset // width]
+        b = order[starts[second[which]] + offset % width]
+        keep = (first[which] != second[which]) | (a < b)
+        pairs = np.sort(np.stack([a[keep], b[keep]], 1), axis=1)
+        return _sorted_pairs(pairs, distance[which[keep]])
+
+
+def _sorted_pairs(
+    pairs: npt.NDArray[np.int64], distance: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return pairs[order], distance[order]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Chunks of a bit permutation with a radius each, and what that is expected to cost."""
+
+    permutation: npt.NDArray[np.uint8]
+    bits: tuple[int, ...]
+    radii: tuple[int, ...]
+    cost: float
+
+
+def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
+    """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
+
+    `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper). Raises
+    ValueError for a radius outside 0 to 63.
+    """
+    if not 0 <= radius <= 63:
+        raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
+    unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
+    brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
+    best = None if plan == "brute" or radius > 31 else _cheapest(unique, radius)
+    if best is None or (plan is None and brute_cost <= best.cost):
+        first, second, distance, compared = _brute(unique, radius)
+        words = "every code compared with every other"
+    else:
+        first, second, distance, compared = _chunked(unique, radius, best)
+        words = (
+            f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
+            f"within {'/'.join(map(str, best.radii))}"
+        )
+    return CodePairs(
+        unique, inverse.astype(np.int64), first, second, distance, radius, words, compared
+    )
+
+
+def within_radius_of(
+    queries: Codes, library: Codes, radius: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Find every (query row, library row) at most `radius` bits apart, and the distances."""
+    tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
+
+    run = partial(cross_kernel, queries, library, np.uint64(radius), tasks)
+
+    first, second, distance = _collect(run, len(tasks) - 1)
+    return _sorted_pairs(np.stack([first, second], 1), distance)
+
+
+def distances(
+    first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.int64]:
+    """Hamming distance of row pairs; codes of several words are (n, words)."""
+    bits = np.bitwise_count(first ^ second).astype(np.int64)
+    return np.asarray(bits if bits.ndim == 1 else bits.sum(axis=1), np.int64)
+
+
+def _cheapest(codes: Codes, radius: int) -> _Plan | None:
+    """Try chunk counts and bit orders on a sample; None where no plan can be cheap."""
+    n = len(codes)
+    if n < 2:
+        return None
+    rng = np.random.default_rng(0)
+    sample = codes if n <= 50_000 else codes[rng.choice(n, 50_000, replace=False)]
+    orders = [np.arange(64).reshape(8, 8).T.ravel()] + [rng.permutation(64) for _ in range(5)]
+    plans = [
+        _priced(sample, n, np.asarray(order, np.uint8), m, radius)
+        for m in range(2, 9)
+        for order in orders
+    ]
+    return min((p for p in plans if p is not None), key=lambda p: p.cost, default=None)
+
+
+def _priced(
+    sample: Codes, n: int, order: npt.NDArray[np.uint8], m: int, radius: int
+) -> _Plan | None:
+    """Price m chunks: masks x (collisions of the chunk / 2 + buckets to open).
+
+    By Cauchy-Schwarz no mask meets more pairs than the unmasked chunk collides with itself.
+    """
+    bits = tuple(64 // m + (k < 64 % m) for k in range(m))
+    if max(bits) > 24:
+        return None
+    spare = radius + 1 - m
+    radii = tuple(-1 + (radius + 1) // m + (k < (radius + 1) % m) for k in range(m))[::-1]
+    if spare < 0:
+        radii = tuple(0 if k <= radius else -1 for k in range(m))
+    moved = permute_bits(sample, order)
+    cost, shift = 0.0, 0
+    for width, reach in zip(bits, radii, strict=True):
+        keys = (moved >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        shift += width
+        _, count = np.unique(keys, return_counts=True)
+        share = (count.astype(float) * (count - 1)).sum() / len(sample) ** 2 + 2.0**-width
+        masks = sum(comb(width, j) for j in range(reach + 1))
+        cost += masks * (share * n * n / 2 + VISIT_COST * min(1 << width, n)) + 20 * n
+    return _Plan(order, bits, radii, cost)
+
+
+def _brute(
+    codes: Codes, radius: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], int]:
+    """Compare every code with every later one."""
+    n = len(codes)
+    # rows near the start meet more partners: equal areas under the triangle, not equal rows
+    share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
+    tasks = np.unique((share * n).astype(np.int64))
+
+    run = partial(brute_kernel, codes, np.uint64(radius), tasks)
+
+    return (*_collect(run, len(tasks) - 1), n * (n - 1) // 2)
+
+
+def _chunked(
+    codes: Codes, radius: int, plan: _Plan
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], int]:
+    """Bring together by each chunk in turn."""
+    moved = permute_bits(codes, plan.permutation)
+    shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
+    fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
+    reach = np.array(plan.radii, np.int64)
+    found: list[tuple[npt.NDArray[Any], ...]] = []
+    compared = 0
+    for c, width in enumerate(plan.bits):
+        if reach[c] < 0:
+            continue
+        keys = ((moved >> shifts[c]) & fields[c]).astype(np.int64)
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        starts = np.zeros((1 << width) + 1, np.int32)
+        np.cumsum(np.bincount(keys, minlength=1 << width), out=starts[1:])
+        del keys
+        masks = _masks(width, int(reach[c]))
+        ordered = moved[order]
+        tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(codes), _TASKS + 1)))
+        tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
+        met = np.zeros(len(tasks) - 1, np.int64)
+
+        run = partial(
+            chunk_kernel,
+            np.uint64(radius),
+            shifts,
+            fields,
+            reach,
+            ordered,
+            order,
+            starts,
+            masks,
+            c,
+            tasks,
+            met,
+        )
+        found.append(_collect(run, len(tasks) - 1))
+        compared += int(met.sum())
+    first, second, distance = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return first, second, distance.astype(np.uint8), compared
+
+
+def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
+    """All values of `width` bits with at most `reach` of them set, zero first."""
+    masks = [0]
+    layer = [0]
+    for _ in range(reach):
+        layer = [m | 1 << b for m in layer for b in range(width) if 1 << b > m]
+        masks += layer
+    return np.array(masks, np.int64)
+
+
+def _collect(
+    run: Callable[..., None], n_tasks: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Run tasks into buffers of a guessed size; run those again that found more than that."""
+    parts: list[tuple[npt.NDArray[np.int32], ...]] = []
+    for start in range(0, max(n_tasks, 0), 128):
+        tasks = np.arange(start, min(start + 128, n_tasks))
+        room = np.full(len(tasks), _GUESS, np.int64)
+        while len(tasks):
+            edges = np.concatenate([[0], np.cumsum(room)])
+            out = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, np.uint8))
+            count = np.zeros(len(tasks), np.int64)
+            run(tasks, edges, *out, count)
+            full = count > room
+            kept = np.flatnonzero(~full)
+            spans = [np.arange(edges[k], edges[k] + count[k]) for k in kept]
+            take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
+            parts.append(tuple(column[take] for column in out))
+            tasks, room = tasks[full], count[full]
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    first, second, distance = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return first.astype(np.int64), second.astype(np.int64), distance

@@ -1,0 +1,365 @@
+"""The whole search: candidates, verification, second looks, groups, and what was left undone.
+
+Candidates are generous and come from two sides: every pair of perceptual hashes within a stated
+radius (complete), and the k nearest by descriptor in any orientation (a stated cap; a burst of
+forty shots is still found whole, through its representative). Each candidate is verified. Pairs
+whose score lies near the threshold and whose files hold more than a thumbnail are looked at again,
+nearest to the threshold first, up to a bound. Then groups.
+
+Everything works in the order of the keys (content hashes), so neither the order of the input nor
+the number of workers shows in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from audit.neighbors.calibration import Calibration, calibrate
+from audit.neighbors.dense import EXACT_LIMIT, Neighbours, nearest
+from audit.neighbors.descriptor import Descriptors, describe
+from audit.neighbors.groups import Grouping, Pairs, group
+from audit.neighbors.hamming import Codes, within_radius
+from audit.neighbors.inspection import LEAST_SIDE, Picture, second_look
+from audit.neighbors.thumbnails import Flag, Signatures, comparable
+from audit.neighbors.verification import (
+    NO_MATCH,
+    Floats,
+    Verified,
+    kept_size,
+    key_ranks,
+    verify,
+)
+
+Opener = Callable[[int], Picture | None]
+"""Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the search may do.
+
+    `radius`: bits within which all pairs of hashes are candidates. `nearest`: neighbours by
+    descriptor per image. `hash_pairs_per_image`: the radius is lowered until there are no more
+    candidates than this. `looks`: most second looks (None: 2,000 or one image in ten).
+    `look_band`: distance of the score from the threshold within which a pair is looked at again.
+    `threshold`: log odds (None: calibrated). `exact_limit`: images up to which the descriptor
+    search is exact.
+    """
+
+    radius: int = 10
+    nearest: int = 12
+    hash_pairs_per_image: int = 20
+    looks: int | None = None
+    look_band: float = 3.0
+    threshold: float | None = None
+    exact_limit: int = EXACT_LIMIT
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What was compared, how, and what was left out.
+
+    `hash_pairs`: pairs of images within `radius` bits of each other, all of them found. `exact`
+    and `recall` speak of the descriptor search. `left_out`: reason -> images. `looks` of
+    `looks_wanted` second looks were taken.
+    """
+
+    images: int
+    compared: int
+    radius: int
+    hash_pairs: int
+    hash_plan: str
+    nearest: int
+    exact: bool
+    recall: float
+    recall_sample: int
+    verified: int
+    looks: int
+    looks_wanted: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def sentences(self) -> tuple[str, ...]:
+        """What to print, with the counts."""
+        hashes = (
+            f"All pairs of {self.compared:,} images with perceptual hashes within {self.radius} "
+            f"bits were found ({self.hash_pairs:,}; {self.hash_plan})."
+        )
+        how = (
+            "exactly"
+            if self.exact
+            else f"approximately (recall {self.recall:.1%} measured on {self.recall_sample} images)"
+        )
+        dense = f"The {self.nearest} nearest of each image by descriptor were found {how}."
+        checked = f"{self.verified:,} candidate pairs were aligned and verified."
+        missed = self.looks_wanted - self.looks
+        look = f"{self.looks:,} pairs had a second look at the files" + (
+            f"; {missed:,} more deserved one." if missed else "."
+        )
+        out = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
+        return (hashes, dense, checked, look, *out)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Near-duplicate pairs, groups, neighbours, and how sure and complete all this is.
+
+    `pairs`: the verified ones, `score` at or above the threshold. `looked` (m,): True where a
+    second look decided. `neighbours` index rows of the input.
+    """
+
+    pairs: Verified
+    looked: npt.NDArray[np.bool_]
+    groups: Grouping
+    neighbours: Neighbours
+    calibration: Calibration
+    completeness: Completeness
+
+
+def relate(
+    table: Signatures,
+    keys: Sequence[bytes],
+    hashes: Codes,
+    *,
+    options: Options | None = None,
+    open_picture: Opener | None = None,
+    known: Mapping[tuple[bytes, bytes], float] | None = None,
+) -> Relation:
+    """Find near-duplicates among images.
+
+    `table` (n,) signatures; `keys` their content hashes, best distinct (collapse identical files
+    first); `hashes` (n,) uint64 perceptual hashes; `open_picture` gives the larger pictures for
+    second looks (None: none are taken); `known` maps (smaller key, larger key) to what an earlier
+    second look settled: +1 same, -1 different.
+    """
+    chosen = options or Options()
+    ranks = key_ranks(keys)
+    order = np.argsort(ranks)
+    work = _Work(table[order], [keys[i] for i in order], hashes[order], chosen)
+    opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
+    return _restore(work.run(opener, dict(known or {})), order)
+
+
+class _Work:
+    """One search, rows in the order of the keys; holds what several steps share."""
+
+    def __init__(
+        self, table: Signatures, keys: list[bytes], hashes: Codes, options: Options
+    ) -> None:
+        self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
+        self.ranks = np.arange(len(table))
+        self.usable = np.flatnonzero(comparable(table))
+        self.descriptors: Descriptors = describe(table)
+        self.threshold = 0.0
+        self.settled: dict[tuple[int, int], bool] = {}
+
+    def run(self, opener: Opener | None, known: dict[tuple[bytes, bytes], float]) -> Relation:
+        """All steps."""
+        options = self.options
+        calibration = calibrate(self.table, self.descriptors, self.ranks, seed=options.seed)
+        self.threshold = calibration.threshold if options.threshold is None else options.threshold
+        near = self._nearest()
+        hash_pairs, radius, plan = self._hash_candidates()
+        candidates = union(hash_pairs, neighbour_pairs(near))
+        verified = self._verify(candidates)
+        self._remember(known)
+        wanted = self._worth_a_look(verified)
+        looks = self._look(verified, wanted, opener)
+        scores = self._decided(verified)
+        grouping = group(verified.pairs, scores, self._verify_more, self.threshold, self.keys)
+        pairs, looked = self._kept(verified, grouping)
+        completeness = Completeness(
+            len(self.table),
+            len(self.usable),
+            radius,
+            len(hash_pairs),
+            plan,
+            options.nearest,
+            near.exact,
+            near.recall,
+            near.sample,
+            len(verified.pairs) + len(grouping.extra),
+            looks,
+            len(wanted),
+            left_out(self.table),
+        )
+        return Relation(pairs, looked, grouping, near, calibration, completeness)
+
+    def _nearest(self) -> Neighbours:
+        """Neighbours among usable rows, in row numbers of the whole table."""
+        found = nearest(
+            self.descriptors[self.usable],
+            self.options.nearest,
+            exact_limit=self.options.exact_limit,
+            seed=self.options.seed,
+        )
+        index = np.full((len(self.table), self.options.nearest), -1, np.int64)
+        similarity = np.full(index.shape, -2.0, np.float32)
+        index[self.usable] = np.where(found.index >= 0, self.usable[found.index], -1)
+        similarity[self.usable] = found.similarity
+        return Neighbours(
+            index, similarity, found.exact, found.recall, found.sample, found.compared
+        )
+
+    def _hash_candidates(self) -> tuple[Pairs, int, str]:
+        """Pairs of usable rows within the radius, which shrinks where there would be too many."""
+        if len(self.usable) < 2:
+            return np.zeros((0, 2), np.int64), self.options.radius, "nothing to compare"
+        found = within_radius(self.hashes[self.usable], self.options.radius)
+        rows, distance = found.rows(chain_equal=True)
+        limit = self.options.hash_pairs_per_image * len(self.usable)
+        count = np.cumsum(np.bincount(distance, minlength=self.options.radius + 1))
+        radius = self.options.radius
+        while radius > 0 and count[radius] > limit:
+            radius -= 1
+        return self.usable[rows[distance <= radius]], radius, found.plan
+
+    def _verify(self, pairs: Pairs) -> Verified:
+        return verify(self.table, self.descriptors, pairs, self.ranks)
+
+    def _verify_more(self, pairs: Pairs) -> Floats:
+        return self._decided(self._verify(pairs))
+
+    def _remember(self, known: dict[tuple[bytes, bytes], float]) -> None:
+        """Translate what earlier second looks settled from keys to rows."""
+        row = {key: k for k, key in enumerate(self.keys)}
+        for (a, b), word in known.items():
+            if a in row and b in row:
+                self.settled[min(row[a], row[b]), max(row[a], row[b])] = word > 0
+
+    def _worth_a_look(self, verified: Verified) -> npt.NDArray[np.intp]:
+        """Pairs near the threshold whose files hold more than the thumbnail, nearest first."""
+        side = kept_size(self.table[verified.pairs]).min(axis=(1, 2))
+        away = np.abs(verified.score - self.threshold)
+        rows = np.flatnonzero((away <= self.options.look_band) & (side >= LEAST_SIDE))
+        return rows[np.argsort(away[rows], kind="stable")]
+
+    def _look(self, verified: Verified, wanted: npt.NDArray[np.intp], opener: Opener | None) -> int:
+        """Take second looks within the bound; return how many."""
+        if opener is None:
+            return 0
+        bound = self.options.looks
+        bound = max(2000, len(self.table) // 10) if bound is None else bound
+        taken = 0
+        for row in wanted[:bound]:
+            pair = (int(verified.pairs[row].min()), int(verified.pairs[row].max()))
+            if pair not in self.settled:
+                same = look_at(verified, int(row), opener)
+                if same is not None:
+                    self.settled[pair] = same
+            taken += 1
+        return taken
+
+    def _decided(self, verified: Verified) -> Floats:
+        """Scores, overruled where a second look settled the matter."""
+        score = verified.score.copy()
+        if self.settled:
+            for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
+                word = self.settled.get((a, b))
+                if word is not None:
+                    level = max(score[k], self.threshold) if word else NO_MATCH
+                    score[k] = level
+        return score
+
+    def _kept(
+        self, verified: Verified, grouping: Grouping
+    ) -> tuple[Verified, npt.NDArray[np.bool_]]:
+        """Verified pairs at or above the threshold, those of grouping included."""
+        more = self._verify(grouping.extra)
+        both = Verified(
+            *(
+                np.concatenate([getattr(verified, name), getattr(more, name)])
+                for name in Verified.__dataclass_fields__
+            )
+        )
+        score = self._decided(both)
+        rows = np.flatnonzero(score >= self.threshold)
+        kept = both.take(rows)
+        looked = np.array([tuple(sorted(p)) in self.settled for p in kept.pairs.tolist()], bool)
+        final = Verified(
+            kept.pairs,
+            score[rows],
+            kept.similarity,
+            kept.template,
+            kept.orientation,
+            kept.matrix,
+            kept.overlap,
+        )
+        return final, looked
+
+
+def look_at(verified: Verified, row: int, opener: Opener) -> bool | None:
+    """Open both files of a pair and look: same, different, or None where that decides nothing."""
+    first, second = (int(r) for r in verified.pairs[row])
+    if verified.template[row] == 1:
+        first, second = second, first
+    pictures = opener(first), opener(second)
+    if pictures[0] is None or pictures[1] is None:
+        return None
+    look = second_look(
+        pictures[0], pictures[1], int(verified.orientation[row]), verified.matrix[row]
+    )
+    return look.same if look.decided else None
+
+
+def left_out(table: Signatures) -> dict[str, int]:
+    """Count the images that are compared with nothing, by reason."""
+    flags = table["flags"]
+    transparent = (flags & Flag.TRANSPARENT) != 0
+    flat = ((flags & Flag.FLAT) != 0) & ~transparent
+    counts = {
+        "one colour or nearly (nothing to align)": int(flat.sum()),
+        "transparent (hardly an opaque pixel)": int(transparent.sum()),
+    }
+    return {why: count for why, count in counts.items() if count}
+
+
+def neighbour_pairs(near: Neighbours) -> Pairs:
+    """List (row, neighbour) of a table of neighbours."""
+    row = np.repeat(np.arange(len(near.index)), near.index.shape[1])
+    other = near.index.ravel()
+    return np.stack([row, other], axis=1)[other >= 0]
+
+
+def union(*parts: Pairs) -> Pairs:
+    """Distinct pairs, smaller row first, sorted."""
+    pairs = np.sort(np.concatenate([p.reshape(-1, 2) for p in parts]), axis=1)
+    return np.unique(pairs, axis=0) if len(pairs) else pairs.astype(np.int64)
+
+
+def _restore(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
+    """Translate row numbers from the order of the keys back to the order of the input."""
+    found = relation.pairs
+    pairs = Verified(
+        order[found.pairs],
+        found.score,
+        found.similarity,
+        found.template,
+        found.orientation,
+        found.matrix,
+        found.overlap,
+    )
+    stars = tuple(
+        type(star)(
+            int(order[star.representative]), tuple(int(order[m]) for m in star.members), star.scores
+        )
+        for star in relation.groups.stars
+    )
+    groups = Grouping(
+        stars,
+        order[relation.groups.extra],
+        relation.groups.extra_scores,
+        relation.groups.rounds,
+    )
+    near = relation.neighbours
+    index, similarity = np.empty_like(near.index), np.empty_like(near.similarity)
+    index[order] = np.where(near.index >= 0, order[near.index], -1)
+    similarity[order] = near.similarity
+    neighbours = Neighbours(index, similarity, near.exact, near.recall, near.sample, near.compared)
+    return Relation(
+        pairs, relation.looked, groups, neighbours, relation.calibration, relation.completeness
+    )
