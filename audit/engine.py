@@ -1,10 +1,10 @@
 """Scan and re-check: source -> listing -> what is new -> workers -> related -> judged -> published.
 
 A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
-not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename. Killed at any moment, the
-next scan goes on from the rows already stored, and nothing half-done is ever visible. Where
-nothing changed at all, the published generation is confirmed and stays. The library never prints:
-progress goes to a callback.
+not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
+Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
+ever visible. Where nothing changed at all, the published generation is confirmed and stays. The
+library never prints: progress goes to a callback.
 """
 
 from __future__ import annotations
