@@ -46,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"signatures", "sources", "store"},
     "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "store"},
     "show": NOUNS | {"features", "report", "runs", "show_text", "sources", "store"},
+    "show_pair": NOUNS | {"neighbors", "report", "runs", "show", "signatures", "store"},
     "show_text": NOUNS | {"report", "show", "store"},
     "subset": NOUNS | {"runs", "stats", "store"},
     "progress": set(),

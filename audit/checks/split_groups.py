@@ -231,7 +231,8 @@ BURSTS = """
     SELECT camera, concat(camera, '/', strftime(min(taken), '%Y-%m-%d %H:%M:%S')) AS name,
         list(id ORDER BY id) AS ids, list(split ORDER BY id) AS splits,
         strftime(min(taken), '%Y-%m-%d %H:%M:%S') AS low,
-        strftime(max(taken), '%Y-%m-%d %H:%M:%S') AS high, epoch(max(taken)) - epoch(min(taken)) AS seconds
+        strftime(max(taken), '%Y-%m-%d %H:%M:%S') AS high,
+        epoch(max(taken)) - epoch(min(taken)) AS seconds
     FROM runs GROUP BY camera, run
     HAVING count(DISTINCT split) > 1 AND count(DISTINCT unit) > 1 ORDER BY camera, min(taken)
 """
