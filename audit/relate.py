@@ -1,10 +1,10 @@
 """Relate: which pictures of a dataset show the same thing, once a scan, stored for all to read.
 
 Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
-compared, and a copied folder costs nothing. What the search finds goes into three tables of the
+compared, and a copied folder costs nothing. What the search finds goes into tables of the
 measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
-read them. Second looks at the files themselves, the one costly step, are carried over from the
-previous generation.
+read them. Second looks at the files themselves, the one costly step, are kept in `looks` and
+carried over from the previous generation.
 
 Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
 shows in the result. Memory: about 4 kB a picture.
@@ -30,7 +30,7 @@ from audit.sources.paths import path_of
 from audit.store import Store
 
 RELATE_VERSION = 1
-TABLES = ("pairs", "groups", "relate_facts")
+TABLES = ("pairs", "groups", "looks", "relate_facts")
 Known = Mapping[tuple[bytes, bytes], float]
 # The file that stands for a picture is the one with the smallest content hash, then id.
 PICTURES = """
@@ -74,16 +74,20 @@ def relate(
         )
         store.append("pairs", pair_rows(relation, table, hashes, rows["phash"].to_numpy()))
         store.append("groups", _group_rows(relation, hashes))
+        store.append("looks", _look_rows(relation))
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
 
 
 def settled(store: Store, schema: str = "") -> dict[tuple[bytes, bytes], float]:
-    """Return what second looks found the same, by pixel hashes: to pass on as `known`."""
-    if "looked" not in store.columns(f"{schema}pairs"):
+    """Return what second looks decided (+1 same, -1 not), by pixel hashes: to pass as `known`."""
+    if not store.columns(f"{schema}looks"):
         return {}
-    found = store.query(f"SELECT a, b FROM {schema}pairs WHERE looked")
-    return {(bytes.fromhex(a), bytes.fromhex(b)): 1.0 for a, b in found.iter_rows()}
+    found = store.query(f"SELECT a, b, same FROM {schema}looks")
+    return {
+        (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
+        for a, b, same in found.iter_rows()
+    }
 
 
 def picture_opener(
@@ -150,6 +154,13 @@ def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
         "score": pl.Float64,
     }
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _look_rows(relation: Relation) -> list[dict[str, str | bool]]:
+    return [
+        {"a": a.hex(), "b": b.hex(), "same": word > 0}
+        for (a, b), word in sorted(relation.settled.items())
+    ]
 
 
 def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, str]]:

@@ -76,6 +76,11 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("position", "INTEGER", "order within the group; the representative is 0"),
         Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
     ),
+    "looks": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
+        Column("same", "BOOLEAN", "what a second look at the two files decided"),
+    ),
     "relate_facts": (
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
         Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),

@@ -17,13 +17,16 @@ from audit.decode import Limits
 from audit.errors import RunError, UsageError
 from audit.executors import Item, Result, Serial
 from audit.export import COLUMNS, export_pairs
+from audit.features import MEASURED
 from audit.neighbors import signature
 from audit.overlap import overlap
 from audit.records import Severity
+from audit.relate import settled
 from audit.runs import open_run
 from audit.show_pair import pair_text, show_pair
 from audit.signatures import load, table_of, write_part
 from audit.sources import open_source
+from audit.store import Store
 from tests.conftest import picture
 
 NAMED = """
@@ -166,6 +169,23 @@ def test_labels_that_differ_within_a_group_make_an_error(pets: Path, tmp_path: P
     assert row["severity"] == Severity.ERROR
     assert "labels differ (cat 2, dog 1)" in row["message"]
     assert json.loads(row["evidence"])["pictures"] == 3
+
+
+def test_second_looks_are_carried_over(tmp_path: Path) -> None:
+    """What was settled is taken from the previous generation, without the files being there."""
+    with Store.memory() as store:
+        store.create_measurements(MEASURED)
+        rows = [
+            {"a": "0a" * 16, "b": "0b" * 16, "same": True},
+            {"a": "0a" * 16, "b": "0c" * 16, "same": False},
+        ]
+        store.append("looks", rows)
+        assert settled(store) == {
+            (b"\x0a" * 16, b"\x0b" * 16): 1.0,
+            (b"\x0a" * 16, b"\x0c" * 16): -1.0,
+        }
+    with Store.memory() as store:
+        assert settled(store) == {}
 
 
 # ---- signatures on disk ----

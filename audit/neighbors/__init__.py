@@ -17,7 +17,7 @@
 Plain arrays in, plain arrays out: no store, no files, no printing.
 """
 
-from audit.neighbors.calibration import Calibration, calibrate
+from audit.neighbors.calibration import Calibration, calibrate, planted_recall
 from audit.neighbors.dense import Neighbours, nearest, nearest_in
 from audit.neighbors.descriptor import describe, similarities
 from audit.neighbors.groups import Grouping, Star, group
@@ -65,6 +65,7 @@ __all__ = [
     "nearest",
     "nearest_in",
     "plant",
+    "planted_recall",
     "relate",
     "search_against",
     "second_look",

@@ -15,14 +15,16 @@ threshold finds. Both numbers are expectations from a sample, and are given as s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.dense import similarity_table
-from audit.neighbors.descriptor import Descriptors
-from audit.neighbors.thumbnails import Signatures, comparable
+from audit.neighbors.dense import nearest_in, similarity_table
+from audit.neighbors.descriptor import Descriptors, describe
+from audit.neighbors.inspection import second_look
+from audit.neighbors.planted import TRANSFORMATIONS, Picture, plant
+from audit.neighbors.thumbnails import Signatures, comparable, signature, signatures
 from audit.neighbors.verification import NO_MATCH, Floats, verify
 
 LOWEST_THRESHOLD = -1.5
@@ -32,7 +34,12 @@ FALSE_PAIRS_PER_IMAGE = 0.006
 TRUNCATE_AT = 1.0
 SAMPLE_ROWS = 1500
 ALIGNED = 20_000
-LEAST_TAIL = 30
+LEAST_TAIL = 10
+MOST_TAIL = 300
+USUAL_SLOPE = 1.2
+"""Decay of the tail per unit of log odds, as seen on photographs and CIFAR-10; it weighs as much as
+`USUAL_WEIGHT` exceedances, so that a handful of pictures cannot invent a tail of their own."""
+USUAL_WEIGHT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ def calibrate(
     scores, drawn = _random_scores(table, descriptors, ranks, usable, seed)
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
-    tail = _fit_tail(scores, drawn)
+    tail = fit_tail(scores, drawn)
     if tail is None:
         return Calibration(
             LOWEST_THRESHOLD,
@@ -113,7 +120,7 @@ def calibrate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class Tail:
     """Share `share` of random pairs scores above `start`, and decays at `slope` from there."""
 
     start: float
@@ -122,7 +129,7 @@ class _Tail:
 
     def rate(self, score: float) -> float:
         """Expected share of random pairs at or above a score."""
-        return float(self.share * np.exp(-self.slope * (score - self.start)))
+        return float(min(1.0, self.share * np.exp(-self.slope * (score - self.start))))
 
     def threshold(self, rate: float) -> float:
         """Score that only this share of random pairs reaches."""
@@ -154,23 +161,26 @@ def _random_scores(
     return verify(table, descriptors, pairs, ranks).score, len(first)
 
 
-def _fit_tail(scores: Floats, drawn: int) -> _Tail | None:
-    """Fit a truncated exponential above the score that 300 (at least 30) random pairs reach."""
+def fit_tail(scores: Floats, drawn: int) -> Tail | None:
+    """Fit a truncated exponential to the highest twentieth of the scores (10 to 300 of them)."""
     ordinary = np.sort(scores[(scores > NO_MATCH) & (scores < TRUNCATE_AT)])[::-1]
-    beyond = int((scores >= TRUNCATE_AT).sum())
     if len(ordinary) < LEAST_TAIL:
         return None
-    m = min(300, max(LEAST_TAIL, len(ordinary) // 4))
+    m = min(MOST_TAIL, max(LEAST_TAIL, len(ordinary) // 20))
     start = float(ordinary[m - 1])
     span = TRUNCATE_AT - start
     excess = float((ordinary[:m] - start).mean())
-    if excess >= 0.4 * span or beyond > m:
-        # accidents do reach the truncation point here (digits, forms): use every score
+    if excess >= 0.4 * span:
+        # the tail does not fall towards the truncation point: accidents pass it here (digits,
+        # forms), so every score counts; real copies would have left a gap before theirs
         every = np.sort(scores[scores > NO_MATCH])[::-1]
         m = max(LEAST_TAIL, len(every) // 10)
         start = float(every[m - 1])
-        return _Tail(start, m / drawn, 1 / max(float((every[:m] - start).mean()), 0.05))
-    return _Tail(start, m / drawn, _truncated_slope(excess, span))
+        slope = 1 / max(float((every[:m] - start).mean()), 0.05)
+    else:
+        slope = _truncated_slope(excess, span)
+    mean = (m / slope + USUAL_WEIGHT / USUAL_SLOPE) / (m + USUAL_WEIGHT)
+    return Tail(start, m / drawn, 1 / mean)
 
 
 def _truncated_slope(mean: float, span: float) -> float:
@@ -181,3 +191,50 @@ def _truncated_slope(mean: float, span: float) -> float:
         expected = 1 / slope - span / np.expm1(min(slope * span, 500.0))
         low, high = (slope, high) if expected > mean else (low, slope)
     return 0.5 * (low + high)
+
+
+def planted_recall(
+    calibration: Calibration,
+    table: Signatures,
+    descriptors: Descriptors,
+    pictures: Mapping[int, Picture],
+    *,
+    neighbours: int = 12,
+    look_band: float = 3.0,
+    seed: int = 0,
+) -> Calibration:
+    """Add the expected recall: plant every transformation on some of the user's pictures.
+
+    `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
+    copy is found if its source is among its nearest neighbours in the whole table and the pair
+    passes, with a second look where the score is within `look_band` of the threshold.
+    """
+    kinds = [*TRANSFORMATIONS, "combination"]
+    rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
+    copies = [
+        plant(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
+        for k, (row, kind) in enumerate(rows)
+    ]
+    n = len(table)
+    both = np.concatenate([table, signatures([signature(copy) for copy in copies])])
+    every = np.concatenate([descriptors, describe(both[n:])])
+    source = np.array([row for row, _ in rows], np.int64)
+    near = nearest_in(every[n:], descriptors, neighbours)
+    candidate = (near.index == source[:, None]).any(axis=1)
+    pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
+    verified = verify(both, every, pairs, np.arange(len(both)))
+    passed = verified.score >= calibration.threshold
+    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= look_band):
+        pair = (pictures[rows[k][0]], copies[k])
+        look = second_look(
+            *(pair if verified.template[k] == 0 else pair[::-1]),
+            int(verified.orientation[k]),
+            verified.matrix[k],
+        )
+        passed[k] = look.same if look.decided else passed[k]
+    hit = candidate & passed
+    recall = {
+        kind: float(np.mean([hit[k] for k, (_, other) in enumerate(rows) if other == kind]))
+        for kind in kinds
+    }
+    return replace(calibration, recall=recall, planted=len(rows))

@@ -13,7 +13,7 @@ the number of workers shows in the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,8 @@ class Relation:
     """Near-duplicate pairs, groups, neighbours, and how sure and complete all this is.
 
     `pairs`: the verified ones, `score` at or above the threshold. `looked` (m,): True where a
-    second look decided. `neighbours` index rows of the input.
+    second look decided. `neighbours` index rows of the input. `settled`: what second looks
+    decided, by (smaller key, larger key), +1 or -1: hand it to the next search as `known`.
     """
 
     pairs: Verified
@@ -118,6 +119,7 @@ class Relation:
     neighbours: Neighbours
     calibration: Calibration
     completeness: Completeness
+    settled: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
 
 
 def relate(
@@ -187,7 +189,11 @@ class _Work:
             len(wanted),
             left_out(self.table),
         )
-        return Relation(pairs, looked, grouping, near, calibration, completeness)
+        settled = {
+            (self.keys[a], self.keys[b]): 1.0 if same else -1.0
+            for (a, b), same in self.settled.items()
+        }
+        return Relation(pairs, looked, grouping, near, calibration, completeness, settled)
 
     def _nearest(self) -> Neighbours:
         """Neighbours among usable rows, in row numbers of the whole table."""
@@ -360,6 +366,4 @@ def _restore(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
     index[order] = np.where(near.index >= 0, order[near.index], -1)
     similarity[order] = near.similarity
     neighbours = Neighbours(index, similarity, near.exact, near.recall, near.sample, near.compared)
-    return Relation(
-        pairs, relation.looked, groups, neighbours, relation.calibration, relation.completeness
-    )
+    return replace(relation, pairs=pairs, groups=groups, neighbours=neighbours)

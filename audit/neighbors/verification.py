@@ -2,15 +2,17 @@
 
 Each pair is aligned in its likeliest orientation (and in the second, where the first does not
 convince), and what came out is turned into one number, the score: the logarithm of the odds for
-"same picture". It adds up how well gradients agree (all of the overlap; beyond 0.91
-without one outer strip, for captions; by blocks at 16 px), how well colours agree, how much structure there is to agree
-(two blank skies always do), and what the map between the two would have to be (a rotated, sheared
-or mirrored map needs more evidence). The weights are those of a logistic regression on planted and
-judged pairs of half of the benchmark's pictures, with signs constrained so that better agreement
-never lowers the score; the other half reports. They are constants: nothing is fitted to the data
-at hand. The *threshold* is what comes from the user's own pictures (`calibrate`).
+"same picture". It adds up how well gradients agree (all of the overlap; beyond 0.91 without one
+outer strip, for captions; by blocks at 16 px), how well colours agree, how much structure there
+is to agree (two blank skies always do), and what the map between the two would have to be (a
+rotated, sheared or mirrored map needs more evidence). The weights are those of a logistic
+regression on planted and judged pairs of half of the benchmark's pictures, with signs constrained
+so that better agreement never lowers the score; the other half reports. They are constants:
+nothing is fitted to the data at hand. The *threshold* is what comes from the user's own pictures
+(`calibrate`).
 
-Symmetric by construction: the picture with the smaller key (content hash) is the template.
+Symmetric by construction: the picture with the smaller key (content hash) is the template first,
+and where that leaves doubt the other one as well, whichever was asked for first.
 """
 
 from __future__ import annotations
@@ -32,9 +34,13 @@ NO_MATCH = -20.0
 """Score of a pair that was given up early, or that holds a flat or transparent picture."""
 ABANDON = 0.6
 """Coarse gradient correlation under which a pair is given up: 1 in 2,000 true pairs is lower."""
-SECOND_ORIENTATION = 0.3
+SECOND_ORIENTATION = 0.05
 """A second orientation is tried if its descriptor similarity is this close to the first's."""
 CONVINCED = 3.0
+HOPELESS = -6.0
+"""Score under which the search is not tried from the other side."""
+INVERSE = np.array([0, 1, 2, 3, 4, 6, 5, 7])
+"""Orientation that undoes each orientation: the quarter turns swap."""
 INNER_CONVINCES = 2.2
 """Inner correlation (stretched; 0.91 plain) from which it counts: accidents rarely get there."""
 
@@ -129,26 +135,54 @@ def _verify(
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
     likeness = similarities(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
     choice = np.argsort(-likeness, axis=1, kind="stable")[:, :2].astype(np.int64)
-    usable = np.asarray(comparable(table)[ordered].all(axis=1), np.bool_)
-    first = _aligned(table, ordered, choice[:, 0], usable)
-    score, features, matrix = first
-    orientation = choice[:, 0].copy()
     near = np.take_along_axis(likeness, choice, axis=1)
-    again = usable & (score < CONVINCED) & (near[:, 1] >= near[:, 0] - SECOND_ORIENTATION)
-    other_score, other_features, other_matrix = _aligned(table, ordered, choice[:, 1], again)
-    better = other_score > score
-    score = np.where(better, other_score, score)
-    orientation[better] = choice[better, 1]
-    features[better], matrix[better] = other_features[better], other_matrix[better]
+    usable = np.asarray(comparable(table)[ordered].all(axis=1), np.bool_)
+    best = _Best(table, ordered, template)
+    best.attempt(choice[:, 0], usable)
+    close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
+    best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
+    # a search that went astray from one side often finds its way from the other
+    best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
     return Verified(
         pairs,
-        score,
-        features[:, FEATURES.index("inner")],
-        template,
-        orientation,
-        matrix,
-        features[:, FEATURES.index("overlap_a")],
+        best.score,
+        best.features[:, FEATURES.index("inner")],
+        best.template,
+        best.orientation,
+        best.matrix,
+        best.features[:, FEATURES.index("overlap_a")],
     )
+
+
+class _Best:
+    """The best alignment found so far of each pair of a batch."""
+
+    def __init__(self, table: Signatures, ordered: Pairs, template: npt.NDArray[np.int64]) -> None:
+        n = len(ordered)
+        self._table, self._ordered = table, ordered
+        self.template = template
+        self.score = np.full(n, NO_MATCH)
+        self.features = np.full((n, len(FEATURES)), -1.0)
+        self.matrix = np.zeros((n, 6))
+        self.orientation = np.zeros(n, np.int64)
+
+    def attempt(
+        self,
+        orientation: npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.bool_],
+        *,
+        turn: bool = False,
+    ) -> None:
+        """Align the wanted pairs, `turn`ed round where asked; keep what scores higher."""
+        pairs = self._ordered[:, ::-1] if turn else self._ordered
+        tried = INVERSE[orientation] if turn else orientation
+        score, features, matrix = _aligned(self._table, pairs, tried, wanted)
+        better = wanted & (score >= self.score) if not turn else score > self.score
+        self.score[better] = score[better]
+        self.features[better], self.matrix[better] = features[better], matrix[better]
+        self.orientation[better] = tried[better]
+        if turn:
+            self.template = np.where(better, 1 - self.template, self.template)
 
 
 def _aligned(
