@@ -19,6 +19,7 @@ from audit.cli_subset import app as subset_app
 if TYPE_CHECKING:
     import polars as pl
 
+    from audit.overlap import OverlapReport
     from audit.report import Report
 
 app = typer.Typer(
@@ -151,12 +152,59 @@ def report(
 def show(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="Sample id, path, or the end of one.")],
+    other: Annotated[
+        str | None, typer.Argument(help="A second one: the evidence between the two.")
+    ] = None,
 ) -> None:
-    """Tell everything known of one file."""
+    """Tell everything known of one file, or what two files share."""
     from audit.show import show as show_file
     from audit.show import to_text
 
-    typer.echo(to_text(show_file(run, path), _width(), sys.stdout.isatty()))
+    if other is None:
+        typer.echo(to_text(show_file(run, path), _width(), sys.stdout.isatty()))
+    else:
+        from audit.show_pair import pair_text, show_pair
+
+        typer.echo(pair_text(show_pair(run, path, other), _width(), sys.stdout.isatty()))
+
+
+@app.command()
+def overlap(
+    new: Annotated[list[str], typer.Argument(help="NEW ... RUN: new images, then the run.")],
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
+    from audit.config import load_config
+    from audit.errors import UsageError
+    from audit.executors import Processes, Serial
+    from audit.overlap import overlap as look_up
+    from audit.sources import open_source
+    from audit.store import usable_cores
+
+    if len(new) < 2:
+        raise UsageError("overlap takes NEW and RUN: audit overlap new_images runs/images.")
+    settings, wanted = load_config(config), jobs or usable_cores()
+    executor = Serial() if wanted == 1 else Processes(wanted, settings.timeout_s)
+    source = open_source(new[:-1], exclude=settings.exclude)
+    found = look_up(source, Path(new[-1]), executor, settings.limits)
+    typer.echo(found.document() if as_json else _overlap_text(found))
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    pairs: Annotated[
+        Path, typer.Option("--pairs", help="Verified pairs of one picture: x.csv or x.parquet.")
+    ],
+) -> None:
+    """Write what a run found as a table for other tools."""
+    from audit.export import export_pairs
+
+    _say(f"Wrote {export_pairs(run, pairs):,} pairs to {pairs}.")
 
 
 @app.command()
@@ -218,6 +266,26 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool) -> None:
         bad += report.summary["warning"]
     if fail_on is not FailOn.NEVER and bad:
         raise typer.Exit(1)
+
+
+def _overlap_text(found: OverlapReport) -> str:
+    from audit.report.wording import visible
+
+    lines = [
+        f"{len(found.matches):,} of {found.new_images:,} new images show a picture that "
+        f"{found.run} holds."
+    ]
+    for match in found.matches:
+        place = ", ".join(visible(p) for p in (match.split, match.label) if p)
+        said = f"{match.kind}: {match.transformation}" if match.kind == "near" else match.kind
+        lines.append(
+            f"  {visible(match.new)} = {visible(match.library)}"
+            + (f" ({place})" if place else "")
+            + f"  [{said}]"
+        )
+    if found.without_picture:
+        lines.append(f"{found.without_picture:,} new files gave no picture.")
+    return "\n".join([*lines, *found.completeness])
 
 
 def _what_happened(result: object) -> str:

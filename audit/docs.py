@@ -49,6 +49,9 @@ def schema_document() -> str:
         "The view `images` joins `samples` and `features` on the sample and adds `pixels`\n"
         "(width x height), `aspect` (width / height) and `subject` (id@hash, the key of findings\n"
         "about one sample). A manifest's other columns are in `metadata`, by `sample_id`.\n\n"
+        "The view `pictures` adds to each sample its group of near-duplicates (`representative`),\n"
+        "its `unit` (that group, else the picture, however often it is copied) and whether it is\n"
+        "`blank`; `effective_sizes` counts samples and distinct units by split and class.\n\n"
         "## measurements.duckdb\n\n",
         _table("samples", SAMPLES),
         _table("features", (*MEASURED_KEYS, *MEASURED)),

@@ -1,10 +1,10 @@
-"""Scan and re-check: source -> listing -> what is new -> workers -> store -> judged -> published.
+"""Scan and re-check: source -> listing -> what is new -> workers -> related -> judged -> published.
 
 A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
-not change, measures the rest, runs the checks and publishes by rename. Killed at any moment, the
-next scan goes on from the rows already stored, and nothing half-done is ever visible. Where
-nothing changed at all, the published generation is confirmed and stays. The library never prints:
-progress goes to a callback.
+not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
+Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
+ever visible. Where nothing changed at all, the published generation is confirmed and stays. The
+library never prints: progress goes to a callback.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from audit.config import Config
 from audit.executors import Executor, Failure, Processes, Serial
 from audit.features import MEASURED, feature_versions
 from audit.judge import Judge, judge, judge_key, select_judges
-from audit.measure import Job, Measurer, failed_rows
+from audit.measure import Job, Measured, Measurer, failed_rows
+from audit.neighbors import SIGNATURE_VERSION
+from audit.relate import RELATE_VERSION, relate, settled
+from audit.signatures import write_part
 from audit.sources import Source
 from audit.sources.paths import path_of
 from audit.store import SAMPLES, SCHEMA_VERSION, Store, arrow_schema, usable_cores
@@ -45,7 +48,9 @@ LISTED = ("samples", "declared_classes", "skipped_files", "source_notes")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the work is: `phase` is list, measure or judge; counts are files, or checks."""
+    """Where the work is: `phase` is list, measure, relate or judge; counts are files,
+    pictures, or checks.
+    """
 
     phase: str
     done: int
@@ -102,10 +107,13 @@ def scan(
         unchanged = previous is not None and not pending and not resumed and kept is None
         if not unchanged:
             workers = executor or _executor(jobs, pending, config)
-            _measure(store, workers, config, progress, done=total - pending, total=total)
+            parts = _Parts(store, run)
+            _measure(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
-            store.set_meta(_facts(source))
+            _relate(store, run, previous, config, progress)
+            clock.lap("relate")
+            store.set_meta(_facts(source) | {"related_as": _related_as()})
             store.checkpoint()
     if unchanged:
         runs.discard_building(run)
@@ -150,7 +158,13 @@ def _start_building(store: Store, config: Config) -> None:
 
 
 def _measured_as(config: Config) -> str:
-    return json.dumps({"features": dict(feature_versions()), "limits": asdict(config.limits)})
+    return json.dumps(
+        {
+            "features": dict(feature_versions()),
+            "signature": SIGNATURE_VERSION,
+            "limits": asdict(config.limits),
+        }
+    )
 
 
 def _list(store: Store, source: Source, progress: Report) -> int:
@@ -219,6 +233,9 @@ def _nothing_changed(store: Store) -> bool:
     """Say whether listing, notes and metadata equal those of the previous generation."""
     if not _same_measures(store):
         return False
+    related = store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
+    if related != _related_as():
+        return False
     transient = f"SELECT count(*) FROM previous.features WHERE error_kind IN {TRANSIENT}"
     if store.scalar(transient):
         return False
@@ -244,25 +261,45 @@ def _differs(store: Store, table: str) -> bool:
 # ---- measuring ----
 
 
+class _Parts:
+    """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
+
+    def __init__(self, store: Store, run: Path) -> None:
+        self.store, self.run = store, run
+        self.waiting: list[Measured] = []
+        self.flushed = time.monotonic()
+
+    def add(self, measured: Measured) -> None:
+        """Keep one chunk; store what waits when that is worth an append."""
+        self.waiting.append(measured)
+        # One append costs as much as measuring ten files.
+        late = time.monotonic() - self.flushed > APPEND_S
+        if late or len(self.waiting) * CHUNK_FILES >= APPEND_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store signatures first: a feature row says that its file is done."""
+        if self.waiting:
+            write_part(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
+            self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
+        self.waiting, self.flushed = [], time.monotonic()
+
+
 def _measure(
-    store: Store, executor: Executor, config: Config, progress: Report, *, done: int, total: int
+    parts: _Parts, executor: Executor, config: Config, progress: Report, *, done: int, total: int
 ) -> None:
-    errors, waiting, flushed = 0, list[pa.Table](), time.monotonic()
+    errors = 0
     progress(Progress("measure", done, total))
     try:
-        for jobs, outcome in executor.run(Measurer(config.limits), _chunks(store)):
-            table = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
-            waiting.append(table)
-            # One append costs as much as measuring ten files; what waits is lost by a kill.
-            if len(waiting) * CHUNK_FILES >= APPEND_ROWS or time.monotonic() - flushed > APPEND_S:
-                store.append("features", pa.concat_tables(waiting))
-                waiting, flushed = [], time.monotonic()
+        for jobs, outcome in executor.run(Measurer(config.limits), _chunks(parts.store)):
+            measured = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
+            parts.add(measured)
             done += len(jobs)
-            errors += table.num_rows - pc.sum(pc.equal(table["status"], "ok")).as_py()
+            status = measured.features["status"]
+            errors += len(status) - pc.sum(pc.equal(status, "ok")).as_py()
             progress(Progress("measure", done, total, errors))
     finally:
-        if waiting:
-            store.append("features", pa.concat_tables(waiting))
+        parts.flush()
 
 
 def _chunks(store: Store) -> Iterator[list[Job]]:
@@ -286,6 +323,32 @@ def _executor(jobs: int | None, pending: int, config: Config) -> Executor:
     if jobs is None and pending <= CHUNK_FILES:
         wanted = 1
     return Serial() if wanted <= 1 else Processes(wanted, config.timeout_s)
+
+
+# ---- relating ----
+
+
+def _relate(
+    store: Store, run: Path, previous: runs.Generation | None, config: Config, progress: Report
+) -> None:
+    """Find near-duplicates among all pictures, with what the previous generation settled."""
+    known: dict[tuple[bytes, bytes], float] = {}
+    if previous is not None:
+        store.attach(previous.measurements, "previous")
+        if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'"):
+            known = settled(store, "previous.")
+        store.detach("previous")
+    relate(
+        store,
+        run,
+        config.limits,
+        known=known,
+        progress=lambda done, total: progress(Progress("relate", done, total)),
+    )
+
+
+def _related_as() -> str:
+    return json.dumps({"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION})
 
 
 # ---- judging ----

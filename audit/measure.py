@@ -1,6 +1,7 @@
-"""Measure files: what a worker does with a chunk of paths, from bytes to one Arrow table.
+"""Measure files: what a worker does with a chunk of paths, from bytes to two Arrow tables.
 
-One read and one decode a file; every feature is taken from that picture. Nothing in a file can
+One read and one decode a file; every feature, and the signature that near-duplicate search
+compares, is taken from that picture. Nothing in a file can
 raise here: what goes wrong with it becomes columns of its row (`status`, `error_kind`, `error`).
 """
 
@@ -8,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
+import numpy as np
 import pyarrow as pa
 
 from audit.decode import DecodeError, Limits, Scratch, decode, read_bytes
 from audit.executors import Failure
 from audit.features import MEASURED, measure
 from audit.magic import extension_of
+from audit.neighbors import signature
+from audit.signatures import table_of
 from audit.store import MEASURED_KEYS, arrow_schema
 
 # What a file may say in its own words.
@@ -33,29 +37,48 @@ class Job:
     path: str | None
 
 
+class Measured(NamedTuple):
+    """What came out of a chunk: a row of features a job, and a signature a picture."""
+
+    features: pa.Table
+    signatures: pa.Table
+
+
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """The picklable work of a worker: a chunk of jobs in, an Arrow table out."""
+    """The picklable work of a worker: a chunk of jobs in, Arrow tables out."""
 
     limits: Limits
 
-    def __call__(self, jobs: Sequence[Job]) -> pa.Table:
-        """Return one row a job."""
+    def __call__(self, jobs: Sequence[Job]) -> Measured:
+        """Return one row a job, and the signature of every file that gave a picture."""
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
-        return pa.Table.from_pylist([self._row(job, scratch) for job in jobs], schema=SCHEMA)
+        rows: list[dict[str, Any]] = []
+        taken: dict[str, np.void] = {}
+        for job in jobs:
+            row, record = self._row(job, scratch)
+            rows.append(row)
+            if record is not None:
+                taken[row["content_hash"]] = record
+        features = pa.Table.from_pylist(rows, schema=SCHEMA)
+        return Measured(features, table_of(list(taken), list(taken.values())))
 
-    def _row(self, job: Job, scratch: Scratch) -> dict[str, Any]:
+    def _row(self, job: Job, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
-            return keys | unmeasured(job.sample_id, "unsupported", text)
+            return keys | unmeasured(job.sample_id, "unsupported", text), None
         try:
             data = read_bytes(job.path, self.limits)
         except DecodeError as error:
-            return keys | unmeasured(job.sample_id, error.kind, str(error))
+            return keys | unmeasured(job.sample_id, error.kind, str(error)), None
         facts, picture = decode(data, job.sample_id, self.limits, scratch)
-        return keys | storable(facts) | (measure(picture)[0] if picture else {})
+        keys |= storable(facts)
+        if picture is None:
+            return keys, None
+        features, small = measure(picture)
+        return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
 
 
 def storable(facts: dict[str, Any]) -> dict[str, Any]:
@@ -72,11 +95,11 @@ def unmeasured(name: str, kind: str, text: str) -> dict[str, Any]:
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
 
-def failed_rows(jobs: Sequence[Job], failure: Failure) -> pa.Table:
+def failed_rows(jobs: Sequence[Job], failure: Failure) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
         | unmeasured(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return Measured(pa.Table.from_pylist(rows, schema=SCHEMA), table_of([], []))

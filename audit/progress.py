@@ -18,7 +18,12 @@ from rich.progress import (
 )
 
 LINE_EVERY_S = 10.0
-WORDS = {"list": "listing files", "measure": "reading images", "judge": "running checks"}
+WORDS = {
+    "list": "listing files",
+    "measure": "reading images",
+    "relate": "comparing pictures",
+    "judge": "running checks",
+}
 
 
 class Step(Protocol):
@@ -26,7 +31,7 @@ class Step(Protocol):
 
     @property
     def phase(self) -> str:
-        """list, measure or judge."""
+        """list, measure, relate or judge."""
 
     @property
     def done(self) -> int:

@@ -101,7 +101,7 @@ def show(run: Path, path_or_id: str) -> FileCard:
     that is absent or damaged.
     """
     with open_run(run) as store:
-        sample = _sample(store, _find(store, path_or_id))
+        sample = _sample(store, find_sample(store, path_or_id))
         row = store.rows("SELECT * FROM images WHERE id = ?", [sample.id])
         measured = row[0] if row else {}
         measurements = _measurements(store, sample, measured)
@@ -134,7 +134,7 @@ def to_text(card: FileCard, width: int = 100, color: bool = False) -> str:
 # ---- which file is meant ----
 
 
-def _find(store: Store, words: str) -> str:
+def find_sample(store: Store, words: str) -> str:
     """Return the id of the one sample that `words` names: an id, a path, or the end of an id."""
     wanted = sample_id(words)
     absolute = uri_of(os.path.abspath(os.path.expanduser(words)))

@@ -59,6 +59,32 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "sample concerned; null if none"),
         Column("message", "VARCHAR", "what the reader of the source saw, one sentence"),
     ),
+    "pairs": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
+        Column("kind", "VARCHAR", "near: verified near-duplicate"),
+        Column("score", "DOUBLE", "log odds that it is one picture, at or above the threshold"),
+        Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
+        Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
+        Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
+        Column("transformation", "VARCHAR", "what turns a into b, in words"),
+        Column("looked", "BOOLEAN", "a second look at the two files decided"),
+    ),
+    "groups": (
+        Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
+        Column("pixel_hash", "VARCHAR", "a member of the group; in one group at most"),
+        Column("position", "INTEGER", "order within the group; the representative is 0"),
+        Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
+    ),
+    "looks": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
+        Column("same", "BOOLEAN", "what a second look at the two files decided"),
+    ),
+    "relate_facts": (
+        Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
+        Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
+    ),
 }
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (
@@ -99,6 +125,19 @@ IMAGES_VIEW = (
     "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
     "FROM samples s JOIN features f ON f.sample_id = s.id"
 )
+# A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
+# Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.
+PICTURES_VIEW = (
+    "CREATE OR REPLACE VIEW pictures AS SELECT i.id, i.split, i.label, i.content_hash, "
+    "i.pixel_hash, g.representative, coalesce(g.representative, i.pixel_hash, i.id) AS unit, "
+    "coalesce(i.contrast, 1) < 0.004 OR coalesce(i.transparent, 0) > 0.999 AS blank "
+    "FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash"
+)
+EFFECTIVE_SIZES_VIEW = (
+    "CREATE OR REPLACE VIEW effective_sizes AS SELECT split, label, count(*) AS samples, "
+    "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
+)
+VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
 Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
 
@@ -164,12 +203,13 @@ class Store:
     # ---- writing ----
 
     def create_measurements(self, measured: Sequence[Column]) -> None:
-        """Create the tables of a measurements database and the `images` view."""
+        """Create the tables and views of a measurements database."""
         self._create_table("samples", SAMPLES)
         self._create_table("features", (*MEASURED_KEYS, *measured))
         for name, columns in OTHER_TABLES.items():
             self._create_table(name, columns)
-        self.execute(IMAGES_VIEW)
+        for view in VIEWS:
+            self.execute(view)
 
     def create_findings(self) -> None:
         """Create the tables of a findings database."""

@@ -30,7 +30,11 @@ def rows(path: Path) -> set[Row]:
 
 def findings(root: Path, run: Path) -> set[Row]:
     """(code, members) of every finding: its samples, or what its subject names."""
-    engine.scan(open_source([str(root)]), run, jobs=1)
+    return _found(root, run)
+
+
+def _found(source: Path, run: Path) -> set[Row]:
+    engine.scan(open_source([str(source)]), run, jobs=1)
     with open_run(run) as store:
         found = store.rows(
             "SELECT code, subject, list(sample_id ORDER BY sample_id) AS ids FROM findings "
@@ -56,6 +60,15 @@ def test_sample_data_equals_its_answer_key(tmp_path: Path) -> None:
     assert key - found == set(), "planted, not found"
     assert found - key - accepted == set(), "found, not planted"
     assert len(accepted) <= 10
+
+
+def test_the_manifest_adds_its_groups(tmp_path: Path) -> None:
+    key = rows(SAMPLE_DATA / "answer_key_manifest.csv")
+    groups = {row for row in key if row[0] == "SPLIT002"}
+    found = _found(SAMPLE_DATA / "manifest.csv", tmp_path / "run")
+    assert groups
+    planted = groups | {row for row in rows(SAMPLE_DATA / "answer_key.csv") if row[0] == "SPLIT002"}
+    assert {row for row in found if row[0] == "SPLIT002"} == planted
 
 
 @pytest.mark.parametrize("seed", [101, 202, 303])

@@ -34,12 +34,19 @@ ALLOWED: dict[str, set[str]] = {
     "checks": NOUNS | {"cases", "check", "features", "store", "stats", "neighbors"},
     "judge": NOUNS | {"check", "store"},
     "config": NOUNS | {"check", "decode"},
-    "measure": NOUNS | PICTURES | {"executors", "store", "neighbors"},
+    "signatures": NOUNS | {"neighbors"},
+    "relate": NOUNS | PICTURES | {"neighbors", "signatures", "sources", "store"},
+    "overlap": NOUNS
+    | PICTURES
+    | {"executors", "measure", "neighbors", "relate", "runs", "signatures", "sources", "store"},
+    "export": NOUNS | {"runs", "store"},
+    "measure": NOUNS | PICTURES | {"executors", "store", "neighbors", "signatures"},
     "engine": NOUNS
     | {"config", "executors", "features", "judge", "measure", "neighbors", "relate", "runs"}
-    | {"sources", "store"},
+    | {"signatures", "sources", "store"},
     "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "store"},
     "show": NOUNS | {"features", "report", "runs", "show_text", "sources", "store"},
+    "show_pair": NOUNS | {"neighbors", "report", "runs", "show", "signatures", "store"},
     "show_text": NOUNS | {"report", "show", "store"},
     "subset": NOUNS | {"runs", "stats", "store"},
     "progress": set(),

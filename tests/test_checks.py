@@ -137,7 +137,8 @@ def test_a_check_imports_only_what_the_house_allows(path: Path):
 
 
 def test_all_codes_of_this_family_exist():
-    wanted = [f"FILE00{i}" for i in range(1, 9)] + ["DUP001", "DUP002"]
+    wanted = [f"FILE00{i}" for i in range(1, 9)] + ["DUP001", "DUP002", "DUP003"]
+    wanted += ["SPLIT001", "SPLIT002"]
     wanted += [f"LABEL00{i}" for i in range(1, 6)] + [f"DIST00{i}" for i in range(1, 4)]
     wanted += [f"IMG00{i}" for i in range(1, 9)]
     assert set(wanted) <= all_checks().keys()

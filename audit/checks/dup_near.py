@@ -1,0 +1,173 @@
+"""DUP003: pictures of one split that show the same thing, changed a little."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from audit.cases import Case
+from audit.check import Check, NoParams
+from audit.records import Action, Finding, Severity
+from audit.store import Store
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32
+GROUP = [
+    {"representative": A, "pixel_hash": A, "position": 0, "score": 1.0},
+    {"representative": A, "pixel_hash": B, "position": 1, "score": 9.5},
+]
+PAIR = {"a": A, "b": B, "kind": "near", "score": 9.5, "similarity": 0.98, "distance": 4,
+        "overlap": 1.0, "transformation": "mirrored", "looked": False}  # fmt: skip
+NEAR = {"groups": GROUP, "pairs": [PAIR]}
+THREE = {"groups": [*GROUP, {"representative": A, "pixel_hash": C, "position": 2, "score": 3.5}]}
+
+
+class NearDuplicate(Check):
+    """Groups of pictures within one split that show the same thing, lightly changed.
+
+    ## What it does
+    Reads the groups that the scan verified: candidates come from perceptual hashes and a dense
+    descriptor, each is aligned (shift, scale, small rotation, mirror, crop) and scored, and every
+    member of a group is verified against its representative. Reports, split by split, each group
+    with at least two different pictures; members with different labels make it an error.
+
+    ## Why is this bad
+    Copies count several times: in training they weigh more than meant, in a test set they narrow
+    intervals that should be wide. Where labels differ, at least one is wrong.
+
+    ## Example
+    `a.jpg` is a photograph, `b.jpg` the same one mirrored, `c.png` a crop of it with a caption.
+
+    ## What to do
+    Look at the weakest link first. Keep the best file a group, or keep all of them in one split
+    and count them once. Differing labels come first.
+
+    ## Limits
+    Crops to less than about two thirds, rotations beyond a few degrees other than quarter turns,
+    and heavy overlays may be missed; flat and see-through pictures are left out. Consecutive video
+    frames that hardly differ are near-duplicates too. Groups across splits are SPLIT001.
+
+    ## References
+    Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
+    Imaging 6(6), 2020."""
+
+    code = "DUP003"
+    name = "near-duplicate"
+    severity = Severity.WARNING
+
+    CLEAN = (
+        Case("different pictures", [{}, {}]),
+        Case("one near-duplicate in each split: SPLIT001",
+             [{"pixel_hash": A}, {"pixel_hash": B, "split": "test"}], tables=NEAR),
+        Case("the same pixels twice: DUP002", [{"pixel_hash": A}, {"pixel_hash": A}]),
+    )  # fmt: skip
+    DIRTY = (
+        Case("a mirrored copy", [{"pixel_hash": A}, {"pixel_hash": B}, {}],
+             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=NEAR),
+        Case("without splits, and two labels",
+             [{"pixel_hash": A, "split": None}, {"pixel_hash": B, "split": None, "label": "dog"}],
+             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR),
+        Case("two copies in one split, a third in another",
+             [{"pixel_hash": B}, {"pixel_hash": C}, {"pixel_hash": A, "split": "test"}],
+             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        """Yield one finding a group and split, members sorted by id."""
+        sql = """
+            WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
+            links AS (
+                SELECT g.representative, g.pixel_hash, CASE WHEN g.position > 0 THEN g.score END
+                    AS score, p.similarity, p.distance, p.transformation, x.id AS first,
+                    y.id AS second
+                FROM groups g
+                LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
+                    AND p.b = greatest(g.representative, g.pixel_hash)
+                LEFT JOIN named x ON x.pixel_hash = p.a LEFT JOIN named y ON y.pixel_hash = p.b
+            ), placed AS (
+                SELECT i.id, i.split, i.label, l.*,
+                    row_number() OVER (
+                        PARTITION BY l.representative, i.split
+                        ORDER BY l.score NULLS LAST, l.pixel_hash, i.id
+                    ) = 1 AS weakest
+                FROM pictures i JOIN links l USING (pixel_hash)
+            )
+            SELECT representative, split, list(id ORDER BY id) AS ids,
+                list(coalesce(label, '') ORDER BY id) AS labels,
+                count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
+                any_value(similarity) FILTER (WHERE weakest) AS similarity,
+                any_value(distance) FILTER (WHERE weakest) AS distance,
+                any_value(transformation) FILTER (WHERE weakest) AS transformation,
+                any_value(first) FILTER (WHERE weakest) AS first,
+                any_value(second) FILTER (WHERE weakest) AS second
+            FROM placed GROUP BY representative, split HAVING count(DISTINCT pixel_hash) > 1
+            ORDER BY min(id)
+        """
+        for row in store.rows(sql):
+            yield self._group(row)
+
+    def _group(self, row: Mapping[str, Any]) -> Finding:
+        conflict = len({label for label in row["labels"] if label}) > 1
+        place = "" if row["split"] is None else f" of {row['split']}"
+        changed = f" ({row['transformation']})" if row["transformation"] else ""
+        said = (
+            f"{len(row['ids']):,} files{place} with {row['pictures']:,} different pictures show "
+            f"the same thing; the weakest link has log odds of {row['score']:+.1f}{changed}"
+        )
+        labels = _tally(row["labels"])
+        evidence: dict[str, float | int | str] = {
+            "members": len(row["ids"]),
+            "pictures": row["pictures"],
+            "labels": labels,
+            "weakest_log_odds": round(row["score"], 3),
+        }
+        if row["transformation"]:
+            evidence |= {
+                "weakest_link": f"{row['first']} -> {row['second']}",
+                "transformation": row["transformation"],
+                "similarity": round(row["similarity"], 4),
+                "phash_distance": row["distance"],
+            }
+        split = "" if row["split"] is None else f"/split:{row['split']}"
+        return Finding(
+            self.code,
+            Severity.ERROR if conflict else self.severity,
+            tuple(row["ids"]),
+            said + (f", and labels differ ({labels})." if conflict else "."),
+            evidence,
+            Action.REVIEW if conflict else Action.DROP,
+            f"group:{row['representative'][:16]}{split}",
+        )
+
+    def completeness(self, store: Store, params: NoParams) -> str:
+        """Say how the search went, how sure it is, and what collapsing groups leaves."""
+        facts = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
+        sentences = [*json.loads(facts.get("completeness", "[]"))]
+        sentences += json.loads(facts.get("calibration", "[]"))
+        return " ".join([*sentences, *_effective(store)])
+
+
+def _effective(store: Store) -> list[str]:
+    """Say how many distinct pictures each split holds, and which class loses most."""
+    sql = """
+        SELECT coalesce(split, 'all') AS split, sum(samples)::BIGINT AS samples,
+            sum(effective)::BIGINT AS effective, arg_max(label, 1 - effective / samples) AS label,
+            arg_max(samples, 1 - effective / samples) AS of_label,
+            arg_max(effective, 1 - effective / samples) AS effective_label
+        FROM (FROM effective_sizes ORDER BY label) GROUP BY ALL ORDER BY split
+    """
+    parts = []
+    for row in store.rows(sql):
+        worst = f"{row['effective_label']:,} of {row['of_label']:,} in {row['label']}"
+        lost = row["effective_label"] < row["of_label"] and row["label"]
+        least = f" (least: {worst})" if lost else ""
+        parts.append(f"{row['split']} {row['effective']:,} of {row['samples']:,}{least}")
+    return ["Effective sample size, copies counted once a class: " + ", ".join(parts) + "."] * bool(
+        parts
+    )
+
+
+def _tally(values: Sequence[str]) -> str:
+    counts = sorted(Counter(values).items())
+    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)

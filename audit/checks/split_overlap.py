@@ -1,0 +1,242 @@
+"""SPLIT001: pictures that occur in several splits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audit.cases import Case
+from audit.check import Check
+from audit.records import Action, Finding, Severity
+from audit.stats import wilson
+from audit.store import Store
+
+A, B, C, D = "a" * 32, "b" * 32, "c" * 32, "d" * 32
+GROUP = [
+    {"representative": A, "pixel_hash": A, "position": 0, "score": 1.0},
+    {"representative": A, "pixel_hash": B, "position": 1, "score": 9.5},
+]
+PAIR = {"a": A, "b": B, "kind": "near", "score": 9.5, "similarity": 0.98, "distance": 4,
+        "overlap": 1.0, "transformation": "mirrored", "looked": False}  # fmt: skip
+NEAR = {"groups": GROUP, "pairs": [PAIR]}
+OTHER = [
+    {"representative": C, "pixel_hash": C, "position": 0, "score": 1.0},
+    {"representative": C, "pixel_hash": D, "position": 1, "score": 4.5},
+]
+BRIDGE = {**PAIR, "a": B, "b": C, "score": 2.5}
+TEST = {"split": "test"}
+SAID = {
+    "bytes": "the same bytes",
+    "pixels": "the same pixels in different files",
+    "near": "near-duplicates",
+}
+
+
+class SplitOverlap(Check):
+    """Pictures that occur in several splits: the same bytes, the same pixels or near-duplicates.
+
+    ## What it does
+    Collapses copies and verified near-duplicates to one picture and reports each that lies in more
+    than one split, with how it is the same (bytes, pixels or near) in the evidence. States for
+    each evaluation split the share of its samples that a training split (`train_splits`) shows as
+    well, with a 95 % Wilson interval.
+
+    ## Why is this bad
+    A model that has seen the test picture is graded on memory: accuracy is too high, and the
+    ranking of models can change.
+
+    ## Example
+    `test/cat/9.jpg` is `train/cat/4.jpg`, mirrored and saved again at a lower quality.
+
+    ## What to do
+    Keep the test picture and drop its copies from training, or move all of them into one split;
+    then evaluate anew. Report the leaked share beside older results.
+
+    ## Limits
+    As far as near-duplicates are found: see DUP003. Blank and see-through pictures are left out,
+    since they are all alike. Other pictures of one scene or patient are SPLIT002.
+
+    ## References
+    Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
+    Imaging 6(6), 2020; Wilson, JASA 22, 209 (1927)."""
+
+    code = "SPLIT001"
+    name = "split-overlap"
+    severity = Severity.ERROR
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        train_splits: names of the splits that models are trained on
+        """
+
+        train_splits: tuple[str, ...] = ("train", "training")
+
+    CLEAN = (
+        Case("different pictures", [{}, TEST]),
+        Case("near-duplicates in one split: DUP003",
+             [{"pixel_hash": A}, {"pixel_hash": B}, TEST], tables=NEAR),
+        Case("blank pictures are all alike",
+             [{"pixel_hash": A, "contrast": 0.0}, {"pixel_hash": A, "contrast": 0.0, **TEST}]),
+        Case("copies without splits",
+             [{"pixel_hash": A, "split": None}, {"pixel_hash": A, "split": None}]),
+    )  # fmt: skip
+    DIRTY = (
+        Case("the same file",
+             [{"pixel_hash": A, "content_hash": "e" * 64, **split} for split in ({}, TEST)],
+             ["group:aaaaaaaaaaaaaaaa"]),
+        Case("the same pixels", [{"pixel_hash": A}, {"pixel_hash": A, **TEST}, {}],
+             ["group:aaaaaaaaaaaaaaaa"]),
+        Case("a near-duplicate", [{"pixel_hash": A}, {"pixel_hash": B, **TEST}, TEST],
+             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR),
+        Case("two groups joined by one pair across splits",
+             [{"pixel_hash": A}, {"pixel_hash": B}, {"pixel_hash": C, **TEST},
+              {"pixel_hash": D, **TEST}],
+             ["group:aaaaaaaaaaaaaaaa|cccccccccccccccc"],
+             tables={"groups": [*GROUP, *OTHER], "pairs": [PAIR, BRIDGE]}),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a group that spans splits, then one a pair of groups that touch."""
+        for row in store.rows(GROUPS_ACROSS):
+            yield self._group(row)
+        for row in store.rows(PAIRS_ACROSS):
+            yield self._group({**row, "same_bytes": False, "same_pixels": False})
+
+    def _group(self, row: Mapping[str, Any]) -> Finding:
+        kind = "bytes" if row["same_bytes"] else "pixels" if row["same_pixels"] else "near"
+        splits, labels = _tally(row["splits"]), _tally(row["labels"])
+        conflict = len({label for label in row["labels"] if label}) > 1
+        evidence: dict[str, float | int | str] = {
+            "kind": kind,
+            "members": len(row["ids"]),
+            "pictures": row["pictures"],
+            "splits": splits,
+            "labels": labels,
+        }
+        changed = ""
+        if row["score"] is not None:
+            evidence["weakest_log_odds"] = round(row["score"], 3)
+        if row["transformation"]:
+            evidence["transformation"] = row["transformation"]
+            changed = f" ({row['transformation']})" if kind == "near" else ""
+        return Finding(
+            self.code,
+            self.severity,
+            tuple(row["ids"]),
+            f"One picture is in {len(set(row['splits']))} splits ({splits}): {SAID[kind]}{changed}"
+            + (f", with differing labels ({labels})." if conflict else "."),
+            evidence,
+            Action.REVIEW if conflict else Action.MOVE if kind == "near" else Action.DROP,
+            f"group:{row['name']}",
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """State the leaked share of each evaluation split."""
+        splits = store.query(
+            "SELECT split, count(*) AS n FROM pictures "
+            "WHERE split IS NOT NULL AND pixel_hash IS NOT NULL GROUP BY split ORDER BY split"
+        )
+        sizes: dict[str, int] = dict(splits.iter_rows())
+        if len(sizes) < 2:
+            return f"{len(sizes)} splits with pictures: there is nothing to overlap."
+        trained = [split for split in sizes if split in params.train_splits]
+        told = []
+        for split, n in sizes.items():
+            others = trained or [other for other in sizes if other != split]
+            if split not in trained:
+                told.append(_leak(store, split, n, others))
+        if not told:
+            return f"All {len(sizes)} splits are for training: no evaluation split to leak into."
+        return " ".join(told)
+
+
+def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
+    """Say what share of a split's samples the other splits show as well."""
+    (row,) = store.rows(LEAKED, [list(others), split])
+    leaked, kinds = row["leaked"], []
+    for name, count in (("bytes", row["bytes"]), ("pixels", row["pixels"] - row["bytes"])):
+        kinds += [f"{count:,} by {name}"] * bool(count)
+    if leaked > row["pixels"]:
+        kinds.append(f"{leaked - row['pixels']:,} near")
+    low, high = (float(limit) for limit in wilson(leaked, n))
+    how = f": {', '.join(kinds)}" if kinds else ""
+    return (
+        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95 % interval {low:.1%} "
+        f"to {high:.1%}) also occur in {' or '.join(others)}{how}."
+    )
+
+
+# Pictures that can leak: with a split, and not blank.
+PLACED = "SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank"
+GROUPS_ACROSS = f"""
+    WITH placed AS ({PLACED}),
+    spread AS (SELECT unit FROM placed GROUP BY unit HAVING count(DISTINCT split) > 1),
+    members AS (SELECT p.* FROM placed p SEMI JOIN spread USING (unit)),
+    bytes AS (
+        SELECT DISTINCT unit FROM members GROUP BY unit, content_hash
+        HAVING count(DISTINCT split) > 1 AND content_hash IS NOT NULL
+    ), pixels AS (
+        SELECT DISTINCT unit FROM members GROUP BY unit, pixel_hash HAVING count(DISTINCT split) > 1
+    ), weakest AS (
+        SELECT g.representative AS unit, g.score, p.transformation
+        FROM groups g SEMI JOIN members m ON m.pixel_hash = g.pixel_hash
+        LEFT JOIN pairs p ON p.a = least(g.representative, g.pixel_hash)
+            AND p.b = greatest(g.representative, g.pixel_hash)
+        WHERE g.position > 0
+        QUALIFY row_number() OVER (PARTITION BY g.representative ORDER BY g.score, g.pixel_hash) = 1
+    )
+    SELECT left(m.unit, 16) AS name, list(m.id ORDER BY m.id) AS ids,
+        list(m.split ORDER BY m.id) AS splits, list(coalesce(m.label, '') ORDER BY m.id) AS labels,
+        count(DISTINCT m.pixel_hash) AS pictures, any_value(w.score) AS score,
+        any_value(w.transformation) AS transformation,
+        bool_or(b.unit IS NOT NULL) AS same_bytes, bool_or(x.unit IS NOT NULL) AS same_pixels
+    FROM members m LEFT JOIN bytes b USING (unit) LEFT JOIN pixels x USING (unit)
+    LEFT JOIN weakest w USING (unit)
+    GROUP BY m.unit ORDER BY min(m.id)
+"""
+# A verified pair whose pictures belong to different groups crosses splits without a group.
+PAIRS_ACROSS = f"""
+    WITH placed AS ({PLACED}),
+    crossing AS (
+        SELECT DISTINCT p.a, p.b, p.score, p.transformation, x.unit AS first, y.unit AS second
+        FROM pairs p JOIN placed x ON x.pixel_hash = p.a JOIN placed y ON y.pixel_hash = p.b
+        WHERE x.unit <> y.unit AND x.split <> y.split
+    ), ends AS (
+        SELECT least(first, second) AS first, greatest(first, second) AS second, score,
+            transformation, unnest([a, b]) AS pixel_hash
+        FROM crossing
+    ), members AS (
+        SELECT e.first, e.second, p.id, any_value(p.split) AS split, any_value(p.label) AS label,
+            any_value(p.pixel_hash) AS pixel_hash, min(e.score) AS score,
+            arg_min(e.transformation, e.score) AS transformation
+        FROM ends e JOIN placed p USING (pixel_hash) GROUP BY e.first, e.second, p.id
+    )
+    SELECT concat(left(first, 16), '|', left(second, 16)) AS name, list(id ORDER BY id) AS ids,
+        list(split ORDER BY id) AS splits, list(coalesce(label, '') ORDER BY id) AS labels,
+        count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
+        arg_min(transformation, (score, id)) AS transformation
+    FROM members GROUP BY first, second ORDER BY min(id), name
+"""
+LEAKED = f"""
+    WITH placed AS ({PLACED}),
+    seen AS (SELECT * FROM placed WHERE list_contains(?, split)),
+    near AS (
+        SELECT b AS pixel_hash FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.a
+        UNION SELECT a FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.b
+    )
+    SELECT count(*) FILTER (WHERE content_hash IN (SELECT content_hash FROM seen)) AS bytes,
+        count(*) FILTER (WHERE pixel_hash IN (SELECT pixel_hash FROM seen)) AS pixels,
+        count(*) FILTER (
+            WHERE unit IN (SELECT unit FROM seen) OR pixel_hash IN (SELECT pixel_hash FROM near)
+        ) AS leaked
+    FROM placed WHERE split = ?
+"""
+
+
+def _tally(values: Sequence[str]) -> str:
+    counts = sorted(Counter(values).items())
+    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
