@@ -27,7 +27,7 @@ from audit.executors import Executor, Failure, Processes, Serial
 from audit.features import MEASURED, feature_versions
 from audit.judge import Judge, judge, judge_key, select_judges
 from audit.measure import Job, Measured, Measurer, failed_rows
-from audit.neighbors import SIGNATURE_VERSION
+from audit.neighbors import SIGNATURE_VERSION, Memory
 from audit.relate import RELATE_VERSION, relate, settled
 from audit.signatures import write_part
 from audit.sources import Source
@@ -332,10 +332,13 @@ def _relate(
     store: Store, run: Path, previous: runs.Generation | None, config: Config, progress: Report
 ) -> None:
     """Find near-duplicates among all pictures, with what the previous generation settled."""
-    known: dict[tuple[bytes, bytes], float] = {}
+    known: Memory | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
-        if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'"):
+        if (
+            store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
+            == _related_as()
+        ):
             known = settled(store, "previous.")
         store.detach("previous")
     relate(

@@ -3,7 +3,7 @@
 Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
 compared, and a copied folder costs nothing. What the search finds goes into tables of the
 measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
-read them. Second looks at the files themselves, the one costly step, are kept in `looks` and
+read them. What took time to settle, second looks and refusals, is kept in `looks` and `refused` and
 carried over from the previous generation.
 
 Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
@@ -13,7 +13,7 @@ shows in the result. Memory: about 4 kB a picture.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,15 +23,14 @@ import polars as pl
 
 from audit.decode import DecodeError, Limits, decode, read_bytes
 from audit.features import feature_picture
-from audit.neighbors import Relation, Signatures, describe_pair
+from audit.neighbors import Memory, Relation, Signatures, describe_pair
 from audit.neighbors import relate as search
 from audit.signatures import load
 from audit.sources.paths import path_of
 from audit.store import Store
 
-RELATE_VERSION = 1
-TABLES = ("pairs", "groups", "looks", "relate_facts")
-Known = Mapping[tuple[bytes, bytes], float]
+RELATE_VERSION = 2
+TABLES = ("pairs", "groups", "looks", "refused", "relate_facts")
 # The file that stands for a picture is the one with the smallest content hash, then id.
 PICTURES = """
     SELECT pixel_hash, min_by(content_hash, (content_hash, id)) AS content_hash,
@@ -47,13 +46,13 @@ def relate(
     run: Path,
     limits: Limits,
     *,
-    known: Known | None = None,
+    known: Memory | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
-    `run` holds the signatures; `known` is what second looks settled before (see `settled`);
-    `progress` gets (pictures done, all).
+    `run` holds the signatures; `known` is what an earlier scan settled (see `settled`);
+    `progress` gets (pictures done, all), by the share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
@@ -71,23 +70,27 @@ def relate(
             rows["phash"].to_numpy().astype(np.uint64),
             open_picture=picture_opener(rows["uri"], rows["content_hash"], limits),
             known=known,
+            advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
         )
         store.append("pairs", pair_rows(relation, table, hashes, rows["phash"].to_numpy()))
         store.append("groups", _group_rows(relation, hashes))
         store.append("looks", _look_rows(relation))
+        store.append("refused", pl.DataFrame({"pair": relation.memory.refused}))
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
 
 
-def settled(store: Store, schema: str = "") -> dict[tuple[bytes, bytes], float]:
-    """Return what second looks decided (+1 same, -1 not), by pixel hashes: to pass as `known`."""
-    if not store.columns(f"{schema}looks"):
-        return {}
-    found = store.query(f"SELECT a, b, same FROM {schema}looks")
-    return {
-        (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
-        for a, b, same in found.iter_rows()
-    }
+def settled(store: Store, schema: str = "") -> Memory:
+    """Return what a scan settled of pairs of pixel hashes: to pass as `known`."""
+    looks = store.query(f"SELECT a, b, same FROM {schema}looks")
+    refused = store.query(f"SELECT pair FROM {schema}refused ORDER BY pair")
+    return Memory(
+        {
+            (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
+            for a, b, same in looks.iter_rows()
+        },
+        refused["pair"].to_numpy().astype(np.uint64),
+    )
 
 
 def picture_opener(
@@ -159,7 +162,7 @@ def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
 def _look_rows(relation: Relation) -> list[dict[str, str | bool]]:
     return [
         {"a": a.hex(), "b": b.hex(), "same": word > 0}
-        for (a, b), word in sorted(relation.settled.items())
+        for (a, b), word in sorted(relation.memory.looks.items())
     ]
 
 
@@ -175,6 +178,7 @@ def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, st
         "version": str(RELATE_VERSION),
         "pictures": str(pictures),
         "missing_thumbnails": str(missing),
+        "recall": json.dumps(dict(calibration.recall)),
         "threshold": repr(float(calibration.threshold)),
         "false_per_million": repr(float(calibration.false_per_million)),
         "completeness": json.dumps(sentences, ensure_ascii=False),

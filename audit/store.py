@@ -81,6 +81,9 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
         Column("same", "BOOLEAN", "what a second look at the two files decided"),
     ),
+    "refused": (
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and unlike"),
+    ),
     "relate_facts": (
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
         Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),

@@ -11,6 +11,7 @@
     transformation what was done to the picture, in words
     groups      stars around representatives
     search      all of it, within a set: `relate`
+    memory      what a search settled, for the next one
     overlap     all of it, new images against a library: `search_against`
     planted     known transformations, to measure recall with
 
@@ -23,6 +24,7 @@ from audit.neighbors.descriptor import describe, similarities
 from audit.neighbors.groups import Grouping, Star, group
 from audit.neighbors.hamming import CodePairs, within_radius, within_radius_of
 from audit.neighbors.inspection import Look, second_look
+from audit.neighbors.memory import Memory
 from audit.neighbors.overlap import Overlap, search_against
 from audit.neighbors.planted import TRANSFORMATIONS, plant
 from audit.neighbors.search import Completeness, Options, Relation, relate
@@ -48,6 +50,7 @@ __all__ = [
     "Flag",
     "Grouping",
     "Look",
+    "Memory",
     "Neighbours",
     "Options",
     "Overlap",

@@ -13,6 +13,7 @@ only found through the Hamming search or when representatives are compared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -48,18 +49,23 @@ class Neighbours:
 
 
 def nearest(
-    descriptors: Descriptors, k: int = 10, *, exact_limit: int = EXACT_LIMIT, seed: int = 0
+    descriptors: Descriptors,
+    k: int = 10,
+    *,
+    exact_limit: int = EXACT_LIMIT,
+    seed: int = 0,
+    advance: Callable[[float], None] = lambda share: None,
 ) -> Neighbours:
-    """Return the k nearest other rows of each row.
+    """Return the k nearest other rows of each row; `advance` gets the share that is done.
 
     Deterministic for one order of rows; sort by content hash first to be free of order.
     """
     n = len(descriptors)
     if n <= exact_limit:
         best, index = _empty(n, k)
-        _all_pairs(descriptors, np.arange(n), best, index)
+        _all_pairs(descriptors, np.arange(n), best, index, advance)
         return Neighbours(index, best, True, 1.0, n, n * (n - 1) // 2)
-    best, index, compared = _in_cells(descriptors, k, seed)
+    best, index, compared = _in_cells(descriptors, k, seed, advance)
     recall, sample = _measure(descriptors, index, best, k, seed)
     return Neighbours(index, best, False, recall, sample, compared)
 
@@ -175,6 +181,7 @@ def _all_pairs(
     members: npt.NDArray[np.int64],
     best: npt.NDArray[np.float32],
     index: npt.NDArray[np.int64],
+    advance: Callable[[float], None] = lambda share: None,
 ) -> None:
     """Compare every two members once and update the tables of both."""
     own, blocks = descriptors[members], _Blocks()
@@ -188,10 +195,12 @@ def _all_pairs(
             if column != start:
                 turned = np.ascontiguousarray(table.T)
                 _offer_rows(turned, members[columns], members[rows], best, index, -1)
+        left = max(len(members) - start - BLOCK, 0) / len(members)
+        advance(1.0 - left * left)
 
 
 def _in_cells(
-    descriptors: Descriptors, k: int, seed: int
+    descriptors: Descriptors, k: int, seed: int, advance: Callable[[float], None]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], int]:
     """Compare only images that share one of their nearest anchors."""
     n = len(descriptors)
@@ -203,8 +212,9 @@ def _in_cells(
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
     compared = 0
-    for part in np.split(member[order], np.cumsum(sizes)[:-1]):
+    for number, part in enumerate(np.split(member[order], np.cumsum(sizes)[:-1])):
         _all_pairs(descriptors, part, best, index)
+        advance((number + 1) / len(anchors))
         compared += len(part) * (len(part) - 1) // 2
     return best, index, compared
 

@@ -63,39 +63,58 @@ class Grouping:
 
 
 class _Links:
-    """Scores of verified and refused pairs, asked once each."""
+    """Scores of verified pairs, and which pairs were refused; each is asked once.
+
+    Refused pairs are nearly all, so they are a sorted array of numbers, not a dictionary.
+    """
 
     def __init__(self, pairs: Pairs, scores: Scores, verify: Verify, threshold: float) -> None:
         self._verify = verify
         self.threshold = threshold
-        self.known = {
-            (int(a), int(b)): float(s)
-            for (a, b), s in zip(np.sort(pairs, axis=1), scores, strict=True)
-        }
         self.near: dict[int, set[int]] = {}
         self.extra: list[tuple[int, int]] = []
-        for (a, b), score in self.known.items():
+        self.extra_scores: list[float] = []
+        self._score: dict[tuple[int, int], float] = {}
+        self._refused_late: set[tuple[int, int]] = set()
+        ordered = np.sort(pairs, axis=1)
+        passed = scores >= threshold
+        self._n = np.int64(pairs.max() + 1 if len(pairs) else 1)
+        self._refused = np.sort(ordered[~passed, 0] * self._n + ordered[~passed, 1])
+        for (a, b), score in zip(ordered[passed].tolist(), scores[passed].tolist(), strict=True):
             self._note(a, b, score)
 
     def _note(self, a: int, b: int, score: float) -> None:
-        if score >= self.threshold:
-            self.near.setdefault(a, set()).add(b)
-            self.near.setdefault(b, set()).add(a)
+        self._score[a, b] = score
+        self.near.setdefault(a, set()).add(b)
+        self.near.setdefault(b, set()).add(a)
 
     def score(self, a: int, b: int) -> float:
-        """The known score of a pair."""
-        return self.known[min(a, b), max(a, b)]
+        """The score of a verified pair."""
+        return self._score[min(a, b), max(a, b)]
 
     def ask(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Verify, in one call, the pairs whose score is not known yet."""
-        fresh = sorted({(min(p), max(p)) for p in wanted} - self.known.keys())
-        if not fresh:
+        asked = {(min(p), max(p)) for p in wanted} - self._score.keys() - self._refused_late
+        fresh = np.array(sorted(asked), np.int64).reshape(-1, 2)
+        fresh = fresh[~self._was_refused(fresh)]
+        if not len(fresh):
             return
-        scores = self._verify(np.array(fresh, np.int64))
-        for (a, b), score in zip(fresh, scores, strict=True):
-            self.known[a, b] = float(score)
-            self._note(a, b, float(score))
-        self.extra += fresh
+        scores = self._verify(fresh)
+        for (a, b), score in zip(fresh.tolist(), scores.tolist(), strict=True):
+            self.extra.append((a, b))
+            self.extra_scores.append(score)
+            if score >= self.threshold:
+                self._note(a, b, score)
+            else:
+                self._refused_late.add((a, b))
+
+    def _was_refused(self, pairs: Pairs) -> npt.NDArray[np.bool_]:
+        if not len(self._refused):
+            return np.zeros(len(pairs), np.bool_)
+        # a row beyond those of the first pairs cannot be among them, whatever its number says
+        number = np.where(pairs[:, 1] < self._n, pairs[:, 0] * self._n + pairs[:, 1], -1)
+        place = np.minimum(np.searchsorted(self._refused, number), len(self._refused) - 1)
+        return np.asarray(self._refused[place] == number, np.bool_)
 
 
 def group(
@@ -127,7 +146,7 @@ def group(
         if len(links.extra) == before:
             break
     extra = np.array(links.extra, np.int64).reshape(-1, 2)
-    extra_scores = np.array([links.known[a, b] for a, b in links.extra])
+    extra_scores = np.array(links.extra_scores)
     done = sorted((s for s in stars if len(s.members) > 1), key=lambda s: _rank(s, keys))
     return Grouping(tuple(done), extra, extra_scores, rounds)
 

@@ -18,12 +18,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.calibration import Calibration, calibrate
+from audit.neighbors.calibration import LOWEST_THRESHOLD, Calibration, calibrate, planted_recall
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours, nearest
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.groups import Grouping, Pairs, group
 from audit.neighbors.hamming import Codes, within_radius
 from audit.neighbors.inspection import LEAST_SIDE, Picture, second_look
+from audit.neighbors.memory import (
+    Fingerprints,
+    Memory,
+    contained,
+    key_codes,
+    pair_fingerprints,
+)
 from audit.neighbors.thumbnails import Flag, Signatures, comparable
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -31,11 +38,16 @@ from audit.neighbors.verification import (
     Verified,
     kept_size,
     key_ranks,
+    spread,
     verify,
 )
 
 Opener = Callable[[int], Picture | None]
 """Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
+Advance = Callable[[float], None]
+"""Gets the share of the work that is done, 0 to 1."""
+# Shares of the work after which the slow steps end: neighbours, verification.
+NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,8 @@ class Options:
     candidates than this. `looks`: most second looks (None: 2,000 or one image in ten).
     `look_band`: distance of the score from the threshold within which a pair is looked at again.
     `threshold`: log odds (None: calibrated). `exact_limit`: images up to which the descriptor
-    search is exact.
+    search is exact. `planted`: pictures on which known transformations are planted, to state the
+    recall to expect (needs `open_picture`).
     """
 
     radius: int = 10
@@ -57,6 +70,7 @@ class Options:
     look_band: float = 3.0
     threshold: float | None = None
     exact_limit: int = EXACT_LIMIT
+    planted: int = 12
     seed: int = 0
 
 
@@ -66,7 +80,8 @@ class Completeness:
 
     `hash_pairs`: pairs of images within `radius` bits of each other, all of them found. `exact`
     and `recall` speak of the descriptor search. `left_out`: reason -> images. `looks` of
-    `looks_wanted` second looks were taken.
+    `looks_wanted` second looks were taken. `remembered` of the `verified` pairs had been refused
+    by an earlier search and were not aligned again.
     """
 
     images: int
@@ -82,6 +97,7 @@ class Completeness:
     looks: int
     looks_wanted: int
     left_out: Mapping[str, int] = field(default_factory=dict)
+    remembered: int = 0
 
     def sentences(self) -> tuple[str, ...]:
         """What to print, with the counts."""
@@ -95,7 +111,9 @@ class Completeness:
             else f"approximately (recall {self.recall:.1%} measured on {self.recall_sample} images)"
         )
         dense = f"The {self.nearest} nearest of each image by descriptor were found {how}."
-        checked = f"{self.verified:,} candidate pairs were aligned and verified."
+        checked = f"{self.verified:,} candidate pairs were aligned and verified" + (
+            f" ({self.remembered:,} of them by an earlier scan)." if self.remembered else "."
+        )
         missed = self.looks_wanted - self.looks
         look = f"{self.looks:,} pairs had a second look at the files" + (
             f"; {missed:,} more deserved one." if missed else "."
@@ -109,8 +127,8 @@ class Relation:
     """Near-duplicate pairs, groups, neighbours, and how sure and complete all this is.
 
     `pairs`: the verified ones, `score` at or above the threshold. `looked` (m,): True where a
-    second look decided. `neighbours` index rows of the input. `settled`: what second looks
-    decided, by (smaller key, larger key), +1 or -1: hand it to the next search as `known`.
+    second look decided. `neighbours` index rows of the input. `memory`: what was settled, to hand
+    to the next search as `known`.
     """
 
     pairs: Verified
@@ -119,7 +137,7 @@ class Relation:
     neighbours: Neighbours
     calibration: Calibration
     completeness: Completeness
-    settled: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
 
 def relate(
@@ -129,21 +147,21 @@ def relate(
     *,
     options: Options | None = None,
     open_picture: Opener | None = None,
-    known: Mapping[tuple[bytes, bytes], float] | None = None,
+    known: Memory | None = None,
+    advance: Advance = lambda share: None,
 ) -> Relation:
     """Find near-duplicates among images.
 
     `table` (n,) signatures; `keys` their content hashes, best distinct (collapse identical files
     first); `hashes` (n,) uint64 perceptual hashes; `open_picture` gives the larger pictures for
-    second looks (None: none are taken); `known` maps (smaller key, larger key) to what an earlier
-    second look settled: +1 same, -1 different.
+    second looks (None: none are taken); `known` is the `memory` of an earlier search.
     """
     chosen = options or Options()
     ranks = key_ranks(keys)
     order = np.argsort(ranks)
     work = _Work(table[order], [keys[i] for i in order], hashes[order], chosen)
     opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
-    return _restore(work.run(opener, dict(known or {})), order)
+    return _restore(work.run(opener, known or Memory(), advance), order)
 
 
 class _Work:
@@ -158,17 +176,19 @@ class _Work:
         self.descriptors: Descriptors = describe(table)
         self.threshold = 0.0
         self.settled: dict[tuple[int, int], bool] = {}
+        self.advance: Advance = lambda share: None
 
-    def run(self, opener: Opener | None, known: dict[tuple[bytes, bytes], float]) -> Relation:
+    def run(self, opener: Opener | None, known: Memory, advance: Advance) -> Relation:
         """All steps."""
-        options = self.options
+        options, self.advance = self.options, advance
         calibration = calibrate(self.table, self.descriptors, self.ranks, seed=options.seed)
+        calibration = self._with_recall(calibration, opener)
         self.threshold = calibration.threshold if options.threshold is None else options.threshold
         near = self._nearest()
         hash_pairs, radius, plan = self._hash_candidates()
         candidates = union(hash_pairs, neighbour_pairs(near))
-        verified = self._verify(candidates)
-        self._remember(known)
+        verified, refused, remembered = self._verify_new(candidates, known.refused)
+        self._remember(known.looks)
         wanted = self._worth_a_look(verified)
         looks = self._look(verified, wanted, opener)
         scores = self._decided(verified)
@@ -188,12 +208,34 @@ class _Work:
             looks,
             len(wanted),
             left_out(self.table),
+            remembered,
         )
         settled = {
             (self.keys[a], self.keys[b]): 1.0 if same else -1.0
             for (a, b), same in self.settled.items()
         }
-        return Relation(pairs, looked, grouping, near, calibration, completeness, settled)
+        memory = Memory(settled, refused)
+        return Relation(pairs, looked, grouping, near, calibration, completeness, memory)
+
+    def _with_recall(self, calibration: Calibration, opener: Opener | None) -> Calibration:
+        """Add the recall to expect, from copies planted on a few pictures picked by seed."""
+        if opener is None or not self.options.planted:
+            return calibration
+        rng = np.random.default_rng(self.options.seed)
+        chosen = np.sort(rng.permutation(self.usable)[: self.options.planted])
+        opened = {int(row): opener(int(row)) for row in chosen}
+        pictures = {row: picture for row, picture in opened.items() if picture is not None}
+        if not pictures:
+            return calibration
+        return planted_recall(
+            calibration,
+            self.table,
+            self.descriptors,
+            pictures,
+            neighbours=self.options.nearest,
+            look_band=self.options.look_band,
+            seed=self.options.seed,
+        )
 
     def _nearest(self) -> Neighbours:
         """Neighbours among usable rows, in row numbers of the whole table."""
@@ -202,6 +244,7 @@ class _Work:
             self.options.nearest,
             exact_limit=self.options.exact_limit,
             seed=self.options.seed,
+            advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
         index = np.full((len(self.table), self.options.nearest), -1, np.int64)
         similarity = np.full(index.shape, -2.0, np.float32)
@@ -227,10 +270,31 @@ class _Work:
     def _verify(self, pairs: Pairs) -> Verified:
         return verify(self.table, self.descriptors, pairs, self.ranks)
 
+    def _verify_new(
+        self, candidates: Pairs, refused: Fingerprints
+    ) -> tuple[Verified, Fingerprints, int]:
+        """Verify what was not refused before; return all, what is refused now, how many were."""
+        least = min(self.threshold, LOWEST_THRESHOLD) - self.options.look_band
+        prints = pair_fingerprints(key_codes(self.keys), candidates)
+        old = contained(prints, refused)
+        if self.threshold < LOWEST_THRESHOLD:
+            old[:] = False
+        span = VERIFIED_UNTIL - NEIGHBOURS_UNTIL
+        fresh = verify(
+            self.table,
+            self.descriptors,
+            candidates[~old],
+            self.ranks,
+            advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
+        )
+        verified = spread(fresh, candidates, ~old)
+        hopeless = np.sort(prints[verified.score < least])
+        return verified, hopeless, int(old.sum())
+
     def _verify_more(self, pairs: Pairs) -> Floats:
         return self._decided(self._verify(pairs))
 
-    def _remember(self, known: dict[tuple[bytes, bytes], float]) -> None:
+    def _remember(self, known: Mapping[tuple[bytes, bytes], float]) -> None:
         """Translate what earlier second looks settled from keys to rows."""
         row = {key: k for k, key in enumerate(self.keys)}
         for (a, b), word in known.items():

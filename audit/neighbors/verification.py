@@ -17,7 +17,7 @@ and where that leaves doubt the other one as well, whichever was asked for first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,6 +94,24 @@ class Verified:
         )
 
 
+def spread(verified: Verified, pairs: Pairs, where: npt.NDArray[np.bool_]) -> Verified:
+    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, refused elsewhere."""
+    m = len(pairs)
+    out = Verified(
+        pairs,
+        np.full(m, NO_MATCH),
+        np.full(m, -1.0),
+        np.zeros(m, np.int64),
+        np.zeros(m, np.int64),
+        np.zeros((m, 6)),
+        np.full(m, -1.0),
+    )
+    for name in Verified.__dataclass_fields__:
+        if name != "pairs":
+            getattr(out, name)[where] = getattr(verified, name)
+    return out
+
+
 def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Rank of each key among the sorted keys: what decides which picture is the template."""
     order = sorted(range(len(keys)), key=lambda i: (keys[i], i))
@@ -107,17 +125,18 @@ def verify(
     descriptors: Descriptors,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
-    batch: int = 100_000,
+    batch: int = 50_000,
+    advance: Callable[[float], None] = lambda share: None,
 ) -> Verified:
     """Score pairs of rows of `table`.
 
-    `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes. The score
-    of (a, b) and of (b, a) is the same to the last bit.
+    `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes; `advance`
+    gets the share that is done. The score of (a, b) and of (b, a) is the same to the last bit.
     """
-    parts = [
-        _verify(table, descriptors, pairs[start : start + batch], ranks)
-        for start in range(0, max(len(pairs), 1), batch)
-    ]
+    parts = []
+    for start in range(0, max(len(pairs), 1), batch):
+        parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
+        advance(min(1.0, (start + batch) / max(len(pairs), 1)))
     return Verified(
         *(
             np.concatenate([getattr(part, name) for part in parts])

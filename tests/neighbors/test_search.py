@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from audit.neighbors import (
+    Memory,
     Options,
     Relation,
     plant,
@@ -134,7 +135,7 @@ def test_a_settled_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
     table = signatures([signature(p) for p in families])
     keys = [key(p) for p in families]
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    options = Options(look_band=50.0, nearest=3)
+    options = Options(look_band=50.0, nearest=3, planted=0)
     first = relate(table, keys, hashes, options=options, open_picture=opener)
     assert opened
     opened.clear()
@@ -144,10 +145,55 @@ def test_a_settled_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
         hashes,
         options=options,
         open_picture=opener,
-        known=first.settled,
+        known=first.memory,
     )
     assert not opened
     assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
+
+
+def test_a_refused_pair_is_not_aligned_again(families: list[np.ndarray]) -> None:
+    def search(known: Memory | None) -> Relation:
+        hashes = np.array([mean_hash(p) for p in families], np.uint64)
+        table = signatures([signature(p) for p in families])
+        return relate(table, [key(p) for p in families], hashes, known=known)
+
+    first = search(None)
+    again = search(first.memory)
+    assert 0 < len(first.memory.refused) <= first.completeness.verified
+    assert first.completeness.remembered == 0
+    assert again.completeness.remembered == len(first.memory.refused)
+    assert again.completeness.verified == first.completeness.verified
+    assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
+    assert again.pairs.score.tolist() == first.pairs.score.tolist()
+    assert again.groups.stars == first.groups.stars
+    assert again.memory.refused.tolist() == first.memory.refused.tolist()
+
+
+def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
+    table = signatures([signature(p) for p in families])
+    hashes = np.array([mean_hash(p) for p in families], np.uint64)
+    found = relate(
+        table,
+        [key(p) for p in families],
+        hashes,
+        options=Options(planted=3),
+        open_picture=lambda row: families[row],
+    )
+    assert found.calibration.planted == 3 * len(found.calibration.recall)
+    assert 0.5 < found.calibration.overall_recall <= 1.0
+    assert "Expected recall on planted copies" in found.calibration.sentences()[-1]
+
+
+def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
+    shares: list[float] = []
+    relate(
+        signatures([signature(p) for p in families]),
+        [key(p) for p in families],
+        np.array([mean_hash(p) for p in families], np.uint64),
+        advance=shares.append,
+    )
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] <= 1
 
 
 def test_the_radius_shrinks_rather_than_flood(families: list[np.ndarray]) -> None:
