@@ -4,6 +4,12 @@
     exclude = ["**/thumbs/**"]
     max_pixels = 200_000_000
 
+    [relate]
+    radius = 10          # bits of the perceptual hash within which every pair is a candidate
+    turned = true        # the same for mirror images and quarter turns
+    nearest = 12         # neighbours by descriptor that are candidates
+    looks = 2000         # most second looks at files
+
     [checks.IMG003]
     min_sharpness = 0.2
 
@@ -24,16 +30,20 @@ from audit.decode import Limits
 from audit.errors import UsageError
 
 SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
+RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "looks": (0, 10_000_000)}
 
 
 @dataclass(frozen=True)
 class Config:
-    """Settings; `thresholds` maps a check code to its overrides."""
+    """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
+    near-duplicate search that are given.
+    """
 
     exclude: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 60.0
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    relate: Mapping[str, int | bool] = field(default_factory=dict)
 
 
 def load_config(path: Path | None) -> Config:
@@ -57,8 +67,9 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     scan, checks = document.get("scan", {}), document.get("checks", {})
     known = set(all_checks())
     for where, found, allowed in (
-        ("", document, {"scan", "checks"}),
+        ("", document, {"scan", "relate", "checks"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
+        ("[relate] ", document.get("relate", {}), {*RELATE_RANGES, "turned"}),
         ("[checks] ", checks, known),
     ):
         if unknown := sorted(set(found) - allowed):
@@ -75,6 +86,22 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             ),
             timeout_s=float(scan.get("timeout_s", 60.0)),
             thresholds={code: dict(values) for code, values in checks.items()},
+            relate=_relate(document.get("relate", {}), path),
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: [scan] holds a value of the wrong type: {error}.") from None
+
+
+def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | bool]:
+    """Check the settings of the near-duplicate search."""
+    for key, value in given.items():
+        if key == "turned":
+            if not isinstance(value, bool):
+                raise UsageError(f"{path}: [relate] turned is {value!r}: write true or false.")
+            continue
+        low, high = RELATE_RANGES[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise UsageError(
+                f"{path}: [relate] {key} is {value!r}: write a whole number, {low} to {high:,}."
+            )
+    return dict(given)

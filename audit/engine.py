@@ -27,7 +27,7 @@ from audit.executors import Executor, Failure, Processes, Serial
 from audit.features import MEASURED, feature_versions
 from audit.judge import Judge, judge, judge_key, select_judges
 from audit.measure import Job, Measured, Measurer, failed_rows
-from audit.neighbors import SIGNATURE_VERSION, Memory
+from audit.neighbors import SIGNATURE_VERSION, Memory, Options
 from audit.relate import RELATE_VERSION, relate, settled
 from audit.signatures import write_part
 from audit.sources import Source
@@ -102,7 +102,7 @@ def scan(
         _start_building(store, config)
         total = _list(store, source, progress)
         clock.lap("list")
-        resumed, kept = _keep(store, previous)
+        resumed, kept = _keep(store, previous, config)
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = previous is not None and not pending and not resumed and kept is None
         if not unchanged:
@@ -113,7 +113,7 @@ def scan(
             store.execute("DROP TABLE pending")
             _relate(store, run, previous, config, progress)
             clock.lap("relate")
-            store.set_meta(_facts(source) | {"related_as": _related_as()})
+            store.set_meta(_facts(source) | {"related_as": _related_as(config)})
             store.checkpoint()
     if unchanged:
         runs.discard_building(run)
@@ -191,7 +191,7 @@ FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns
 SAMPLES_SCHEMA = arrow_schema(SAMPLES)
 
 
-def _keep(store: Store, previous: runs.Generation | None) -> tuple[int, int | None]:
+def _keep(store: Store, previous: runs.Generation | None, config: Config) -> tuple[int, int | None]:
     """Settle which files need no reading; leave the rest in the temporary table `pending`.
 
     Returns the rows resumed from a killed scan, and the rows kept from the previous generation:
@@ -204,7 +204,7 @@ def _keep(store: Store, previous: runs.Generation | None) -> tuple[int, int | No
     store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
     if previous is not None:
         store.attach(previous.measurements, "previous")
-        if not resumed and _nothing_changed(store):
+        if not resumed and _nothing_changed(store, config):
             kept = None
         elif _same_measures(store):
             store.execute(
@@ -229,12 +229,12 @@ def _same_measures(store: Store) -> bool:
     return bool(store.scalar(question.format("")) == store.scalar(question.format("previous.")))
 
 
-def _nothing_changed(store: Store) -> bool:
+def _nothing_changed(store: Store, config: Config) -> bool:
     """Say whether listing, notes and metadata equal those of the previous generation."""
     if not _same_measures(store):
         return False
     related = store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
-    if related != _related_as():
+    if related != _related_as(config):
         return False
     transient = f"SELECT count(*) FROM previous.features WHERE error_kind IN {TRANSIENT}"
     if store.scalar(transient):
@@ -335,9 +335,8 @@ def _relate(
     known: Memory | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
-        if (
-            store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
-            == _related_as()
+        if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") == _related_as(
+            config
         ):
             known = settled(store, "previous.")
         store.detach("previous")
@@ -345,13 +344,15 @@ def _relate(
         store,
         run,
         config.limits,
+        options=Options(**config.relate),  # type: ignore[arg-type]
         known=known,
         progress=lambda done, total: progress(Progress("relate", done, total)),
     )
 
 
-def _related_as() -> str:
-    return json.dumps({"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION})
+def _related_as(config: Config) -> str:
+    made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.relate}
+    return json.dumps(made, sort_keys=True)
 
 
 # ---- judging ----

@@ -23,7 +23,7 @@ import polars as pl
 
 from audit.decode import DecodeError, Limits, decode, read_bytes
 from audit.features import feature_picture
-from audit.neighbors import Memory, Relation, Signatures, describe_pair
+from audit.neighbors import Memory, Options, Relation, Signatures, describe_pair
 from audit.neighbors import relate as search
 from audit.signatures import load
 from audit.sources.paths import path_of
@@ -46,6 +46,7 @@ def relate(
     run: Path,
     limits: Limits,
     *,
+    options: Options | None = None,
     known: Memory | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
@@ -69,6 +70,7 @@ def relate(
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
             open_picture=picture_opener(rows["uri"], rows["content_hash"], limits),
+            options=options,
             known=known,
             advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
         )

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from audit import engine
+from audit.config import Config
 from audit.decode import Limits
 from audit.errors import RunError, UsageError
 from audit.executors import Item, Result, Serial
@@ -184,6 +185,16 @@ def test_what_was_settled_is_carried_over(pets: Path, tmp_path: Path) -> None:
     assert "by an earlier scan" in completeness(tmp_path / "run", "DUP003")
     with open_run(tmp_path / "run") as store:
         assert before & set(settled(store).refused.tolist())
+
+
+def test_other_settings_relate_again(pets: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(pets, run)
+    assert scan(pets, run).unchanged
+    turned = Config(relate={"turned": True})
+    assert not scan(pets, run, config=turned).unchanged
+    assert "in eight orientations" in completeness(run, "DUP003")
+    assert scan(pets, run, config=turned).unchanged
 
 
 def test_settled_reads_what_is_stored() -> None:

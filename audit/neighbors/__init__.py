@@ -12,6 +12,7 @@
     groups      stars around representatives
     search      all of it, within a set: `relate`
     memory      what a search settled, for the next one
+    turned      the hashes of mirror images and quarter turns
     overlap     all of it, new images against a library: `search_against`
     planted     known transformations, to measure recall with
 
@@ -38,6 +39,7 @@ from audit.neighbors.thumbnails import (
     signatures,
 )
 from audit.neighbors.transformation import Transformation, describe_pair
+from audit.neighbors.turned import turned_codes, within_radius_turned
 from audit.neighbors.verification import Verified, key_ranks, verify
 
 __all__ = [
@@ -75,7 +77,9 @@ __all__ = [
     "signature",
     "signatures",
     "similarities",
+    "turned_codes",
     "verify",
     "within_radius",
     "within_radius_of",
+    "within_radius_turned",
 ]

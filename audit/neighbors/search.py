@@ -32,6 +32,7 @@ from audit.neighbors.memory import (
     pair_fingerprints,
 )
 from audit.neighbors.thumbnails import Flag, Signatures, comparable
+from audit.neighbors.turned import within_radius_turned
 from audit.neighbors.verification import (
     NO_MATCH,
     Floats,
@@ -54,7 +55,8 @@ NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 class Options:
     """What the search may do.
 
-    `radius`: bits within which all pairs of hashes are candidates. `nearest`: neighbours by
+    `radius`: bits within which all pairs of hashes are candidates; `turned`: of mirror images and
+    quarter turns as well, at eight times the codes. `nearest`: neighbours by
     descriptor per image. `hash_pairs_per_image`: the radius is lowered until there are no more
     candidates than this. `looks`: most second looks (None: 2,000 or one image in ten).
     `look_band`: distance of the score from the threshold within which a pair is looked at again.
@@ -64,6 +66,7 @@ class Options:
     """
 
     radius: int = 10
+    turned: bool = False
     nearest: int = 12
     hash_pairs_per_image: int = 20
     looks: int | None = None
@@ -265,7 +268,11 @@ class _Work:
         radius = self.options.radius
         while radius > 0 and count[radius] > limit:
             radius -= 1
-        return self.usable[rows[distance <= radius]], radius, found.plan
+        near = rows[distance <= radius]
+        if not self.options.turned:
+            return self.usable[near], radius, found.plan
+        turned = within_radius_turned(self.table[self.usable], radius)
+        return self.usable[union(near, turned)], radius, f"{found.plan}; in eight orientations"
 
     def _verify(self, pairs: Pairs) -> Verified:
         return verify(self.table, self.descriptors, pairs, self.ranks)
