@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli_decide import decide, export, log, undo
 from audit.cli_subset import app as subset_app
 
 if TYPE_CHECKING:
@@ -194,17 +195,31 @@ def overlap(
     typer.echo(found.document() if as_json else _overlap_text(found))
 
 
-@app.command()
-def export(
-    run: RunArgument,
-    pairs: Annotated[
-        Path, typer.Option("--pairs", help="Verified pairs of one picture: x.csv or x.parquet.")
-    ],
-) -> None:
-    """Write what a run found as a table for other tools."""
-    from audit.export import export_pairs
+for command in (decide, undo, log, export):
+    app.command()(command)
 
-    _say(f"Wrote {export_pairs(run, pairs):,} pairs to {pairs}.")
+
+@app.command(name="app")
+def serve_app(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run directories and saved profiler sessions (default: ./runs)."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Port (default: free, from 8501 on)."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--address", help="Address to serve on; others can then decide too.")
+    ] = "127.0.0.1",
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
+    ] = True,
+) -> None:
+    """Look at runs and profiles in the browser, and decide."""
+    from audit.ui.launch import serve
+
+    serve([str(path) for path in runs or ()], address, port, browser=browser)
 
 
 @app.command()

@@ -39,12 +39,17 @@ ALLOWED: dict[str, set[str]] = {
     "overlap": NOUNS
     | PICTURES
     | {"executors", "measure", "neighbors", "relate", "runs", "signatures", "sources", "store"},
-    "export": NOUNS | {"runs", "store"},
+    "ledger": NOUNS,
+    "settled": NOUNS | {"store"},
+    "standing": NOUNS | {"ledger", "runs", "settled", "store"},
+    "decisions": NOUNS | {"ledger", "settled", "standing", "store"},
+    "keepers": NOUNS | {"decisions", "ledger", "settled"},
+    "export": NOUNS | {"decisions", "runs", "store"},
     "measure": NOUNS | PICTURES | {"executors", "store", "neighbors", "signatures"},
     "engine": NOUNS
     | {"config", "executors", "features", "judge", "measure", "neighbors", "relate", "runs"}
     | {"signatures", "sources", "store"},
-    "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "store"},
+    "report": NOUNS | {"check", "decode", "pixels", "runs", "sources", "standing", "store"},
     "show": NOUNS | {"features", "report", "runs", "show_text", "sources", "store"},
     "show_pair": NOUNS | {"neighbors", "report", "runs", "show", "signatures", "store"},
     "show_text": NOUNS | {"report", "show", "store"},
@@ -53,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "docs": NOUNS | {"check", "features", "store"},
 }
 # Everything above the engine may use all of audit but its command line and pages.
-FRONT = {"cli", "cli_subset", "ui", "progress"}
+FRONT = {"cli", "cli_decide", "cli_subset", "ui", "progress"}
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 
 

@@ -2,7 +2,8 @@
 
 `collect` reads counts and the few worst findings of each code, so it costs little more for a
 hundred thousand findings than for ten. What is *worst* within a code: the graver
-severity, then more samples, then the order in which the check gave them.
+severity, then more samples, then the order in which the check gave them. Findings that a reviewer
+waived as false positives are counted, and left out of everything else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from audit import runs
 from audit.check import all_checks, page
@@ -26,13 +29,24 @@ from audit.report.contents import (
     Report,
     Spread,
 )
+from audit.standing import waived
 from audit.store import Store
 
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
 SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+# Every query of findings reads this view, so that a waived one is silent everywhere.
+REPORTED = """
+    CREATE VIEW memory.main.reported AS
+    SELECT f.*, f.rowid AS place FROM judged.main.findings f
+    ANTI JOIN memory.main.waived USING (fingerprint)
+"""
+WAIVED = """
+    SELECT f.code, count(*) FROM judged.main.findings f SEMI JOIN waived USING (fingerprint)
+    GROUP BY f.code ORDER BY f.code
+"""
 CONCERNED = """
-    SELECT count(DISTINCT m.sample_id) FROM judged.findings f
+    SELECT count(DISTINCT m.sample_id) FROM reported f
     JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
 """
 SIZES = (
@@ -51,11 +65,14 @@ def collect(
     Raises RunError for a run that is absent, unfinished or damaged.
     """
     generation = runs.require(run)
+    silent = tuple(sorted(waived(run, generation)))
     with runs.open_generation(generation) as store:
+        _hide(store, silent)
         facts = store.meta()
         dataset = _dataset(store, facts)
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
+        hidden = dict(store.query(WAIVED).iter_rows())
     ran = {check.code for check in checks}
     not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
     return Report(
@@ -66,16 +83,17 @@ def collect(
         checks=checks,
         not_run=not_run,
         n_files_concerned=concerned,
-        completeness=tuple(_completeness(dataset, checks, not_run)),
+        completeness=(*_completeness(dataset, checks, not_run), *_waived_findings(hidden)),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
         timing=_timing(checks, scan_seconds),
+        waived=silent,
     )
 
 
 def findings(report: Report) -> Iterator[Found]:
-    """Yield every finding of the report's generation: worst severity first, then by code."""
+    """Yield every finding that the report counts: worst severity first, then by code."""
     # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
         WITH members AS (
@@ -84,12 +102,22 @@ def findings(report: Report) -> Iterator[Found]:
         )
         SELECT f.code, f.name, f.severity, m.ids, f.message, f.evidence, f.action, f.fingerprint,
             f.n_samples
-        FROM judged.main.findings f LEFT JOIN members m USING (fingerprint)
-        ORDER BY {SEVERITY_RANK}, f.code, f.rowid
+        FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
+        ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with runs.open_generation(report.generation) as store:
+        _hide(store, report.waived)
         for row in store.pages(sql):
             yield _found(row)
+
+
+def _hide(store: Store, fingerprints: Sequence[str]) -> None:
+    """Give the store the view `reported`: the findings that nobody waived."""
+    store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+    store.create_from(
+        "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
+    )
+    store.execute(REPORTED)
 
 
 def _found(row: Sequence[Any]) -> Found:
@@ -166,7 +194,7 @@ def _checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
     counts = _counts(store)
     files = dict(
         store.query(
-            "SELECT f.code, count(DISTINCT m.sample_id) FROM judged.findings f "
+            "SELECT f.code, count(DISTINCT m.sample_id) FROM reported f "
             "JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1"
         ).iter_rows()
     )
@@ -196,7 +224,7 @@ def _gravity(summary: CheckSummary) -> tuple[int, str]:
 
 
 def _counts(store: Store) -> dict[str, Counts]:
-    sql = "SELECT code, severity, count(*) FROM judged.findings GROUP BY ALL"
+    sql = "SELECT code, severity, count(*) FROM reported GROUP BY ALL"
     by_code: dict[str, dict[str, int]] = {}
     for code, severity, count in store.query(sql).iter_rows():
         by_code.setdefault(code, {})[severity] = count
@@ -215,8 +243,8 @@ def _examples(store: Store, worst: int) -> dict[str, list[Example]]:
     sql = f"""
         WITH ranked AS (
             SELECT *, row_number() OVER (
-                PARTITION BY code ORDER BY {SEVERITY_RANK}, n_samples DESC, rowid
-            ) AS rank FROM judged.main.findings
+                PARTITION BY code ORDER BY {SEVERITY_RANK}, n_samples DESC, place
+            ) AS rank FROM reported
         )
         SELECT code, name, severity, NULL, message, evidence, action, fingerprint, n_samples
         FROM ranked WHERE rank <= ? ORDER BY code, rank
@@ -276,6 +304,12 @@ def _completeness(
         yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."
     if not_run:
         yield f"{len(not_run):,} checks did not run, so they say nothing: {', '.join(not_run)}."
+
+
+def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
+    if hidden:
+        told = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
+        yield f"Waived as false positives and left out of the counts: {told}."
 
 
 def _read_files(dataset: Dataset) -> str:

@@ -143,7 +143,8 @@ class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
     `checks` are ordered by their worst finding, then by code; `n_files_concerned` counts distinct
-    files in errors and warnings; `timing` is in seconds.
+    files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
+    that a reviewer called false positives: neither counted nor shown.
     """
 
     run: str
@@ -158,6 +159,7 @@ class Report:
     machine: str
     created: str
     timing: Mapping[str, Any] = field(default_factory=dict)
+    waived: tuple[str, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:

@@ -23,6 +23,7 @@ def to_json(report: Report, found: Iterable[Found] | None = None) -> Iterator[st
         "run": report.run,
         "dataset": dataset_facts(report),
         "summary": report.summary,
+        "waived": len(report.waived),
     }
     yield dumped(head)[:-1] + ', "findings": ['
     for number, one in enumerate(findings(report) if found is None else found):

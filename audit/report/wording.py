@@ -88,6 +88,8 @@ def headline(report: Report) -> str:
 def reach(report: Report) -> str:
     """Return by how many checks it was found, and in how many files."""
     ran = f"by {counted(len(report.checks), 'check')}"
+    if report.waived:
+        ran += f", {len(report.waived):,} waived as false positives"
     if report.counts.worst in (None, Severity.INFO):
         return f"{ran}."
     total = counted(report.dataset.n_samples, "file")
