@@ -6,7 +6,7 @@ million random pairs are ranked by descriptor; the nearest 20,000 of them are al
 (the rest cannot reach the tail). An exponential is fitted to the tail [peaks over threshold:
 Pickands 1975; truncated at a score that accident hardly reaches, so that real copies among the
 random pairs do not count as accidents] and the threshold is put where the whole data set is
-expected to hold fewer false pairs than one for 500 pictures, within fixed bounds.
+expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
 
 Then planted copies: known transformations of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
@@ -30,7 +30,7 @@ from audit.neighbors.verification import NO_MATCH, Floats, verify
 LOWEST_THRESHOLD = -1.5
 HIGHEST_THRESHOLD = 4.0
 """Bounds of the threshold (log odds): beyond them a small sample would decide alone."""
-FALSE_PAIRS_PER_IMAGE = 0.002
+FALSE_PAIRS_PER_IMAGE = 0.004
 TRUNCATE_AT = 1.0
 SAMPLE_ROWS = 1500
 ALIGNED = 20_000

@@ -88,7 +88,8 @@ class FolderReader:
                 "directly under the split or the root, is their label.",
             )
         for split in sorted(entered - filled):
-            tally.note("empty-split", None, f"The folder of split {split} holds no image.")
+            what = f"folder of split {split}" if names.split_word(split) else f"folder {split}"
+            tally.note("empty-split", None, f"The {what} holds no image.")
         exclusion.report(tally)
 
     def _walk(self, tally: Tally, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:
