@@ -56,7 +56,7 @@ def _findings(card: FileCard) -> Iterator[RenderableType]:
     yield heading(f"{total} about it")
     for found in card.findings:
         head = Text(f"{ICONS[found.severity]} {found.code} {found.name} ", STYLES[found.severity])
-        head.append(f"(suggested: {found.action})", style="dim")
+        head.append(f"(suggested: {found.action}; {found.fingerprint})", style="dim")
         lines: list[RenderableType] = [head, Padding(Text(visible(found.message)), (0, 0, 0, 2))]
         others = [sample for sample in found.sample_ids if sample != card.sample.id]
         if found.n_samples > 1:

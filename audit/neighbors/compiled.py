@@ -17,10 +17,12 @@ R = TypeVar("R")
 
 
 def compiled(
-    *, parallel: bool = False, fastmath: bool = False
+    *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a function; `parallel` kernels are entry points and are cached on disk."""
-    decorate = numba.njit(parallel=parallel, fastmath=fastmath, cache=parallel)
+    """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
+    decorate = numba.njit(
+        parallel=parallel, fastmath=fastmath, nogil=nogil, cache=parallel or nogil
+    )
     return cast(Callable[[Callable[P, R]], Callable[P, R]], decorate)
 
 

@@ -13,22 +13,29 @@ only found through the Hamming search or when representatives are compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
+import cv2
 import numba
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from audit.neighbors.compiled import compiled, inlined
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
 
 Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
 EXACT_LIMIT = 200_000
-"""Images up to which all pairs are compared: about 1.5 minutes on two cores."""
+"""Images up to which all pairs are compared: about two minutes on two cores."""
 BLOCK = 1024
+MOST_THREADS = 16
 ANCHORS_PER_IMAGE = 3
 
 
@@ -62,8 +69,8 @@ def nearest(
     """
     n = len(descriptors)
     if n <= exact_limit:
-        best, index = _empty(n, k)
-        _all_pairs(descriptors, np.arange(n), best, index, advance)
+        blocks = [_rows_of(descriptors, np.arange(n), start) for start in range(0, n, BLOCK)]
+        best, index = _in_threads(blocks, n, k, advance)
         return Neighbours(index, best, True, 1.0, n, n * (n - 1) // 2)
     best, index, compared = _in_cells(descriptors, k, seed, advance)
     recall, sample = _measure(descriptors, index, best, k, seed)
@@ -72,28 +79,67 @@ def nearest(
 
 def nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
-    n, blocks = len(queries), _Blocks()
-    best, index = _empty(n, k)
-    for start in range(0, n, BLOCK):
+    n = len(queries)
+
+    def task(start: int) -> Task:
         rows = np.arange(start, min(start + BLOCK, n))
-        for column in range(0, len(library), BLOCK):
-            columns = np.arange(column, min(column + BLOCK, len(library)))
-            table = blocks.table(queries[rows], library[columns])
-            _offer_rows(table, rows, columns, best, index, -1)
+
+        def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
+            for column in range(0, len(library), BLOCK):
+                columns = np.arange(column, min(column + BLOCK, len(library)))
+                table = blocks.table(queries[rows], library[columns])
+                _offer_rows(table, rows, columns, best, index, -1)
+
+        return compare
+
+    best, index = _in_threads([task(start) for start in range(0, n, BLOCK)], n, k)
     return Neighbours(index, best, True, 1.0, n, n * len(library))
 
 
-def similarity_table(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
+def similarity_table(first: Descriptors, second: Descriptors) -> Floats:
     """Return the similarity of every row of one to every row of the other, (n, m) float32."""
     out, blocks = np.empty((len(first), len(second)), np.float32), _Blocks()
-    for start in range(0, len(first), BLOCK):
-        for column in range(0, len(second), BLOCK):
-            rows, columns = slice(start, start + BLOCK), slice(column, column + BLOCK)
-            out[rows, columns] = blocks.table(first[rows], second[columns])
+    with threadpool_limits(limits=1, user_api="blas"):
+        for start in range(0, len(first), BLOCK):
+            for column in range(0, len(second), BLOCK):
+                rows, columns = slice(start, start + BLOCK), slice(column, column + BLOCK)
+                out[rows, columns] = blocks.table(first[rows], second[columns])
     return out
 
 
-def _empty(n: int, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _in_threads(
+    tasks: Sequence[Task], n: int, k: int, advance: Callable[[float], None] = lambda share: None
+) -> tuple[Floats, Indices]:
+    """Run the tasks on all cores and return the (n, k) tables of the nearest.
+
+    BLAS is held to one thread: its threads wait by spinning, which would starve the kernels between
+    the products. Each thread fills tables of its own, and merging them is free of order because
+    equals are ranked by row number.
+    """
+    waiting, lock, done = iter(tasks), Lock(), [0]
+
+    def work() -> tuple[Floats, Indices]:
+        best, index, blocks = *_empty(n, k), _Blocks()
+        while True:
+            with lock:
+                task = next(waiting, None)
+            if task is None:
+                return best, index
+            task(blocks, best, index)
+            with lock:
+                done[0] += 1
+                advance(done[0] / len(tasks))
+
+    threads = max(1, min(numba.get_num_threads(), len(tasks), MOST_THREADS))
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
+    best, index = tables[0]
+    for other in tables[1:]:
+        _merge(*other, best, index)
+    return best, index
+
+
+def _empty(n: int, k: int) -> tuple[Floats, Indices]:
     return np.full((n, k), -2.0, np.float32), np.full((n, k), -1, np.int64)
 
 
@@ -106,6 +152,13 @@ class _Blocks:
     def __init__(self) -> None:
         self._parts = np.empty((4, BLOCK * BLOCK), np.float32)
         self._out = np.empty(BLOCK * BLOCK, np.float32)
+        self._turned = np.empty(BLOCK * BLOCK, np.float32)
+
+    def turned(self, table: Floats) -> Floats:
+        """Return a table's transpose, laid out by rows; valid until the next call."""
+        out = self._turned[: table.size].reshape(table.shape[::-1])
+        cv2.transpose(table, out)
+        return out
 
     def table(self, first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
         """Return (rows of first, rows of second); valid until the next call."""
@@ -122,10 +175,14 @@ class _Blocks:
         return out
 
 
-@compiled(parallel=True, fastmath=True)
+Task = Callable[[_Blocks, Floats, Indices], None]
+"""Compares one part of the pairs and offers what it finds to the tables."""
+
+
+@compiled(nogil=True, fastmath=True)
 def _best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
     """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
-    for i in numba.prange(out.shape[0]):
+    for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
             c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
@@ -135,9 +192,9 @@ def _best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
 
 @inlined
 def _offer(value: float, who: int, best: Array, index: Array) -> None:
-    """Insert a neighbour into a row sorted best first; ignore it if it is there already."""
+    """Insert a neighbour into a row sorted best first, equals by number, if it belongs there."""
     k = best.shape[0]
-    if value < best[k - 1] or (value == best[k - 1] and index[k - 1] != -1):
+    if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
         return
     for m in range(k):
         if index[m] == who:
@@ -151,7 +208,7 @@ def _offer(value: float, who: int, best: Array, index: Array) -> None:
     index[m] = who
 
 
-@compiled(parallel=True, fastmath=True)
+@compiled(nogil=True, fastmath=True)
 def _offer_rows(
     table: Array, rows: Array, columns: Array, best: Array, index: Array, diagonal: int
 ) -> None:
@@ -160,7 +217,7 @@ def _offer_rows(
     Sixteen values at a time are held against the row's worst neighbour: nearly all fail at once.
     """
     width = table.shape[1]
-    for i in numba.prange(table.shape[0]):
+    for i in range(table.shape[0]):
         r = rows[i]
         worst = best[r, -1]
         for start in range(0, width, 16):
@@ -176,47 +233,52 @@ def _offer_rows(
                     worst = best[r, -1]
 
 
-def _all_pairs(
-    descriptors: Descriptors,
-    members: npt.NDArray[np.int64],
-    best: npt.NDArray[np.float32],
-    index: npt.NDArray[np.int64],
-    advance: Callable[[float], None] = lambda share: None,
-) -> None:
-    """Compare every two members once and update the tables of both."""
-    own, blocks = descriptors[members], _Blocks()
-    for start in range(0, len(members), BLOCK):
-        rows = slice(start, start + BLOCK)
+@compiled(nogil=True)
+def _merge(other: Array, other_index: Array, best: Array, index: Array) -> None:
+    """Offer what one pair of tables holds to another."""
+    for r in range(best.shape[0]):
+        for m in range(best.shape[1]):
+            if other_index[r, m] >= 0:
+                _offer(other[r, m], other_index[r, m], best[r], index[r])
+
+
+def _rows_of(descriptors: Descriptors, members: Indices, start: int) -> Task:
+    """Compare the block of members from `start` with itself and all later ones, once a pair."""
+
+    def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
+        rows = members[start : start + BLOCK]
+        own = descriptors[rows]
         for column in range(start, len(members), BLOCK):
-            columns = slice(column, column + BLOCK)
-            table = blocks.table(own[rows], own[columns])
+            columns = members[column : column + BLOCK]
+            table = blocks.table(own, descriptors[columns])
             same = 0 if column == start else -1
-            _offer_rows(table, members[rows], members[columns], best, index, same)
+            _offer_rows(table, rows, columns, best, index, same)
             if column != start:
-                turned = np.ascontiguousarray(table.T)
-                _offer_rows(turned, members[columns], members[rows], best, index, -1)
-        left = max(len(members) - start - BLOCK, 0) / len(members)
-        advance(1.0 - left * left)
+                _offer_rows(blocks.turned(table), columns, rows, best, index, -1)
+
+    return compare
 
 
 def _in_cells(
     descriptors: Descriptors, k: int, seed: int, advance: Callable[[float], None]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], int]:
+) -> tuple[Floats, Indices, int]:
     """Compare only images that share one of their nearest anchors."""
     n = len(descriptors)
     chosen = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
     anchors = descriptors[np.sort(chosen)]
     cells = nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
-    best, index = _empty(n, k)
     member = np.repeat(np.arange(n), ANCHORS_PER_IMAGE)
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
-    compared = 0
-    for number, part in enumerate(np.split(member[order], np.cumsum(sizes)[:-1])):
-        _all_pairs(descriptors, part, best, index)
-        advance((number + 1) / len(anchors))
-        compared += len(part) * (len(part) - 1) // 2
-    return best, index, compared
+    parts = np.split(member[order], np.cumsum(sizes)[:-1])
+    # the largest first, so that no thread is left with one at the end
+    tasks = [
+        _rows_of(descriptors, part, start)
+        for part in sorted(parts, key=len, reverse=True)
+        for start in range(0, len(part), BLOCK)
+    ]
+    best, index = _in_threads(tasks, n, k, advance)
+    return best, index, int((sizes.astype(np.int64) * (sizes - 1) // 2).sum())
 
 
 def _measure(

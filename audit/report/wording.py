@@ -108,6 +108,8 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
     if examples:
         code = examples[0].finding.code
         commands.append((f"audit explain {code}", f"what {code} means and what to do"))
+        decide = f"audit decide {run} {examples[0].finding.fingerprint} --as false-positive"
+        commands.append((decide, f"silence this {code} if it is none; `audit undo` takes it back"))
     if report.not_run:
         commands.append((f"audit recheck {run}", "run every check, touching no image"))
     commands.append((f"audit report {run} -o report.html", "the same as one page, with pictures"))
