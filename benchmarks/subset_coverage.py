@@ -8,7 +8,12 @@ and the share in the population (generalisation). The grid is fixed below; no ce
 Passing means, with three Monte-Carlo standard errors allowed: Wilson-type intervals average
 94.5 to 95.5 % over the p grid with no cell below 92 %; exact-type intervals have no cell below
 95 %; planned power is within 2 points of what the matching test reaches; the estimators' mean error
-is within three standard errors of 0. Run it from the project's root:
+is within three standard errors of 0. Each row also prints its mean half-width over that of Wilson's
+interval at the *true* effective size (1.00: nothing was paid for not knowing it), and the share of
+repetitions in which `score` would call its interval rough (few independent groups) or wide (very
+unequal weights). What misses its mark is a failure, unless at least half of the repetitions were
+warned about, or the mean over p is too *high* in a row of few or very unequal groups; those are
+listed apart. Run it from the project's root:
 
     python benchmarks/subset_coverage.py            # 10,000 repetitions, minutes
     python benchmarks/subset_coverage.py --quick    # 400 repetitions, to see that it runs
@@ -25,6 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import betabinom
 
 from audit import stats
 from audit.subset import estimate, sizes
@@ -34,6 +40,8 @@ P_GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 CONFIDENCE = 0.95
 SEED = 20240607
 Array = np.ndarray
+LONG_TAIL = np.array([1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120], float)
+BEYOND = ("few groups", "very unequal groups")
 KEYS = ("design", "n", "N", "spread", "allocation", "units", "rho", "estimand", "kind")
 
 
@@ -76,9 +84,8 @@ def designs() -> list[Design]:
         "100 strata zipf": zipf(100),
     }
     for name, shares in shapes.items():
-        # The rarest of 100 strata has 0.2 % of F: below 3,000 it would often be short of two units.
-        small = 1000 if len(shares) <= 10 else 3000
-        for n, N in ((100, 20_000), (300, 20_000), (300, small), (1000, 20_000)):
+        finite = [(300, 1000)] if len(shares) <= 10 else [(300, 1000), (300, 3000)]
+        for n, N in ((100, 20_000), (300, 20_000), *finite, (1000, 20_000)):
             if n < 2 * len(shares):
                 continue
             for spread in (0.0, 1.5):
@@ -87,13 +94,19 @@ def designs() -> list[Design]:
                 kinds = tuple(k for k in kinds if k != "equal" or len(shares) <= 10)
                 grid += [Design(name, shares, n, N, spread, kind) for kind in kinds]
     for size in ("5", "1-20"):
-        for n, N in ((50, 1000), (200, 1000), (200, 500)):
+        for n, N in ((50, 1000), (50, 5000), (200, 5000), (200, 1000), (200, 500)):
             grid += [
                 Design("groups", (1.0,), n, N, 0.0, "proportional", size, rho) for rho in (0.1, 0.5)
             ]
+        grid += [Design("few groups", (1.0,), 20, 1000, size=size, rho=rho) for rho in (0.1, 0.5)]
         grid.append(
             Design("groups, 10 strata", zipf(10), 200, 2000, 1.0, "proportional", size, 0.2)
         )
+    # Most groups are small and a few hold most files, as with patients or web sites.
+    for n, N in ((50, 1000), (200, 5000), (400, 5000)):
+        grid += [
+            Design("very unequal groups", (1.0,), n, N, size="1-120", rho=rho) for rho in (0.1, 0.5)
+        ]
     return grid
 
 
@@ -113,17 +126,33 @@ def stratum_shares(design: Design, p: float) -> np.ndarray:
     return 1 / (1 + np.exp(-(low + offset)))
 
 
-def allocations(
-    design: Design, scale: np.ndarray, reps: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Return N_h and n_h for each repetition; strata too small for two units are refilled."""
-    N = rng.multinomial(design.N, design.shares, reps)
-    short = np.maximum(2 - N, 0)
-    N = N + short
-    N[np.arange(reps), N.argmax(1)] -= short.sum(1)
-    if N.shape[1] == 1:
-        return N, np.full_like(N, design.n)
-    return N, allocate_rows(N, scale, design.n)
+def stratum_sizes(
+    design: Design, reps: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Return the sizes drawn for each repetition, those after merging, and who joined whom."""
+    drawn = rng.multinomial(design.N, design.shares, reps)
+    N, into = drawn.copy(), np.tile(np.arange(len(design.shares)), (reps, 1))
+    while (rows := np.flatnonzero((N == 1).any(1))).size:
+        lone = (N[rows] == 1).argmax(1)
+        others = np.where(N[rows] > 0, N[rows], design.N + 1)
+        others[np.arange(rows.size), lone] = design.N + 1
+        partner = others.argmin(1)
+        N[rows, partner] += 1
+        N[rows, lone] = 0
+        into[rows] = np.where(into[rows] == lone[:, None], partner[:, None], into[rows])
+    return drawn, N, into
+
+
+def merged(values: Array, into: Array) -> Array:
+    """Return per-stratum values added up over the strata that were merged."""
+    rows, count = values.shape
+    place = (np.arange(rows)[:, None] * count + into).ravel()
+    return np.bincount(place, values.ravel(), rows * count).reshape(values.shape)
+
+
+def allocations(N: Array, scale: Array, n: int) -> Array:
+    """Return n_h for each repetition; a stratum without units gets none."""
+    return np.full_like(N, n) if N.shape[1] == 1 else allocate_rows(N, scale, n)
 
 
 def allocate_rows(N: Array, scale: Array, n: int) -> Array:
@@ -147,41 +176,53 @@ def allocate_rows(N: Array, scale: Array, n: int) -> Array:
     return n_h
 
 
-def group_sizes(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    return np.full(shape, 5) if kind == "5" else rng.integers(1, 21, shape)
-
-
 def draw_single(
-    p_h: Array, N: Array, n: Array, rng: np.random.Generator
+    p_h: Array, drawn: Array, N: Array, into: Array, n: Array, rng: np.random.Generator
 ) -> tuple[estimate.Moments, Array, Array]:
-    """Return moments of the drawn files and the share of F, for single-file units."""
-    y = rng.binomial(n, p_h)
-    rest = rng.binomial(N - n, p_h)
-    mean = y / n
+    """Return moments of the drawn files, the share of F and the right answers, for single files."""
+    right = merged(rng.binomial(drawn, p_h), into).astype(np.int64)
+    y = rng.hypergeometric(right, N - right, n)
+    mean = y / np.maximum(n, 1)
     var = n / np.maximum(n - 1, 1) * mean * (1 - mean)
-    zero = np.zeros_like(mean)
-    m = estimate.Moments(n.astype(float), N.astype(float), mean, zero + 1, var, zero, zero)
-    return m, (y.sum(1) + rest.sum(1)) / N.sum(1), y
+    zero, held = np.zeros(mean.shape), (n > 0).astype(float)
+    m = estimate.Moments(n * 1.0, N * 1.0, mean, held, var, zero, zero, held, held)
+    return m, right.sum(1) / N.sum(1), y
+
+
+GROUP_SIZES = {
+    "5": (np.array([5]), np.ones(1)),
+    "1-20": (np.arange(1, 21), np.ones(20)),
+    "1-120": (LONG_TAIL, LONG_TAIL**-1.2),
+}
+
+
+def group_outcomes(size: str, a: float, b: float) -> tuple[Array, Array, Array]:
+    """Return every (files, right answers) that a group can have, and their probabilities."""
+    sizes_of, shares = GROUP_SIZES[size]
+    each = sizes_of.astype(int) + 1
+    m = np.repeat(each - 1, each)
+    y = np.concatenate([np.arange(k) for k in each])
+    return m, y, betabinom.pmf(y, m, a, b) * np.repeat(shares / shares.sum(), each)
 
 
 def draw_groups(
     design: Design, p_h: Array, N: Array, n: Array, rng: np.random.Generator
 ) -> tuple[estimate.Moments, Array]:
-    """Return moments of the drawn groups and the share of F, for groups taken whole."""
-    reps, H = N.shape
+    """Return moments of the drawn groups and the share of F, for groups taken whole.
+
+    Drawn groups are made one by one, the others of F as counts of each possible outcome.
+    """
     parts: list[list[np.ndarray]] = []
-    F_right, F_files = np.zeros(reps), np.zeros(reps)
-    for h in range(H):
-        width = int(N[:, h].max())
-        exists = np.arange(width) < N[:, [h]]
-        m = np.where(exists, group_sizes(design.size, (reps, width), rng), 0)
-        a = (1 / design.rho - 1) * p_h[h]
-        b = (1 / design.rho - 1) * (1 - p_h[h])
-        y = rng.binomial(m, rng.beta(a, b, (reps, width)))
-        F_right += y.sum(1)
-        F_files += m.sum(1)
-        drawn = np.arange(width) < n[:, [h]]
-        parts.append(group_moments(y, m, drawn, n[:, h]))
+    F_right, F_files = np.zeros(len(N)), np.zeros(len(N))
+    for h in range(N.shape[1]):
+        a, b = ((1 / design.rho - 1) * share for share in (p_h[h], 1 - p_h[h]))
+        m, y, chance = group_outcomes(design.size, a, b)
+        which = rng.choice(m.size, (len(N), int(n[:, h].max())), p=chance / chance.sum())
+        drawn = np.arange(which.shape[1]) < n[:, [h]]
+        parts.append(group_moments(y[which], m[which], drawn, n[:, h]))
+        rest = rng.multinomial(N[:, h] - n[:, h], chance / chance.sum())
+        F_right += rest @ y + np.where(drawn, y[which], 0).sum(1)
+        F_files += rest @ m + np.where(drawn, m[which], 0).sum(1)
     columns = (np.stack(column, 1) for column in zip(*parts, strict=True))
     return estimate.Moments(n.astype(float), N.astype(float), *columns), F_right / F_files
 
@@ -190,7 +231,8 @@ def group_moments(y: Array, m: Array, drawn: Array, n: Array) -> list[Array]:
     mean_y, mean_x = (np.where(drawn, v, 0).sum(1) / n for v in (y, m))
     dy, dx = (np.where(drawn, v - mean[:, None], 0) for v, mean in ((y, mean_y), (m, mean_x)))
     spreads = [v.sum(1) / (n - 1) for v in (dy * dy, dx * dx, dy * dx)]
-    return [mean_y, mean_x, *spreads]
+    powers = [np.where(drawn, m**k, 0).sum(1) / n for k in (3, 4)]
+    return [mean_y, mean_x, *spreads, *powers]
 
 
 # ---- coverage ----
@@ -207,16 +249,21 @@ def allocation_scale(design: Design, p_h: Array) -> Array:
 def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator) -> Iterator[dict]:
     p_h = stratum_shares(design, p)
     scale = allocation_scale(design, p_h)
-    N, n = allocations(design, scale, reps, rng)
+    drawn, N, into = stratum_sizes(design, reps, rng)
+    n = allocations(N, scale, design.n)
     counted = None
     if design.size == "single":
-        m, in_set, y = draw_single(p_h, N, n, rng)
+        m, in_set, y = draw_single(p_h, drawn, N, into, n, rng)
         counted = y[:, 0] if p_h.size == 1 else None
     else:
         m, in_set = draw_groups(design, p_h, N, n, rng)
     r = estimate.ratio(m)
     error = np.nan_to_num(r.value) - in_set
     bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
+    share = np.clip(np.nan_to_num(r.value), 0, 1)
+    rough = estimate.share_degrees(r, share) < estimate.FEW_DEGREES
+    rough |= estimate.weight_effect(r) > estimate.UNEQUAL_WEIGHTS
+    warned = float(rough.mean()) if counted is None else 0.0
     for estimand in estimate.ESTIMANDS:
         target = in_set if estimand == "full-set" else np.full(reps, p)
         exact = estimand == "full-set" and design.n >= sizes.EXACT_FROM_FRACTION * design.N
@@ -224,10 +271,18 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
             low, high = estimate.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
         else:
             low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
-        yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, bias)
+        spread = float(np.square(np.nan_to_num(r.value) - target).mean())
+        facts = {"bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread)}
+        yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, facts)
         if counted is not None and estimand == "generalisation":
             low, high = stats.clopper_pearson(counted, n[:, 0], CONFIDENCE)
-            yield cell(design, p, estimand, "exact", low, high, target, bias)
+            yield cell(design, p, estimand, "exact", low, high, target, facts)
+
+
+def ideal_half_width(p: float, spread: float) -> float:
+    """Return the half-width of Wilson's interval at p for the size that the true variance means."""
+    low, high = stats.wilson_share(p, p * (1 - p) / max(spread, 1e-12), CONFIDENCE)
+    return float(high - low) / 2
 
 
 def cell(
@@ -238,7 +293,7 @@ def cell(
     low: Array,
     high: Array,
     target: Array,
-    bias: float,
+    facts: dict,
 ) -> dict:
     held = (low <= target + 1e-12) & (target <= high + 1e-12)
     return {
@@ -254,7 +309,7 @@ def cell(
         "kind": kind,
         "coverage": float(held.mean()),
         "half_width": float((high - low).mean() / 2),
-        "bias_in_se": bias,
+        **facts,
     }
 
 
@@ -266,31 +321,36 @@ def by_row(cells: list[dict]) -> dict[tuple, list[dict]]:
     return rows
 
 
-def judge_coverage(cells: list[dict], reps: int) -> list[str]:
-    """Return what fails, in words; empty if the acceptance holds."""
-    failures = []
-    rows = by_row(cells)
-    for key, row in rows.items():
-        values = np.array([c["coverage"] for c in row])
-        slack = 3 * np.sqrt(values * (1 - values) / reps)
-        mean, mean_slack = values.mean(), math.sqrt((slack**2).sum()) / values.size
+def judge_coverage(cells: list[dict], reps: int) -> tuple[list[str], list[str]]:
+    """Return what fails, and what is outside the marks but listed apart, in words."""
+    failures: list[str] = []
+    warned: list[str] = []
+    for key, row in by_row(cells).items():
         name = " ".join(str(k) for k in key)
+        least = 0.92 if key[-1] == "wilson" else 0.95
+        for c in row:
+            value = c["coverage"]
+            at = least if key[-1] == "exact" else value
+            slack = 3 * math.sqrt(max(value * (1 - value), at * (1 - at)) / reps)
+            if value < least - slack:
+                said = f"{name} p={c['p']}: {value:.4f} below {least}"
+                (warned if c["warned"] >= 0.5 else failures).append(said)
         if key[-1] == "wilson":
-            if not 0.945 - mean_slack <= mean <= 0.955 + mean_slack:
-                failures.append(f"{name}: mean coverage {mean:.4f}")
-            failures += [
-                f"{name} p={c['p']}: {c['coverage']:.4f} below 0.92"
-                for c, s in zip(row, slack, strict=True)
-                if c["coverage"] < 0.92 - s
-            ]
+            said = judge_mean(name, row, reps)
+            rough = np.mean([c["warned"] for c in row]) >= 0.5
+            # Few or very unequal groups, beyond what was asked for: too wide is the safe side.
+            rough |= row[0]["design"] in BEYOND and np.mean([c["coverage"] for c in row]) > 0.95
+            (warned if rough else failures).extend(said)
             failures += judge_bias(name, row, reps)
-        else:
-            failures += [
-                f"{name} p={c['p']}: {c['coverage']:.4f} below 0.95"
-                for c, s in zip(row, slack, strict=True)
-                if c["coverage"] < 0.95 - max(s, 3 * math.sqrt(0.95 * 0.05 / reps))
-            ]
-    return failures
+    return failures, warned
+
+
+def judge_mean(name: str, row: list[dict], reps: int) -> list[str]:
+    values = np.array([c["coverage"] for c in row])
+    slack = 3 * math.sqrt((values * (1 - values) / reps).sum()) / values.size
+    if 0.945 - slack <= values.mean() <= 0.955 + slack:
+        return []
+    return [f"{name}: mean coverage {values.mean():.4f}"]
 
 
 def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
@@ -302,7 +362,8 @@ def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
 def print_coverage(cells: list[dict]) -> None:
     rows = by_row(cells)
     print(
-        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, worst bias/SE"
+        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, the same "
+        "over the ideal one, worst bias/SE, % of repetitions warned about"
     )
     print(" " * 74 + " ".join(f"{p:5.2f}" for p in P_GRID))
     for key, row in rows.items():
@@ -311,10 +372,13 @@ def print_coverage(cells: list[dict]) -> None:
         name = f"{key[0]} n={key[1]} N={key[2]} {extra} {key[7][:4]} {key[8]}"
         width = 100 * np.mean([c["half_width"] for c in row])
         bias = max((c["bias_in_se"] for c in row), key=abs)
+        over = np.mean([c["half_width"] / c["ideal"] for c in row])
+        warned = 100 * np.mean([c["warned"] for c in row])
         print(
             f"{name:73s} "
             + " ".join(f"{v:5.1f}" for v in values)
-            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {bias:+.1f}"
+            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {over:4.2f} {bias:+.1f}"
+            f" {warned:3.0f}"
         )
 
 
@@ -392,10 +456,31 @@ def verdict_cells(reps: int, rng: np.random.Generator) -> list[dict]:
     """Return the share of repetitions in which equal models are told apart, by design."""
     cells = []
     for design in designs():
-        if design.size != "single" or design.n < 100:
-            continue
-        cells += [verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
+        if design.size == "single" and design.n >= 100:
+            cells += [verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
+        elif design.size != "single" and len(design.shares) == 1:
+            cells += [group_verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
     return cells
+
+
+def group_verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator) -> dict:
+    """Equal models that differ by group: most of a group's disagreements favour the same one."""
+    sizes_of, shares = GROUP_SIZES[design.size]
+    m = rng.choice(sizes_of.astype(int), (reps, design.n), p=shares / shares.sum())
+    ours = rng.beta(*[(1 / design.rho - 1) / 2] * 2, m.shape)
+    differ = rng.binomial(m, np.minimum(2 * psi * rng.uniform(size=m.shape), 1))
+    b = rng.binomial(differ, ours)
+    n, N = np.full((reps, 1), design.n), np.full((reps, 1), design.N)
+    every = np.ones(m.shape, bool)
+    found = []
+    for y in (2 * b - differ, differ):
+        parts = (v[:, None] for v in group_moments(y, m, every, n[:, 0]))
+        found.append(estimate.ratio(estimate.Moments(n * 1.0, N * 1.0, *parts)))
+    low, high, _ = estimate.difference_interval(*found, "generalisation", CONFIDENCE)
+    told = float(((low > 0) | (high < 0)).mean())
+    name = f"{design.name} {design.size} rho={design.rho}"
+    return {"design": name, "n": design.n, "N": design.N, "allocation": "-", "spread": 0.0,
+            "psi": psi, "told_apart": told}  # fmt: skip
 
 
 def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator) -> dict:
@@ -407,14 +492,22 @@ def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator
     up, down = np.clip((psi + tilt) / 2, 0, 1), np.clip((psi - tilt) / 2, 0, 1)
     up, down = up, down + shares @ (up - down)
     scale = allocation_scale(design, np.linspace(0.1, 0.5, H))
-    N, n = allocations(design, scale, reps, rng)
-    b = rng.binomial(n, up)
-    c = rng.binomial(n - b, np.clip(down / (1 - up), 0, 1))
-    one, zero = np.ones(N.shape), np.zeros(N.shape)
-    change, either = (b - c) / n, (b + c) / n
+    drawn, N, into = stratum_sizes(design, reps, rng)
+    n = allocations(N, scale, design.n)
+    all_up = rng.binomial(drawn, up)
+    all_down = rng.binomial(drawn - all_up, np.clip(down / (1 - up), 0, 1))
+    all_up, all_down = (merged(v, into).astype(np.int64) for v in (all_up, all_down))
+    b = rng.hypergeometric(all_up, N - all_up, n)
+    c = rng.hypergeometric(all_down, N - all_up - all_down, n - b)
+    one, zero = (n > 0).astype(float), np.zeros(N.shape)
+    change, either = (b - c) / np.maximum(n, 1), (b + c) / np.maximum(n, 1)
     spread = n / np.maximum(n - 1, 1)
-    m = estimate.Moments(n * 1.0, N * 1.0, change, one, spread * (either - change**2), zero, zero)
-    q = estimate.Moments(n * 1.0, N * 1.0, either, one, spread * (either - either**2), zero, zero)
+    m = estimate.Moments(
+        n * 1.0, N * 1.0, change, one, spread * (either - change**2), zero, zero, one, one
+    )
+    q = estimate.Moments(
+        n * 1.0, N * 1.0, either, one, spread * (either - either**2), zero, zero, one, one
+    )
     low, high, _ = estimate.difference_interval(
         estimate.ratio(m), estimate.ratio(q), "generalisation", CONFIDENCE
     )
@@ -437,7 +530,7 @@ def print_verdicts(cells: list[dict]) -> None:
     print("\nequal models told apart (nominal 0.05; generalisation, design-based interval)")
     for c in cells:
         print(
-            f"{c['design']:16s} n={c['n']:<5d} N={c['N']:<6d} spread={c['spread']} "
+            f"{c['design']:32s} n={c['n']:<5d} N={c['N']:<6d} spread={c['spread']} "
             f"{c['allocation']} psi={c['psi']}: {c['told_apart']:.4f}"
         )
 
@@ -454,10 +547,13 @@ def main() -> int:
     print_coverage(cells)
     print_power(power)
     print_verdicts(verdicts)
-    failures = [
-        *judge_coverage(cells, reps), *judge_power(power, reps), *judge_verdicts(verdicts, reps)
-    ]  # fmt: skip
-    print("\n" + "\n".join(failures or ["every row holds"]))
+    missed, warned = judge_coverage(cells, reps)
+    failures = [*missed, *judge_power(power, reps), *judge_verdicts(verdicts, reps)]
+    print(
+        "\noutside the marks, but warned about or on the safe side with few groups:\n"
+        + "\n".join(warned or ["none"])
+    )
+    print("\nfailures:\n" + "\n".join(failures or ["none: every other row holds"]))
     wilson = [r for k, r in by_row(cells).items() if k[-1] == "wilson"]
     means = [float(np.mean([c["coverage"] for c in row])) for row in wilson]
     summary = {
@@ -467,7 +563,8 @@ def main() -> int:
         "exact_cell_low": min(c["coverage"] for c in cells if c["kind"] == "exact"),
         "power_worst": max(abs(c["reached"] - c["planned"]) for c in power),
         "told_apart_worst": max(c["told_apart"] for c in verdicts),
-        "failures": len(failures), "seconds": round(time.perf_counter() - started, 1),
+        "failures": len(failures), "warned": len(warned),
+        "seconds": round(time.perf_counter() - started, 1),
     }  # fmt: skip
     print(json.dumps(summary))
     return 1 if failures and not quick else 0

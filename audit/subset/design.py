@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from scipy import stats as distributions
 
 from audit import stats
 from audit.errors import UsageError
@@ -23,13 +24,17 @@ from audit.subset.estimate import Estimand
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its limits for one estimand; `known` where the whole set was scored."""
+    """An estimate with its limits for one estimand; `known` where the whole set was scored.
+
+    `caution` says how to read the limits where they are rough or wide, and what to do about it.
+    """
 
     value: float
     low: float
     high: float
     effective_n: float
     known: bool = False
+    caution: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Design:
         rows = rows.with_columns(
             pl.col("sample_id", "path", "label", "stratum", "unit_id").cast(pl.String)
         )
+        _check_values(rows)
         strata = rows.select("stratum", "N_h").unique().sort("stratum")
         if strata["stratum"].is_duplicated().any():
             raise UsageError("A stratum has two sizes N_h: the rows come from different draws.")
@@ -104,6 +110,22 @@ class Design:
         )
         return estimate.ratio(estimate.moments(y, x, self.stratum, self.population))
 
+    def student(self, r: estimate.Ratio, spread: float, confidence: float) -> float:
+        """Return the quantile of Student's t that goes with the variance of a ratio."""
+        degrees = float(estimate.degrees_of_freedom(r, np.asarray(spread))[0])
+        return float(distributions.t.isf((1 - confidence) / 2, degrees))
+
+
+def _check_values(rows: pl.DataFrame) -> None:
+    chance, weight = pl.col("inclusion_probability"), pl.col("weight")
+    number = chance.is_between(0, 1, closed="right") & weight.is_finite() & (weight > 0)
+    bad = rows.filter(~number.fill_null(False) | pl.col("label").is_null())
+    if len(bad):
+        raise UsageError(
+            f"The subset is damaged: {len(bad)} of {len(rows)} rows have no label, or no weight "
+            f"above 0, such as {bad['sample_id'][0]!r}. Use the file that `draw` wrote."
+        )
+
 
 def share(
     design: Design, hit: Floats, counts: Floats, estimand: Estimand, confidence: float
@@ -119,7 +141,7 @@ def share(
     if estimand == "full-set" and design.complete:
         return Interval(value, value, value, math.inf, True)
     low, high, worth = (float(v) for v in estimate.proportion_interval(r, estimand, confidence))
-    return Interval(value, low, high, worth)
+    return Interval(value, low, high, worth, caution=estimate.caution(r, value))
 
 
 def _counted(k: int, n: int, N: int, estimand: Estimand, confidence: float) -> Interval:

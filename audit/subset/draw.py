@@ -112,7 +112,8 @@ def _check_size(n: int, N: Ints) -> None:
     total, strata = int(N.sum()), int((N > 0).sum())
     if n > total:
         raise UsageError(
-            f"{n} units were asked for and {total} are there to draw from: ask for at most {total}."
+            f"{n} units were asked for and {total} are there to draw from: ask for at most {total} "
+            f"(`--n {total}`)."
         )
     floor = int(np.minimum(N, FIRST_UNITS).sum())
     if n < floor:

@@ -17,6 +17,8 @@ from audit.subset.sizes import IntervalMethod
 
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
+# Fields whose command-line option has another name.
+OPTIONS = {"planning_value": "p"}
 PER_LABEL = ("recall", "specificity", "precision")
 
 
@@ -131,9 +133,10 @@ class Goal:
         for name in ("half_width", "detect", "planning_value", "discordant", "rho"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
+                option = OPTIONS.get(name, name).replace("_", "-")
                 raise UsageError(
-                    f"--{name.replace('_', '-')} is {value}: give a share between 0 and 1, such as "
-                    "0.02 for 2 points."
+                    f"--{option} is {value}: give a share between 0 and 1, such as 0.02 for 2 "
+                    "points."
                 )
         if self.half_width is not None and not 0 < self.half_width < 0.5:
             raise UsageError(f"--half-width is {self.half_width}: give one between 0 and 0.5.")
@@ -150,8 +153,8 @@ class Goal:
                 "per second (a saved profiler session has the second)."
             )
         if self.seconds is not None and self.throughput is not None:
-            if not (self.seconds > 0 and self.throughput > 0):
-                raise UsageError("--seconds and --throughput must be greater than 0.")
+            if not (0 < self.seconds < math.inf and 0 < self.throughput < math.inf):
+                raise UsageError("--seconds and --throughput must be finite and greater than 0.")
             if self.seconds * self.throughput < 2:
                 raise UsageError(
                     f"{self.seconds:g} s at {self.throughput:g} files/s pay for fewer than 2 "

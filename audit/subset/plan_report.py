@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from audit.stats import Floats, Ints
+from audit.subset import precision
 from audit.subset.allocation import allocate
-from audit.subset.estimate import ESTIMANDS
+from audit.subset.estimate import DEGREES_PER_RARE_UNIT, ESTIMANDS, FEW_DEGREES, UNEQUAL_WEIGHTS
 from audit.subset.goal import Goal
 from audit.subset.plan import ClassPlan, Plan, Recipe, StratumPlan, Unreachable
 from audit.subset.precision import Domain
@@ -56,7 +57,7 @@ def report(problem: Problem, n: int, scale: Floats, recipe: Recipe) -> Plan:
         unreachable=_unreachable(problem, found, drawn) if sized else [],
         design=_design(problem, drawn),
         assumptions=_assumptions(problem),
-        reasons=problem.reasons + _price_of_looks(problem, scale),
+        reasons=problem.reasons + _cautions(problem, drawn) + _price_of_looks(problem, scale),
     )
 
 
@@ -116,6 +117,38 @@ def _assumptions(problem: Problem) -> dict[str, float]:
             seen, psi = problem.seen_difference()
             found |= {"difference_on_noisy_labels": seen, "discordant_on_noisy_labels": psi}
     return found
+
+
+def _cautions(problem: Problem, drawn: Ints) -> list[str]:
+    # The warnings that a score of this plan is likely to print, while more can still be drawn.
+    found = problem.domains()
+    unequal = _design(problem, drawn)["weight_design_effect"]
+    if found[0][0] == "all" and unequal > UNEQUAL_WEIGHTS and drawn.sum() < problem.total:
+        return [
+            f"Warning: the rows will have unequal weights (design effect {unequal:.2f}); intervals "
+            f"for {problem.goal.metric} are wide, and too wide near 0 and 1. Use proportional "
+            "allocation for this metric."
+        ]
+    domain = problem.domain()
+    degrees = precision.degrees_of_freedom(domain, drawn)
+    if math.isinf(degrees) or drawn.sum() >= problem.total:
+        return []
+    n, limit = int(drawn.sum()), FEW_DEGREES
+    if degrees < limit:
+        return [
+            f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
+            f"with fewer than {limit:g} degrees of freedom intervals and verdicts are rough. Draw "
+            "more groups, or group by something finer."
+        ]
+    share = float(problem.p @ problem.M / problem.M.sum())
+    worth = min(precision.effective_files(domain, drawn, "generalisation"), float(n))
+    rare = worth * min(share, 1 - share)
+    if rare * DEGREES_PER_RARE_UNIT >= limit:
+        return []
+    return [
+        f"Warning: about {rare:.1f} of the {n} groups are expected to hold the rarer answer; with "
+        f"fewer than {limit / DEGREES_PER_RARE_UNIT:.0f} the interval is rough. Draw more groups."
+    ]
 
 
 def _price_of_looks(problem: Problem, scale: Floats) -> list[str]:

@@ -7,9 +7,10 @@ share p per stratum (from a prior model's predictions) or one p for all (given, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import stats as distributions
 
 from audit import stats
 from audit.stats import Floats, Ints
@@ -23,13 +24,15 @@ class Domain:
     """The part of F that a figure is about: all of it, or one class.
 
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
-    unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0.
+    unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
+    `size_worth`: equal units that each unit is worth for judging a variance, 1 if sizes are equal.
     """
 
     N: Ints
     p: Floats
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
+    size_worth: float = 1.0
 
     @property
     def total(self) -> int:
@@ -81,6 +84,23 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
+def degrees_of_freedom(domain: Domain, n: Ints | Floats) -> float:
+    """Return the degrees of freedom that `score` will have for groups; infinite for files."""
+    if domain.cluster_effect == 1.0 and domain.files_per_unit == 1.0:
+        return float("inf")
+    return max((float(n.sum()) - int((n > 0).sum())) * domain.size_worth, 1.0)
+
+
+def student_loss(domain: Domain, n: Ints | Floats, confidence: float) -> float:
+    """Return what an effective size loses because groups must show their own variance.
+
+    Korn and Graubard's squared ratio of quantiles, as in `audit.subset.estimate.effective_size`.
+    """
+    tail = (1 - confidence) / 2
+    least = distributions.t.isf(tail, max(float(n.sum()), 2.0))
+    return float(min(least / distributions.t.isf(tail, degrees_of_freedom(domain, n)), 1.0) ** 2)
+
+
 def half_width(
     domain: Domain,
     n: Ints | Floats,
@@ -89,10 +109,10 @@ def half_width(
     method: IntervalMethod = "wilson",
 ) -> float:
     """Return the half-width that `score` is expected to print; NaN without units."""
-    drawn = int(n.sum())
+    drawn = float(n.sum())
     if drawn == 0:
         return float("nan")
-    worth = effective_files(domain, n, estimand)
+    worth = effective_files(domain, n, estimand) * student_loss(domain, n, confidence)
     if np.isinf(worth):
         return 0.0
     full = estimand == "full-set"
@@ -115,9 +135,8 @@ def detectable_difference(
     paired: bool = True,
 ) -> float:
     """Return the smallest difference between two models that n_h units show with `power`."""
-    flat = Domain(domain.N, np.full(domain.p.shape, 0.5), domain.files_per_unit,
-                  domain.cluster_effect)  # fmt: skip
-    worth = effective_files(flat, n, estimand)
+    flat = replace(domain, p=np.full(domain.p.shape, 0.5))
+    worth = effective_files(flat, n, estimand) * student_loss(domain, n, 1 - alpha)
     if worth <= 0:
         return float("nan")
     if paired:

@@ -155,6 +155,8 @@ def match(
     by = "sample_id"
     if not rows["sample_id"].is_in(keys).any() and rows["path"].is_in(keys).any():
         by = "path"
+    if predictions.is_empty():
+        raise UsageError(f"{name} has a header and no rows: write one row for each example.")
     table = rows.select(key=pl.col(by)).join(
         predictions, on="key", how="left", maintain_order="left"
     )

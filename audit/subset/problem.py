@@ -41,7 +41,7 @@ class Problem:
     N: Ints  # units per stratum
     M: Ints  # files per stratum
     stratum_labels: list[str]
-    cells: pl.DataFrame  # stratum (code), label, units, files, squares
+    cells: pl.DataFrame  # stratum (code), label, units, sums of powers 1 to 4 of the unit sizes
     p: Floats  # planning share per stratum
     rho: float
     discordant: float
@@ -66,6 +66,8 @@ class Problem:
                 units=pl.len().cast(pl.Int64),
                 files=pl.col("size").sum(),
                 squares=(pl.col("size") ** 2).sum(),
+                cubes=(pl.col("size").cast(pl.Float64) ** 3).sum(),
+                fourths=(pl.col("size").cast(pl.Float64) ** 4).sum(),
             )
             .sort("stratum", "label")
         )
@@ -107,10 +109,14 @@ class Problem:
         count = len(self.N)
         N = np.bincount(code, cells["units"].to_numpy(), count).astype(np.int64)
         effect = 1.0 + (squares / m - 1.0) * self.rho
+        cubes, fourths = float(cells["cubes"].sum()), float(cells["fourths"].sum())
+        alone = 1 - self.rho
+        spread = alone**2 * squares + 2 * self.rho * alone * cubes + self.rho**2 * fourths
         p = self.p
         if label is not None:
             p = np.full(count, self.prior.class_share(label, self.goal.planning_value))
-        return Domain(N, p, m / int(N.sum()), effect)
+        units = int(N.sum())
+        return Domain(N, p, m / units, effect, min((effect * m) ** 2 / (spread * units), 1.0))
 
     def drawn(self, domain: Domain, n: Ints) -> Floats:
         """Return the units of a domain expected among n_h drawn from each stratum."""
@@ -191,7 +197,7 @@ class Problem:
         """Return the units of a domain that its target takes, more than there are if need be."""
         held = np.flatnonzero(domain.N > 0)
         N, p = domain.N[held], domain.p[held]
-        local = Domain(N, p, domain.files_per_unit, domain.cluster_effect)
+        local = replace(domain, N=N, p=p)
         ones = np.ones(N.size)
 
         def meets(n: int) -> bool:
@@ -210,6 +216,7 @@ class Problem:
             return width <= goal.half_width
         flat = replace(domain, p=np.full(domain.p.shape, 0.5))
         worth = precision.effective_files(flat, n, estimand)
+        worth *= precision.student_loss(domain, n, goal.level)
         return worth >= self._simple_files(domain) - 1e-9
 
     def _simple_files(self, domain: Domain) -> float:
@@ -297,6 +304,12 @@ class Problem:
         n = self.goal.budget_units(self.M.sum() / self.N.sum() if self.units.whole else 1.0)
         if n is None:
             return None
+        if n > self.total and self.goal.seconds is not None:
+            self.reasons.append(
+                f"The budget pays for {n} units and the eligible set has {self.total}: the plan "
+                "takes all of them."
+            )
+            return self.total
         if n > self.total:
             raise UsageError(
                 f"{n} units were asked for and the eligible set has {self.total}: ask for at most "

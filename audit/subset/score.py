@@ -18,7 +18,7 @@ import polars as pl
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats, Ints
-from audit.subset import bootstrap
+from audit.subset import bootstrap, estimate
 from audit.subset.design import Design, Interval, share
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import parse_metric
@@ -106,6 +106,11 @@ class Outcome:
         }
         return MetricScore(metric, found, "design-based interval on the effective size")
 
+    @property
+    def accuracy(self) -> estimate.Ratio:
+        """The share of right answers: what other metrics borrow their degrees of freedom from."""
+        return self.design.ratio(self.hit * self.counts, self.counts)
+
     def _terms(self, name: str, label: str | None) -> tuple[Floats, Floats]:
         every = np.ones(self.hit.size)
         if name == "accuracy":
@@ -157,15 +162,26 @@ class Outcome:
     def _resampled(self, name: str, confidence: float, keep: Floats) -> MetricScore:
         function = self.metric_function(name)
         weight = self.design.weight * self.counts * keep
-        found = {e: resampled(self.design, function, weight, e, confidence) for e in ESTIMANDS}
+        found = {
+            e: resampled(self.design, function, weight, e, confidence, self.accuracy)
+            for e in ESTIMANDS
+        }
         method = f"rescaled bootstrap over units, {bootstrap.REPLICATES} replicates"
         return MetricScore(name, found, method)
 
 
 def resampled(
-    design: Design, metric: bootstrap.Metric, weight: Floats, estimand: Estimand, confidence: float
+    design: Design,
+    metric: bootstrap.Metric,
+    weight: Floats,
+    estimand: Estimand,
+    confidence: float,
+    accuracy: estimate.Ratio,
 ) -> Interval:
-    """Return a metric with its bootstrap interval: estimate -+ z standard errors, within [0, 1]."""
+    """Return a metric with its bootstrap interval: estimate -+ t standard errors, within [0, 1].
+
+    t has the degrees of freedom that the same units give to `accuracy`.
+    """
     value = float(metric(weight[None, :])[0])
     if estimand == "full-set" and design.complete:
         return Interval(value, value, value, math.inf, True)
@@ -173,9 +189,11 @@ def resampled(
         metric, weight, design.unit, design.stratum, design.population, estimand
     )
     error = float(np.nanstd(draws, ddof=1))
-    half = stats.z_value(confidence) * error
+    share = min(max(float(accuracy.value), 0.0), 1.0)
+    half = design.student(accuracy, share * (1 - share), confidence) * error
     worth = value * (1 - value) / error**2 if error > 0 else math.inf
-    return Interval(value, max(value - half, 0.0), min(value + half, 1.0), worth)
+    said = estimate.caution(accuracy, share)
+    return Interval(value, max(value - half, 0.0), min(value + half, 1.0), worth, caution=said)
 
 
 # ---- the score ----
@@ -250,7 +268,16 @@ def _model(
     found = [outcome.of(metric, confidence, every) for metric in metrics]
     found += [_user(outcome, m, f, confidence) for m, f in user_metrics.items()]
     without = [] if clean.all() else [outcome.of(m, confidence, clean) for m in metrics]
+    notes = [*notes, *_cautions(found)]
     return ModelScore(name, found, without, _class_counts(outcome, confidence), notes)
+
+
+def _cautions(metrics: list[MetricScore]) -> list[str]:
+    return [
+        f"The interval of {metric.metric} is {said}."
+        for metric in metrics
+        if (said := metric.estimands["generalisation"].caution)
+    ]
 
 
 def _user(outcome: Outcome, name: str, function: UserMetric, confidence: float) -> MetricScore:
@@ -261,7 +288,10 @@ def _user(outcome: Outcome, name: str, function: UserMetric, confidence: float) 
         return np.array([function(labels, predicted, row) for row in weights])
 
     weight = outcome.design.weight * outcome.counts
-    found = {e: resampled(outcome.design, metric, weight, e, confidence) for e in ESTIMANDS}
+    found = {
+        e: resampled(outcome.design, metric, weight, e, confidence, outcome.accuracy)
+        for e in ESTIMANDS
+    }
     return MetricScore(name, found, "rescaled bootstrap over units")
 
 

@@ -85,6 +85,13 @@ def compare_right(
         )
     psi = float(discordant.value)
     notes = [] if plain else [_why_no_mcnemar(design)]
+    spread = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
+    degrees = float(estimate.degrees_of_freedom(difference, spread)[0])
+    if degrees < estimate.FEW_DEGREES:
+        notes.append(
+            f"The verdict is rough: {degrees:.1f} degrees of freedom, fewer than "
+            f"{estimate.FEW_DEGREES:g}. Draw more units, or smaller groups."
+        )
     if label_noise:
         notes.append(_noise_said(label_noise, predictions_differ, float(difference.value)))
     return Comparison(metric, gained, lost, psi, found, p_value, notes)
@@ -215,6 +222,8 @@ def compare_metric(
     weight = design.weight * first.counts
     value = float(gap(weight[None, :])[0])
     found: dict[Estimand, Difference] = {}
+    change, share, gained, lost = _changes(design, first, second)
+    spread = max(share - float(change.value) ** 2, 0.0)
     for estimand in ESTIMANDS:
         known = estimand == "full-set" and design.complete
         half = 0.0
@@ -222,16 +231,23 @@ def compare_metric(
             draws = bootstrap.bootstrap(
                 gap, weight, design.unit, design.stratum, design.population, estimand
             )
-            half = stats.z_value(confidence) * float(np.nanstd(draws, ddof=1))
+            half = design.student(change, spread, confidence) * float(np.nanstd(draws, ddof=1))
         low, high = value - half, value + half
         verdict = _verdict(low, high, known)
         sentence = _said(value, low, high, verdict, known, None, names, metric, estimand, design)
         found[estimand] = Difference(value, low, high, verdict, sentence)
+    why = f"McNemar's test is not shown: it compares right answers, not {metric}."
+    return Comparison(metric, gained, lost, share, found, None, [why])
+
+
+def _changes(
+    design: Design, first: Outcome, second: Outcome
+) -> tuple[estimate.Ratio, float, int, int]:
+    # Weighted difference in right answers, share of rows that differ, rows gained and lost.
     change = (second.hit - first.hit) * first.counts
     share = float(design.ratio(np.abs(change), first.counts).value)
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
-    why = f"McNemar's test is not shown: it compares right answers, not {metric}."
-    return Comparison(metric, gained, lost, share, found, None, [why])
+    return design.ratio(change, first.counts), share, gained, lost
 
 
 def _function(outcome: Outcome, name: str, metric: str) -> bootstrap.Metric:

@@ -30,6 +30,7 @@ def run(tmp_path_factory):
                 seed += 1
     test = root / "test"
     Image.open(root / "train/cat/00.png").save(test / "cat/leak.png")
+    Image.open(root / "train/owl/00.png").save(test / "owl/near.jpg", quality=85)
     Image.open(test / "dog/00.png").save(test / "dog/copy.png", compress_level=1)
     Image.open(test / "dog/01.png").save(test / "owl/conflict.png", compress_level=1)
     (test / "owl" / "broken.png").write_bytes((test / "owl/00.png").read_bytes()[:40])
@@ -52,6 +53,7 @@ def test_what_a_run_leaves_out(run):
         "test/dog/01.png": "identical pictures with different labels",
         "test/owl/conflict.png": "identical pictures with different labels",
         "test/owl/broken.png": "unreadable file",
+        "test/owl/near.jpg": "a near-duplicate is in the training split (SPLIT001)",
     }
     pair = frame.filter(pl.col("sample_id").is_in(["test/dog/00.png", "test/dog/copy.png"]))
     assert pair["duplicate_group"].n_unique() == 1
@@ -62,7 +64,7 @@ def test_what_a_run_leaves_out(run):
 def test_plan_draw_score(run, tmp_path):
     plan_path, subset, model = (tmp_path / n for n in ("plan.json", "subset.parquet", "A.csv"))
     text = call("plan", run, "--n", 21, "--output", plan_path)
-    assert "21 of 41 units (42 eligible files of 46)" in text
+    assert "21 of 41 units (42 eligible files of 47)" in text
     assert "test/owl/broken.png: unreadable file" in text
     document = json.loads(call("plan", run, "--n", 21, "--json"))
     assert document == json.loads(plan_path.read_text())

@@ -87,6 +87,69 @@ def test_groups_are_not_files():
     assert 4 <= n <= 10
 
 
+def test_degrees_of_freedom_count_equal_units():
+    """n - 1 for equal units; (sum m^2)^2 / sum m^4 of them if each is all right or all wrong."""
+    y = np.array([4.0, 0, 4, 0, 4, 0])
+    equal = ratio(moments(y, np.full(6, 4.0), np.zeros(6, np.int64), np.array([60])))
+    assert estimate.degrees_of_freedom(equal, np.array(0.25))[0] == pytest.approx(5)
+    m = np.array([1.0, 1, 2, 2, 3, 9])
+    y = np.array([1.0, 1, 2, 2, 3, 0])  # as unlike as groups can be
+    unequal = ratio(moments(y, m, np.zeros(6, np.int64), np.array([60])))
+    share = float(unequal.value)
+    degrees, left = estimate.degrees_of_freedom(unequal, np.array(share * (1 - share)))
+    worth = (m**2).sum() ** 2 / (m**4).sum()
+    assert degrees == pytest.approx(max(5 * worth / 6, 1))
+    assert left == pytest.approx(worth / (m.sum() ** 2 / (m**2).sum()))
+
+
+def test_degrees_of_freedom_of_strata():
+    """Satterthwaite (1946): n less the strata where all weigh alike, the heavy one's otherwise."""
+    stratum, y = np.repeat([0, 1], 10), np.tile([1.0, 0.0], 10)
+    even, heavy = (
+        ratio(moments(y, np.ones(20), stratum, np.array(N))) for N in ([100, 100], [10_000, 10])
+    )
+    assert estimate.degrees_of_freedom(even, np.array(0.25))[0] == pytest.approx(18)
+    assert estimate.degrees_of_freedom(heavy, np.array(0.25))[0] == pytest.approx(9, abs=0.01)
+
+
+def test_groups_that_are_all_right_are_worth_their_number():
+    r = ratio(
+        moments(np.full(40, 30.0), np.full(40, 30.0), np.zeros(40, np.int64), np.array([900]))
+    )
+    low, high, n = estimate.proportion_interval(r, "generalisation")
+    assert n == pytest.approx(40, abs=0.1)
+    assert low == pytest.approx(stats.wilson(40, 40)[0], abs=2e-4)
+    assert high == 1
+
+
+def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
+    """1 wrong of 1,500 in 50 groups must not be read as 1 of 1,500 independent files."""
+    y = np.full(50, 30.0)
+    y[0] = 29
+    r = ratio(moments(y, np.full(50, 30.0), np.zeros(50, np.int64), np.array([5000])))
+    low, _, n = estimate.proportion_interval(r, "generalisation")
+    assert n < 300
+    assert low < 0.99 < stats.wilson(1499, 1500)[0]
+
+
+def test_rough_and_wide_intervals_say_why():
+    def why(y, m, stratum, N):
+        r = ratio(moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
+        return estimate.caution(r, float(r.value))
+
+    one = [0] * 40
+    assert why([5.0, 0] * 20, [10.0] * 40, one, [400]) == ""
+    assert "groups of these sizes are worth about" in why(
+        [90.0, 10.0] + [5.0, 0] * 19, [200.0, 200.0] + [10.0] * 38, one, [400]
+    )
+    assert "rarer answer lies in about 1 groups" in why([10.0] * 39 + [3], [10.0] * 40, one, [400])
+    few = why([1.0, 0] + [1.0] * 38, [1.0] * 40, [0, 0] + [1] * 38, [5000, 40])
+    assert "strata that weigh most" in few
+    unequal = why([1.0, 0] * 20, [1.0] * 40, [0] * 20 + [1] * 20, [1900, 100])
+    assert unequal.startswith("wide")
+    assert "design effect 1.81" in unequal
+
+
 CASES = ["files", "strata", "neyman", "equal", "duplicates", "groups", "excluded"]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
+import polars as pl
 import pytest
 
+from audit import stats
 from audit.errors import UsageError
 from audit.subset import Goal, NoiseRate, plan, recipe_from, sizes
 from audit.subset.plan import SCHEMA, load_recipe
@@ -15,7 +18,7 @@ from tests.subset.frames import made_set, predicted
 
 def even_set(n, classes):
     return made_set(n, classes).with_columns(
-        label=__import__("polars").Series([f"class{i % classes}" for i in range(n)])
+        label=pl.Series([f"class{i % classes}" for i in range(n)])
     )
 
 
@@ -100,6 +103,42 @@ def test_a_budget_in_seconds():
     assert made.n == 319
     whole = plan(made_set(1000, 4, groups=200), Goal(seconds=10, throughput=50), group="patient")
     assert whole.n == math.floor(500 / (1000 / whole.n_units))
+
+
+def test_a_budget_larger_than_the_set_takes_the_set():
+    made = plan(made_set(200, 4), Goal(seconds=600, throughput=40))
+    assert made.n == made.n_units == 200
+    assert any("pays for 24000 units" in reason for reason in made.reasons)
+
+
+def test_few_or_unequal_groups_are_warned_about():
+    frame = made_set(3000, 1, groups=300)
+    goal = Goal(n=200, rho=0.3)
+    assert not any("Warning" in r for r in plan(frame, goal, group="patient").reasons)
+    few = plan(frame, Goal(n=8, rho=0.3), group="patient")
+    assert any("rough" in r and "Draw more groups" in r for r in few.reasons)
+    rare = plan(frame, Goal(n=60, rho=0.3, planning_value=0.98), group="patient")
+    assert any("expected to hold the rarer answer" in r for r in rare.reasons)
+    # Two patients with most of the pictures: the same number of groups tells far less.
+    size = np.where(np.arange(3000) < 2000, np.arange(3000) % 2, 2 + np.arange(3000) % 298)
+    heavy = plan(frame.with_columns(patient=pl.Series(size.astype(str))), goal, group="patient")
+    assert any("worth about" in r for r in heavy.reasons)
+    even, uneven = (
+        p.estimands["generalisation"] for p in (plan(frame, goal, group="patient"), heavy)
+    )
+    assert uneven.half_width > stats.wilson_share(0.5, uneven.effective_n)[1] - 0.5
+    assert even.half_width < uneven.half_width
+
+
+def test_unequal_weights_are_warned_about_where_the_metric_is_over_all():
+    frame = made_set(4000, 3, shares=[0.9, 0.07, 0.03])
+
+    def warned(goal, **options):
+        return any("unequal weights" in r for r in plan(frame, goal, **options).reasons)
+
+    assert warned(Goal(n=120), allocation="equal")
+    assert not warned(Goal(n=120))
+    assert not warned(Goal(n=120, metric="recall"))
 
 
 def test_groups_cost_what_their_correlation_says():
@@ -218,10 +257,11 @@ BAD_GOALS = [
     (Goal(n=1), "at least 2"),
     (Goal(n=50, confidence=95), "--confidence is 95"),
     (Goal(detect=0.1, power=1.0), "--power is 1.0"),
-    (Goal(n=50, planning_value=1.2), "--planning-value is 1.2"),
+    (Goal(n=50, planning_value=1.2), "--p is 1.2"),
     (Goal(n=50, rho=-0.1), "--rho is -0.1"),
     (Goal(seconds=3), "belong together"),
     (Goal(seconds=3, throughput=-1), "greater than 0"),
+    (Goal(seconds=math.inf, throughput=1), "finite"),
     (Goal(seconds=0.01, throughput=1), "fewer than 2"),
     (Goal(n=50, looks=0), "at least 1"),
     (Goal(n=5000), r"5000 units were asked for and the eligible set has 200"),

@@ -145,6 +145,15 @@ def test_mcnemar_only_where_it_is_valid(frame):
     both = score(rows, [predicted(grouped, 0.8, 1), predicted(grouped, 0.8, 2)]).comparison
     assert both.mcnemar_p is None
     assert "several files" in both.notes[0]
+    assert not any("rough" in note for note in [*both.notes, *scored_notes(rows, grouped)])
+    few = drawn(grouped, 6, group="patient")
+    assert any("interval of accuracy is rough" in note for note in scored_notes(few, grouped))
+    tables = [predicted(grouped, 0.8, 1), predicted(grouped, 0.8, 2)]
+    assert any("verdict is rough" in note for note in score(few, tables).comparison.notes)
+
+
+def scored_notes(rows, frame):
+    return score(rows, [predicted(frame, 0.8, 1)]).models[0].notes
 
 
 def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
@@ -313,6 +322,8 @@ BAD_SUBSETS = [
     (lambda r: r.drop("weight"), "no column 'weight'"),
     (lambda r: r.head(0), "no rows"),
     (lambda r: r.head(80), "Rows are missing from this subset"),
+    (lambda r: r.with_columns(weight=pl.lit(float("nan"))), "100 of 100 rows have no label, or no"),
+    (lambda r: r.with_columns(label=pl.lit(None, pl.String)), "The subset is damaged"),
     (lambda r: r.with_columns(N_h=pl.col("N_h") + pl.col("rank") % 2), "different draws"),
 ]
 
