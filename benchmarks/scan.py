@@ -2,9 +2,9 @@
 
     python benchmarks/scan.py [DIR] [--files 20000] [--repeats 3] [--peers-python PYTHON]
 
-For photographs: the pictures in DIR/photos are re-encoded at varying quality into distinct files
-until there are `--files` of them (about 110 kB each; they stay in --work for the next run). For
-small files: DIR/cifar10-mini.tar. Each arm runs in a process of its own, in turn (A B C A B C ...),
+For photographs: quarters of the pictures in DIR/photos are laid together into different ones until
+there are `--files` of them (about 110 kB each; they stay in --work for the next run). For small
+files: DIR/cifar10-mini.tar. Each arm runs in a process of its own, in turn (A B C A B C ...),
 on all usable cores; arms:
 
 - ours: `audit scan`, every feature and every check, into a fresh run; and again unchanged; - one
@@ -42,24 +42,32 @@ ROOT = Path(__file__).parent.parent
 
 
 def photographs(source: Path, target: Path, count: int) -> Path:
-    """Return a folder of `count` distinct JPEG files made from the pictures in `source`."""
+    """Return a folder of `count` different JPEG files of the size of those in `source`.
+
+    Each is laid together from quarters of four photographs, cut at random places: no two show the
+    same, so that the search for near-duplicates has the work that a real collection gives it.
+    """
+    import numpy as np
     from PIL import Image
 
-    originals = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
+    paths = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
+    originals = [Image.open(path).convert("RGB") for path in paths]
     target.mkdir(parents=True, exist_ok=True)
     for number in range(len(list(target.iterdir())), count):
-        path = originals[number % len(originals)]
-        turn = number // len(originals)
-        with Image.open(path) as image:
-            # A shifted crop gives distinct pixels, the quality about the bytes of the original.
-            box = (
-                turn % 7,
-                turn // 7 % 7,
-                image.width - 6 + turn % 7,
-                image.height - 6 + turn // 7 % 7,
+        rng = np.random.default_rng(number)
+        canvas = originals[number % len(originals)].copy()
+        width, height = canvas.width // 2, canvas.height // 2
+        for corner in range(4):
+            other = originals[int(rng.integers(len(originals)))]
+            cut = min(width, other.width), min(height, other.height)
+            x, y = (
+                int(rng.integers(have - want + 1))
+                for have, want in zip(other.size, cut, strict=True)
             )
-            file = io.BytesIO()
-            image.convert("RGB").crop(box).save(file, "JPEG", quality=93 + turn % 4)
+            quarter = other.crop((x, y, x + cut[0], y + cut[1])).resize((width, height))
+            canvas.paste(quarter, (corner % 2 * width, corner // 2 * height))
+        file = io.BytesIO()
+        canvas.save(file, "JPEG", quality=95 + number // len(originals) % 4)
         (target / f"{number:06d}.jpg").write_bytes(file.getvalue())
     return target
 
@@ -262,7 +270,7 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict] = {}
     if options.only != "small":
-        made = photographs(options.data / "photos", options.work / "photos", options.files)
+        made = photographs(options.data / "photos", options.work / "collages", options.files)
         results["photographs"] = measure(
             made, arms, options.repeats, options.peers_python, options.work
         )
