@@ -23,6 +23,12 @@ $(VENV)/all: pyproject.toml constraints.txt
 demo: $(VENV)/core
 	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
 	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
+	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 8 \
+		-o runs/sample_data/profile.json
+	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
+	@echo
+	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
+	@echo "  $(BIN)/python -m pip install -c constraints.txt -e '.[app]' && $(BIN)/audit app runs/sample_data"
 
 test: $(VENV)/all
 	$(BIN)/python -m pytest

@@ -3,7 +3,7 @@
 A DataLoader with workers, a 5 ms step; pairs in random order; the difference of the mean step
 with its 95 % interval. Target: at most 1 % of a 5 ms step (50 µs).
 
-    python benchmarks/overhead.py [--pairs 20] [--steps 300] [--workers 0,2]
+    python benchmarks/overhead.py [--pairs 16] [--steps 300] [--workers 0,2]
 
 About 2 minutes. Last line: one JSON document.
 """
@@ -93,7 +93,7 @@ def measure(workers: int, pairs: int, steps: int) -> dict[str, Any]:
 
 def main() -> None:
     ap = argparse.ArgumentParser()
-    ap.add_argument("--pairs", type=int, default=20)
+    ap.add_argument("--pairs", type=int, default=16)
     ap.add_argument("--steps", type=int, default=300)
     ap.add_argument("--workers", default="0,2")
     args = ap.parse_args()

@@ -8,7 +8,7 @@ the points that the model itself calls extrapolated.
 
     python benchmarks/prediction.py [--batches 150] [--tiny]
 
-Full: 3 x 32 settings, about 12 minutes. Last line: one JSON document.
+Full: 3 x 52 settings, about 7 minutes. Last line: one JSON document.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ T_W - T_D splits, in this order, into copy (H-D), contention (X-H) and preparati
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import sys
@@ -90,15 +91,17 @@ def drive(
 ) -> list[Any]:
     """Train for `steps` steps over as many epochs as that takes; returns the first batches.
 
-    The device is synchronised at the edges of the timed window only.
+    `seconds` count from the first batch: a slow start of workers shall not eat them up. The
+    device is synchronised at the edges of the timed window only.
     """
     kept: list[Any] = []
-    deadline = bench.clock() + (seconds * 1e9 if seconds < math.inf else math.inf)
+    deadline = math.inf
     edges = (recorder.run.warmup - 1, steps - 1)
     while recorder.steps < steps and bench.clock() < deadline:
         before = recorder.steps
         epoch = recorder.watch(loader)
         for batch in epoch:
+            deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
             with recorder.step():
                 _check(bench.step(batch), recorder)
             if len(kept) < KEPT_BATCHES:
@@ -225,10 +228,32 @@ class _Shadowed:
             yield batch
 
 
-def run_arm(bench: Bench, arm: str, block: int, plan: dict[str, Any], kept: list[Any]) -> Run:
-    """One repeat of one arm."""
+def run_arm(
+    bench: Bench,
+    arm: str,
+    block: int,
+    plan: dict[str, Any],
+    kept: list[Any],
+    broken: list[Run] | None = None,
+) -> Run:
+    """One repeat of one arm; one that is cut off by an error is left in `broken`."""
+    if bench.settings().get("workers"):
+        # an iterator of the last arm that waits for the collector would be inherited by new workers
+        gc.collect()
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
+    try:
+        _run_arm(bench, recorder, plan, kept)
+    except BaseException:
+        recorder.session()
+        if broken is not None and recorder.steps:
+            broken.append(recorder.run)
+        raise
+    return recorder.run
+
+
+def _run_arm(bench: Bench, recorder: Recorder, plan: dict[str, Any], kept: list[Any]) -> None:
+    arm = recorder.run.arm
     recorder.run.warmup = plan["warmup"] if arm in "WXCZ" else min(3, plan["warmup"])
     if arm == "Z":
         recorder.run.warmup = max(plan["warmup"], 2 * _held_after(bench, plan["try"]))
@@ -238,7 +263,7 @@ def run_arm(bench: Bench, arm: str, block: int, plan: dict[str, Any], kept: list
     elif arm == "X":
         _run_shadow(bench, recorder, total, kept)
     elif arm == "B":
-        recorder.run = _run_bare(bench, block, plan)
+        recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == "Z":
         changed = module_for(bench.loader()).rebuild(bench.loader(), plan["try"])
         drive(bench, changed, recorder, total)
@@ -246,7 +271,6 @@ def run_arm(bench: Bench, arm: str, block: int, plan: dict[str, Any], kept: list
         if arm == "C":
             recorder.run.notes += cold_cache.evict(plan["files"])
         drive(bench, bench.loader(), recorder, total)
-    return recorder.run
 
 
 def _held_after(bench: Bench, change: dict[str, Any]) -> int:

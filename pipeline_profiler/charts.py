@@ -1,7 +1,7 @@
 """Inline SVG charts for the HTML report: no script, no outside file, readable in black and white.
 
-Each function returns one <svg> element as text. Colours are an Okabe-Ito subset (colour-blind
-safe); every chart carries a <title>, its unit, and its numbers as text.
+Each function returns one <figure> with a caption and an <svg> as text. Colours are an Okabe-Ito
+subset (colour-blind safe); every chart carries a <title>, its unit, and its numbers as text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from html import escape
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
 _WIDTH, _ROW, _LABEL = 720, 24, 170
+_AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
 
 
 def _svg(height: float, title: str, body: Sequence[str]) -> str:
@@ -18,7 +19,8 @@ def _svg(height: float, title: str, body: Sequence[str]) -> str:
         f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
     )
-    return head + "".join(body) + "</svg>"
+    caption = f"<figcaption>{escape(title)}</figcaption>"
+    return f"<figure>{caption}{head}{''.join(body)}</svg></figure>"
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
@@ -84,10 +86,12 @@ def line(title: str, points: Sequence[tuple[float, float]], x_unit: str, y_unit:
         height,
         title,
         [
+            f'<path d="M{left} 8V{height - 24}H{_WIDTH - 10}" fill="none" {_AXIS}/>',
             f'<polyline points="{path}" fill="none" stroke="{COLOURS[0]}" stroke-width="1.2"/>',
             _text(left - 6, 20, f"{top:.3g} {y_unit}", "end"),
             _text(left - 6, height - 24, "0", "end"),
-            _text(_WIDTH - 10, height - 6, f"{max(xs):.4g} {x_unit}", "end"),
+            _text(left, height - 6, f"{x_unit} {min(xs):.4g}"),
+            _text(_WIDTH - 10, height - 6, f"{x_unit} {max(xs):.4g}", "end"),
         ],
     )
 
@@ -96,7 +100,7 @@ def dots(title: str, rows: Sequence[tuple[str, float, float, float]], unit: str)
     """Values with intervals: label, value, low, high."""
     known = [v for _, value, low, high in rows for v in (value, low, high)]
     least, most = min([0.0, *known]), max([*known, 1e-9])
-    room = _WIDTH - _LABEL - 60
+    room = _WIDTH - _LABEL - 230
 
     def x(value: float) -> float:
         return _LABEL + (value - least) / (most - least) * room
@@ -110,6 +114,7 @@ def dots(title: str, rows: Sequence[tuple[str, float, float, float]], unit: str)
             f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y}" y2="{y}" '
             f'stroke="{COLOURS[0]}" stroke-width="3"><title>{escape(words)}</title></line>',
             f'<circle cx="{x(value):.1f}" cy="{y}" r="4" fill="{COLOURS[4]}"/>',
-            _text(x(high) + 8, y + 4, f"{value:.3g} {unit}"),
+            _text(_WIDTH, y + 4, f"{value:.1f} {unit} ({low:.1f} to {high:.1f})", "end"),
         ]
-    return _svg(len(rows) * _ROW + 12, title, body)
+    zero = f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{len(rows) * _ROW + 4}" {_AXIS}/>'
+    return _svg(len(rows) * _ROW + 12, title, [zero, *body])

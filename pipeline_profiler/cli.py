@@ -9,11 +9,13 @@ torch, numpy and the standard library alone. Loaders and steps come from the use
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline_profiler import cli_precision
 from pipeline_profiler.session import ProfileError, Session
 
 if TYPE_CHECKING:
@@ -32,19 +34,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted before anything was measured.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `report S | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
-    """One sentence; a partial session is saved and says so."""
+    """One sentence; a partial session with steps in it is saved and says so."""
     print(f"pipeline-profiler: {error}", file=sys.stderr)
     session = getattr(error, "session", None)
     if session is None:
         return 2
     for note in session.notes[1:]:
         print(note, file=sys.stderr)
+    code = 130 if getattr(error, "interrupted", False) else 2
+    steps = (session.results.get("precision") or {}).get("visits")
+    if not steps and not any(len(run.spans) for run in session.runs):
+        print("Nothing was measured, so nothing is saved.", file=sys.stderr)
+        return code
     path = session.save(getattr(args, "output", None) or "profile.json")
     print(f"The partial session is saved in {path}.", file=sys.stderr)
-    return 130 if getattr(error, "interrupted", False) else 2
+    print(f"Next: pipeline-profiler report {path}", file=sys.stderr)
+    return code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
             f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
         )
     _measuring(commands, "tune", tune, "recommend, apply, re-run, keep or reject")
+    cli_precision.add(commands, _finish)
     show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
     show.add_argument("session")
     show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")

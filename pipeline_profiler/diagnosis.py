@@ -15,15 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_profiler import rules_compute, rules_input, rules_tf
+from pipeline_profiler import rules_compute, rules_input, rules_rare, rules_stages, rules_tf
 from pipeline_profiler.evidence import Evidence, gather
 from pipeline_profiler.finding import Diagnosis
-from pipeline_profiler.intervals import MOST_REPEATS, Interval, repeats_to_settle
+from pipeline_profiler.intervals import Interval, repeats_to_settle
 from pipeline_profiler.session import ProfileError, Session
 
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
+TOO_MANY_REPEATS = 40  # more are no advice
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
 Rule = Callable[[Evidence], Diagnosis | None]
@@ -31,21 +32,22 @@ Rule = Callable[[Evidence], Diagnosis | None]
 # from the most to the least specific; order decides between sufficient causes only
 INPUT_RULES: tuple[Rule, ...] = (
     rules_tf.intervention,
-    rules_input.worker_startup,
-    rules_input.collector_pauses,
-    rules_input.slow_sampler,
+    rules_rare.worker_startup,
+    rules_rare.collector_pauses,
+    rules_rare.slow_sampler,
     rules_compute.blocked_step_serial,
-    rules_input.straggler_samples,
-    rules_input.periodic_stall,
+    rules_rare.straggler_samples,
+    rules_rare.periodic_stall,
+    rules_input.oversubscribed,
     rules_input.heavy_transfer,
     rules_input.shallow_prefetch,
-    rules_input.oversubscribed,
     rules_input.head_of_line,
+    rules_rare.isolated_stall,
     rules_input.too_few_workers_at_par,
-    rules_input.dominant_stage,
+    rules_stages.dominant_stage,
     rules_input.too_few_workers,
-    rules_input.largest_stage,
-    rules_input.repeated_preprocessing,
+    rules_stages.largest_stage,
+    rules_stages.repeated_preprocessing,
 )
 COMPUTE_RULES: tuple[Rule, ...] = (
     rules_compute.cold_first_pass,
@@ -158,9 +160,10 @@ def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
     text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
-    if more >= MOST_REPEATS:
+    if more >= TOO_MANY_REPEATS:
         return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
-    return f"{text}; about {more} more repeats would settle it" if more else text
+    words = "repeat" if more == 1 else "repeats"
+    return f"{text}; about {more} more {words} would settle it" if more else text
 
 
 def arm_table(evidence: Evidence) -> dict[str, Any]:

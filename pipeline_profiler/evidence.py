@@ -3,7 +3,7 @@
 Arms give shares with intervals (T_D, T_X, T_W of one block belong together). Inside the loader a
 counterfactual does: replay the run's own batches with one cost taken out and compare the period
 with the untouched replay. What the replay cannot reproduce of the measured period is added to
-every interval that rests on it.
+every interval that rests on it, and so is the usual error of the model itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pipeline_profiler.intervals import Floats, Interval, mean_interval
 from pipeline_profiler.session import MAIN, Run, Session
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
+REPLAY_ERROR = 0.06  # typical error of a replayed period: benchmarks/prediction.py
+REPLAYED = 240  # batches of a replay, at least
 SAMPLE_US = 5000  # distance of stack samples
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
 
@@ -56,6 +58,9 @@ class Case:
             "serialise": self.lag,
             "in_order": self.in_order,
         } | {k: v for k, v in changes.items() if k != "startup"}
+        # a short window again and again: the edges of the replay shall not decide
+        often = -(-REPLAYED // max(1, len(given["fetch"])))
+        given["fetch"] = np.tile(given["fetch"], often)
         return predict.replay(**given).period + float(changes.get("startup", self.startup))
 
     @property
@@ -80,6 +85,7 @@ class Evidence:
     labels: dict[str, float]  # stage -> share of the time no hook could name
     places: dict[str, dict[str, float]]  # phase -> "stage|place" -> share of its samples
     stack_samples: float = 0.0  # how many stacks the labels rest on
+    null_ns: float = 0.0  # the empty loader's mean next()
     null_p99_ns: float = 0.0
     floor_ns: float = 0.0  # empty loader's next(), taken off where the step is below 20 of them
     wobble: float = 0.0  # half width inside the runs, relative to the stall
@@ -102,7 +108,8 @@ class Evidence:
             base = case.play()
             shares.append((base - without(case)) / base)
             errors.append(abs(base - case.period) / case.period)
-        return self._interval(shares, float(np.mean(errors)) if errors else 0.0)
+        found = self._interval(shares, float(np.mean(errors)) if errors else 0.0)
+        return found.widened(REPLAY_ERROR * max(0.0, 1.0 - found.value))
 
     def share(self, of: Callable[[Case], float]) -> Interval:
         """Share of the measured period that `of` (ns a step) takes."""
@@ -126,6 +133,11 @@ class Evidence:
             per_batch.append(float(column[keep].sum()) / max(1, len(case.fetch)))
         return float(np.mean(per_batch)) if per_batch else 0.0
 
+    def loading_shares(self) -> dict[str, float]:
+        """Where the loading time goes, mean over the W runs; {} where it is not known."""
+        rows = [shares for case in self.cases if (shares := metrics.loading_shares(case.run))]
+        return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]} if rows else {}
+
     def _interval(self, shares: list[float], error: float) -> Interval:
         found = mean_interval(shares)
         if len(shares) == 1 and math.isfinite(self.stall.half_width):
@@ -134,6 +146,16 @@ class Evidence:
             found = Interval(found.value, found.value - spread, found.value + spread, 1)
         inside = at_least(found, self.wobble * abs(found.value))
         return inside.widened(abs(found.value) * error + self.recording_share)
+
+
+def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
+    """The share measured by arm Z where it ran with this one change, else the predicted one."""
+    change = e.session.plan.get("try") or {}
+    pairs = paired(e.session, "Z", "W")
+    if list(change) != [key] or len(pairs) < 2:
+        return predicted()
+    found = mean_interval([(w - z) / w for z, w in pairs])
+    return at_least(found, e.wobble * abs(found.value)).widened(e.recording_share)
 
 
 def gather(session: Session) -> Evidence:
@@ -163,6 +185,7 @@ def gather(session: Session) -> Evidence:
         labels=labels,
         places=places,
         stack_samples=_stack_samples(session),
+        null_ns=null,
         null_p99_ns=_null_p99(session),
         floor_ns=floor,
     )

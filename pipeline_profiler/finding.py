@@ -41,6 +41,7 @@ NAMES = {
     "PIPE026": "sequential-interleave",
     "PIPE027": "uncached-pipeline",
     "PIPE028": "slow-tf-operation",
+    "PIPE029": "late-hand-over",
 }
 
 

@@ -345,21 +345,42 @@ def first_fetch_ns(run: Run) -> int | None:
     return int(made.start.min() - epochs["start"][0])
 
 
-def worker_shares(run: Run) -> dict[str, float]:
-    """Shares of the workers' fetch time: on CPU, runnable without a core, blocked."""
+def loading_shares(run: Run) -> dict[str, float]:
+    """Shares of the loading time on CPU, runnable without a core, blocked; {} where unknown.
+
+    Of the workers' fetches, or of next() where nothing travelled with the batches. "threads" is
+    the process's CPU time over that of its loading thread: above 1, hidden thread pools.
+    """
     made = batches(run)
-    wall = float(made.fetch.sum())
-    if wall <= 0:
+    if len(made.batch):
+        wall, cpu, queued, hidden = made.fetch, made.cpu, made.queued, 0
+        threads = float(np.maximum(made.process_cpu, 0).sum()) / max(float(cpu.sum()), 1.0)
+    else:
+        rows = _select(run, "wait")
+        wall, cpu, queued = (rows[name] for name in ("wall", "cpu", "queued"))
+        hidden, threads = run.totals.get("hidden_cpu_ns", 0), 1.0
+    total = float(wall.sum())
+    if total <= 0 or not (cpu >= 0).all():
         return {}
-    cpu = float(made.cpu.sum())
-    known = made.queued >= 0
-    queued = float(made.queued[known].sum()) if known.any() else 0.0
+    on_cpu = min(1.0, (float(cpu.sum()) + hidden) / total)
+    waiting = float(np.maximum(queued, 0).sum()) / total
     return {
-        "cpu": cpu / wall,
-        "queued": queued / wall,
-        "blocked": max(0.0, 1 - (cpu + queued) / wall),
-        "threads": float(np.maximum(made.process_cpu, 0).sum()) / max(cpu, 1.0),
+        "cpu": on_cpu,
+        "queued": waiting,
+        "blocked": max(0.0, 1 - on_cpu - waiting),
+        "threads": threads,
     }
+
+
+def needs_core(run: Run, otherwise: float) -> float:
+    """Share of the loading time that needs a core, the wait for one left out; `otherwise` unknown.
+
+    A foreign load makes CPU-bound loading wait: that does not make it I/O, and more workers would
+    only wait too.
+    """
+    shares = loading_shares(run)
+    working = shares.get("cpu", 0.0) + shares.get("blocked", 0.0)
+    return shares["cpu"] / working if working > 0 else otherwise
 
 
 def stage_table(run: Run) -> list[dict[str, Any]]:

@@ -16,6 +16,12 @@ from pipeline_profiler.session import Recorder, Run, Session
 from pipeline_profiler.stack_sampler import StackSampler
 
 PROBED = 3
+STACK_SHARE = 0.12  # of a shorter budget
+
+
+def stack_seconds(options: Options) -> float:
+    """How long arm S takes."""
+    return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
 
 
 def sample_stacks(bench: Bench, options: Options) -> Run:
@@ -24,8 +30,7 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     recorder.sample_stacks = True
     sampler = StackSampler.start_here(lambda: recorder.phase)
     try:
-        seconds = 3.0 if options.quick else 6.0
-        drive(bench, bench.loader(), recorder, 400, seconds)
+        drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
     finally:
         sampler.stop()
     for place, hits in sampler.drain():
@@ -108,25 +113,26 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     plan["prefixes"] = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
     fields = tuple(plan.get("unused_fields") or {})
     rows, notes = tf_interventions.try_all(
-        dataset, bench.step, budget / 40, fields, clock=bench.clock
+        dataset, bench.step, budget / 40, fields, clock=bench.clock, seed=options.seed
     )
     plan["interventions"] = rows
     session.notes += notes
 
 
-def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> None:
+def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> bool:
     """Where the first block points at a setting, arm Z measures that setting from then on."""
     from pipeline_profiler.diagnosis import diagnose
 
     causes = diagnose(session).causes
     change = dict(causes[0].change or {}) if causes else {}
     if not change or bench.settings().get("kind") != "torch":
-        return
+        return False
     plan["try"] = change
     plan["arms"] = [*plan["arms"], "Z"]
     words = ", ".join(f"{k}={v}" for k, v in change.items())
     plan["reasons"].append(f"Z (the real loader with {words}) tests the first suspicion.")
     bench.progress(plan["reasons"][-1])
+    return True
 
 
 def repeatable(bench: Bench) -> dict[str, Any]:

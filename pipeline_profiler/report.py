@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler import charts, metrics, trace
+from pipeline_profiler import charts, metrics, precision_report, trace
 from pipeline_profiler.session import ProfileError, Run, Session
 
 ARM_NAMES = {
@@ -29,6 +31,9 @@ ARM_NAMES = {
     "Z": "Z one setting changed",
 }
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
+NO_VERDICT = "no verdict: the session ended before the real loader was timed"
+BUSY = 0.9  # load a core before the run, from which the report says so
+TEXT_WIDTH = 96
 NULL_FACTOR = 20  # below this many null next() latencies AU is not a figure
 
 
@@ -41,6 +46,7 @@ class Section:
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     chart: str = ""
+    wide: bool = False  # sentences in the cells: on a terminal one block a row, not a table
 
 
 def percent(share: dict[str, Any]) -> str:
@@ -61,10 +67,13 @@ def sections(session: Session) -> list[Section]:
     """Every section that the session has something to say in."""
     made = [
         _verdict(session),
+        *_precision(session),
         _causes(session),
         _arms(session),
         _wait(session),
         _stages(session),
+        _operations(session),
+        _interventions(session),
         _stalls(session),
         _samples(session),
         _sweep(session),
@@ -76,11 +85,27 @@ def sections(session: Session) -> list[Section]:
 
 def _verdict(session: Session) -> Section:
     results = session.results
-    lines = [str(results.get("sentence") or results.get("verdict") or "no verdict: not diagnosed")]
+    lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
     if session.partial:
         lines.append("This session is partial: the run ended before all arms were measured.")
-    lines += _utilisation(session)
+    lines += [*_utilisation(session), *_busy(session)]
     return Section("Verdict", tuple(lines))
+
+
+def _busy(session: Session) -> list[str]:
+    """The machine was not ours alone: what that does to the figures."""
+    load, cores = session.environment.get("load"), session.environment.get("cores")
+    if not load or not cores or load < BUSY * cores:
+        return []
+    return [
+        f"The machine was busy before the run (load {load:.1f} on {cores} cores): stalls may be "
+        "other programs', and intervals are wide; measure on a quiet machine."
+    ]
+
+
+def _precision(session: Session) -> list[Section]:
+    """The table, sentences and chart of `pipeline-profiler precision`."""
+    return [Section(**part) for part in precision_report.parts(session)]
 
 
 def _utilisation(session: Session) -> list[str]:
@@ -115,14 +140,15 @@ def _causes(session: Session) -> Section | None:
     chart = charts.dots(
         "Share of the step each cause is worth, with 95 % interval",
         [
-            (c["name"], c["share"], c["low"], c["high"])
+            (c["name"], 100 * c["share"], 100 * c["low"], 100 * c["high"])
             for c in causes
             if None not in (c["share"], c["low"], c["high"])
         ],
-        "of the step",
+        "%",
     )
     lines = ("Causes overlap: shares do not add up. The first is the one to mend.",)
-    return Section("Causes", lines, ("#", "code", "name", "share", "cause", "next"), rows, chart)
+    head = ("#", "code", "name", "of the step", "cause", "next")
+    return Section("Causes", lines, head, rows, chart, wide=True)
 
 
 def _arms(session: Session) -> Section | None:
@@ -144,7 +170,10 @@ def _arms(session: Session) -> Section | None:
     lines += _device_bytes(session)
     if session.arm("B"):
         cost = float(session.results.get("recording_share") or 0.0)
-        lines.append(f"recording costs up to {cost:.1%} of the step (W against B, no recorder)")
+        seen = (
+            f"costs up to {cost:.1%} of the step" if cost >= 0.0005 else "costs nothing measurable"
+        )
+        lines.append(f"recording {seen} (W against B, the same loop without a recorder)")
     if "contention" not in parts and parts:
         lines.append("  contention is part of preparation here: arm X was not run.")
     chart = charts.bars(
@@ -168,7 +197,9 @@ def _device_bytes(session: Session) -> list[str]:
 
 
 def _warm(session: Session) -> Run | None:
-    runs = [run for run in session.arm("W") if len(metrics.steps(run).batch) >= 2]
+    """The first W run; the pilot where a partial session has none."""
+    runs = [*session.arm("W"), *session.arm("P")]
+    runs = [run for run in runs if len(metrics.steps(run).batch) >= 2]
     return runs[0] if runs else None
 
 
@@ -225,7 +256,7 @@ def _stages(session: Session) -> Section | None:
     table = metrics.stage_table(run) if run is not None else []
     if run is None or not table:
         return None
-    shares = metrics.worker_shares(run)
+    shares = metrics.loading_shares(run)
     line = (
         f"loading time: {shares.get('cpu', 0):.0%} on CPU, {shares.get('queued', 0):.0%} waiting "
         f"for a core, {shares.get('blocked', 0):.0%} blocked (I/O, locks, sleep)"
@@ -243,6 +274,47 @@ def _stages(session: Session) -> Section | None:
         "Loading time a batch by stage", [(r["stage"], r["ms"]) for r in table], "ms"
     )
     return Section("Stages", (line,), ("stage", "a batch", "on CPU", "share"), rows, chart)
+
+
+def _operations(session: Session) -> Section | None:
+    """tf.data: each operation's cost, from timing the prefixes of the user's own graph."""
+    prefixes = session.plan.get("prefixes") or []
+    if not prefixes:
+        return None
+    rows = tuple(
+        (
+            r["operation"],
+            f"{r['ms']:.2f} ms",
+            f"{r['total_ms']:.2f} ms",
+            f"{r['first_ms']:.1f} ms",
+            f"{r['visits']:g}",
+        )
+        for r in prefixes
+    )
+    head = ("operation", "adds a batch", "up to here", "first element", "elements a batch")
+    lines = (
+        "Each prefix of the graph iterated alone, source first; a negative figure: the operation "
+        "runs in parallel with, or ahead of, what comes before it.",
+    )
+    return Section("tf.data operations", lines, head, rows)
+
+
+def _interventions(session: Session) -> Section | None:
+    trials = session.plan.get("interventions") or []
+    if not trials:
+        return None
+    rows = tuple(
+        (
+            r["name"],
+            f"{r['baseline_ms']:.2f} ms",
+            f"{r['period_ms']:.2f} ms",
+            f"{1 - r['period_ms'] / r['baseline_ms']:+.1%} +/- {r['spread']:.1%}",
+            r["how"],
+        )
+        for r in trials
+    )
+    head = ("tried", "as it is", "changed", "saves", "how")
+    return Section("tf.data interventions, tried and timed", (), head, rows)
 
 
 def _stalls(session: Session) -> Section | None:
@@ -331,10 +403,24 @@ def _trials(session: Session) -> Section | None:
 def _conditions(session: Session) -> Section:
     env, plan = session.environment, session.plan
     lines = [f"plan: {reason}" for reason in plan.get("reasons", [])]
-    lines += [f"{k}: {v}" for k, v in env.items()]
+    lines += [f"{k.replace('_', ' ')}: {_shown(k, v)}" for k, v in env.items()]
+    runs = session.arm("W") or session.arm("P")
+    if runs:
+        lines.append(f"loader: {_shown('loader', runs[0].config)}")
     notes = [note for run in session.runs for note in run.notes]
     lines += [f"note: {note}" for note in dict.fromkeys([*session.notes, *notes])]
     return Section("Conditions", tuple(lines))
+
+
+def _shown(name: str, value: Any) -> str:
+    """A condition in words: bytes as GB, shares and loads rounded, None as n/a."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_shown(k, v)}" for k, v in value.items())
+    if name == "memory_bytes":
+        return f"{value / 1e9:.1f} GB"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 # ------------------------------------------------------------------------------------ formats
@@ -347,13 +433,32 @@ def to_text(session: Session) -> str:
 
 def _text_section(s: Section) -> str:
     out = [s.title, "-" * len(s.title), *s.lines]
-    if s.rows:
+    if s.rows and s.wide:
+        out += [line for row in s.rows for line in _block(s.head, row)]
+    elif s.rows:
         cells = [s.head, *s.rows]
         widths = [min(60, max(len(row[i]) for row in cells)) for i in range(len(s.head))]
         out += [
             "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells
         ]
     return "\n".join(out) + "\n"
+
+
+def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
+    """`1. PIPE001 slow-read, 49.5 % of the step (...)`, then cause and next, folded."""
+    number, code, name, share, *sentences = row
+    lines = [f"{number}. {code} {name}: {share} {head[3]}"]
+    for word, sentence in zip(head[4:], sentences, strict=True):
+        text = sentence if word == "cause" else f"{word}: {sentence}"
+        lines += textwrap.wrap(
+            text,
+            TEXT_WIDTH,
+            initial_indent="   ",
+            subsequent_indent="   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
 
 
 def to_markdown(session: Session) -> str:
@@ -373,7 +478,9 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
     "color:#1a1a1a;background:#fff}table{border-collapse:collapse;width:100%;font-size:14px}"
     "th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd;vertical-align:top}"
-    "svg{width:100%;height:auto;margin:.5rem 0}"
+    "figure{margin:.8rem 0}figcaption{font-size:13px;opacity:.75;margin-bottom:.2rem}"
+    "svg{width:100%;height:auto}p{margin:.3rem 0}.lead{font-size:1.15rem;font-weight:600}"
+    ".wide td:nth-child(4){min-width:7.5rem}code{font-size:.92em}"
     "@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}"
     "th,td{border-color:#444}}"
 )
@@ -384,20 +491,30 @@ def to_html(session: Session) -> str:
     body = []
     for s in sections(session):
         body.append(f"<h2>{escape(s.title)}</h2>")
-        body += [f"<p>{escape(line)}</p>" for line in s.lines]
+        lead = ' class="lead"'
+        body += [
+            f"<p{lead if s.title == 'Verdict' and not i else ''}>{escape(line)}</p>"
+            for i, line in enumerate(s.lines)
+        ]
         body.append(s.chart)
         if s.rows:
             head = "".join(f"<th>{escape(c)}</th>" for c in s.head)
             rows = "".join(
-                "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in s.rows
+                "<tr>" + "".join(f"<td>{_inline(c)}</td>" for c in row) + "</tr>" for row in s.rows
             )
-            body.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+            kind = ' class="wide"' if s.wide else ""
+            body.append(f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>pipeline-profiler</title><style>{_STYLE}</style></head>"
         f"<body><h1>Pipeline profile</h1>{''.join(body)}</body></html>\n"
     )
+
+
+def _inline(text: str) -> str:
+    """Escaped, with `commands` in code type."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def to_json(session: Session) -> str:

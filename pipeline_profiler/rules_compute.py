@@ -10,10 +10,11 @@ from pipeline_profiler import metrics
 from pipeline_profiler.evidence import Case, Evidence
 from pipeline_profiler.finding import Diagnosis
 from pipeline_profiler.intervals import Interval, block_interval
-from pipeline_profiler.rules_input import _main_gc
+from pipeline_profiler.rules_rare import main_gc
 from pipeline_profiler.session import Run
 
 COLD_SHARE = 0.15
+TF_RAMP = 20  # steps
 BETWEEN_SHARE = 0.05
 BLOCKED_STEP = 0.15
 _SYNC = re.compile(
@@ -55,7 +56,9 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
 
 def _first_pass(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
-    skip = max(2, 2 * int(run.config.get("workers") or 0))
+    # tf.data's AUTOTUNE starts slowly as well, and anew in each iterator
+    ramp = TF_RAMP if run.config.get("kind") == "tf" else 2
+    skip = max(ramp, 2 * int(run.config.get("workers") or 0))
     window = metrics.steps(run, skip)
     later = np.flatnonzero(window.first)
     end = int(later[0]) if len(later) else len(window.batch)
@@ -150,7 +153,7 @@ def _kind(place: str) -> str:
 
 def collector_in_step(e: Evidence) -> Diagnosis | None:
     """Garbage collection between next() calls."""
-    share = e.share(lambda case: _main_gc(case, "loop"))
+    share = e.share(lambda case: main_gc(case, "loop"))
     if share.value < BETWEEN_SHARE:
         return None
     return Diagnosis(

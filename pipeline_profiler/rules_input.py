@@ -1,268 +1,77 @@
-"""Rules for causes inside the loader: one small function each, thresholds named with their source.
+"""Rules for the loader's settings: hand-over, prefetch, cores, order, number of workers.
 
-Thresholds without a source were set so that the rule is silent on healthy pipelines of the
-planted-bottleneck benchmark; they are constants here so that they can be argued about.
+One small function each. Where a setting is the cause, arm Z has tried it in the same session and
+its measured gain replaces the predicted one. Thresholds without a source were set so that the rule
+is silent on the healthy pipelines of the planted-bottleneck benchmark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 
 from pipeline_profiler import metrics, predict
-from pipeline_profiler.evidence import Case, Evidence, at_least, paired
+from pipeline_profiler.evidence import Case, Evidence, tried
 from pipeline_profiler.finding import Diagnosis
-from pipeline_profiler.intervals import Floats, Interval, mean_interval
+from pipeline_profiler.intervals import Floats, Interval
 
-DOMINANT = 0.50  # share of the worker's time from which one stage is "the" stage
-STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
-STRAGGLER_SHARE = 0.4  # of its batch
-RARE = 0.25  # share of batches up to which an outlier is rare
-OUTLIER_TIMES = 2.5  # batch against the median batch
-PERIODIC_SHARE = 0.12  # share of batches; more frequent ones are uneven, not interrupted
-REGULAR_CV = 0.35  # spread of the gaps between stalls, of their mean
-REPEATED_SHARE = 0.3  # of the loading time
 CROWDED = 0.40  # share of worker time runnable without a core
-BLOCKED = 0.5
+FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
+PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 TRY_PREFETCH = 8
-STAGE_CODES = {
-    "read": "PIPE001",
-    "decode": "PIPE002",
-    "transform": "PIPE003",
-    "collate": "PIPE004",
-    "serialise": "PIPE005",
-}
-REMOTE_PARTS = ("read:remote latency", "read:remote data", "requests")
-STAGE_NEXT = {
-    "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
-    "`pipeline-profiler sweep`",
-    "decode": "store smaller or faster-decoding files (`audit report` lists the large ones), or "
-    "decode at reduced size (PIL draft, simplejpeg)",
-    "transform": "move the deterministic part offline, or onto the device in batches",
-    "collate": "preallocate and stack once; pad to a multiple, not per batch",
-    "serialise": "return tensors (shared memory), not Python objects or views of large arrays",
-}
-
-
-# ------------------------------------------------------------------- rare and isolated costs
-
-
-def worker_startup(e: Evidence) -> Diagnosis | None:
-    """Time from iter() to the first batch, spread over the steps of an epoch."""
-    if not any(case.startup for case in e.cases):
-        return _amortised_startup(e)
-    predicted = e.saving(lambda case: case.play(startup=0.0))
-    share = tried(e, "persistent", lambda: predicted)
-    first = [ns for case in e.cases for ns in metrics.time_to_first_batch_ns(case.run)]
-    mean = float(np.mean(first)) / 1e6
-    return _startup(e, share, mean)
-
-
-def _amortised_startup(e: Evidence) -> Diagnosis | None:
-    """The timed window held no epoch start: spread the one seen over the known epoch length."""
-    length = e.config.get("batches")
-    if not length or e.observed:
-        return None
-    extra = []
-    for case in e.cases:
-        first = metrics.time_to_first_batch_ns(case.run)
-        if first:
-            typical = float(case.steps.wait.mean())
-            whole = length * case.period
-            extra.append(max(0.0, first[0] - typical) / (whole + first[0]))
-    if not extra or np.mean(extra) < 0.05:
-        return None
-    share = Interval(float(np.mean(extra)), float(min(extra)), float(max(extra)), len(extra))
-    return _startup(e, share, float(np.mean(extra)) * length * e.period / 1e6)
-
-
-def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
-    persistent = bool(e.config.get("persistent"))
-    cure = (
-        "set persistent_workers=True: `pipeline-profiler tune`"
-        if e.workers and not persistent
-        else "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
-    )
-    return Diagnosis(
-        "PIPE011",
-        f"each epoch begins with {ms:.0f} ms before its first batch (worker start-up, first fetch)",
-        share,
-        {"first_batch_ms": ms, "persistent_workers": str(persistent)},
-        cure,
-        change={"persistent": True} if e.workers and not persistent else None,
-    )
-
-
-def collector_pauses(e: Evidence) -> Diagnosis | None:
-    """Garbage collection inside next(), in the trainer or in the workers."""
-    in_main = e.share(lambda case: _main_gc(case, "wait"))
-    in_workers = e.saving(lambda case: case.play(fetch=_without_gc(case)))
-    share = max(in_main, in_workers, key=lambda s: s.value)
-    where = "the trainer's next()" if share is in_main else "the workers"
-    if share.value < 0.03:
-        return None
-    return Diagnosis(
-        "PIPE013",
-        f"garbage collection inside {where} takes {share.value:.1%} of the step",
-        share,
-        {"where": where},
-        "gc.freeze() after building the dataset, hold indices in numpy arrays instead of lists of "
-        "objects, or gc.disable() in the loop and collect between epochs",
-    )
-
-
-def _main_gc(case: Case, phase: str) -> float:
-    """GC nanoseconds a step of the trainer inside next() ("wait") or outside ("loop")."""
-    if not case.run.gc_pauses:
-        return 0.0
-    pauses = np.array(case.run.gc_pauses, dtype=np.int64)
-    entry, end = case.steps.entry, case.steps.entry + case.steps.wait
-    at = np.searchsorted(entry, pauses[:, 0], side="right") - 1
-    known = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
-    inside = known & (pauses[:, 0] < end[np.maximum(at, 0)])
-    chosen = inside if phase == "wait" else known & ~inside
-    return float(pauses[chosen, 1].sum()) / len(entry)
-
-
-def _without_gc(case: Case) -> Floats:
-    if not case.traced or len(case.made.gc) != len(case.fetch):
-        return case.fetch
-    return np.maximum(case.fetch - case.made.gc, 0.0)
-
-
-def slow_sampler(e: Evidence) -> Diagnosis | None:
-    """The sampler runs in the training process, also with workers."""
-    share = e.share(lambda case: metrics.main_stage_ns(case.run, "sampler"))
-    if share.value < 0.05:
-        return None
-    return Diagnosis(
-        "PIPE017",
-        f"the sampler takes {share.value:.1%} of the step, in the training process",
-        share,
-        {"ms_per_batch": share.value * e.period / 1e6},
-        "draw the whole epoch's order at once (numpy), not index by index",
-    )
-
-
-def straggler_samples(e: Evidence) -> Diagnosis | None:
-    """A few samples that cost many times the typical one."""
-    if not any(_stragglers(case).any() for case in e.cases):
-        return None
-    share = e.saving(lambda case: case.play(fetch=_capped_samples(case)))
-    rows = e.session.plan.get("slow_samples") or metrics.slowest_samples(
-        [case.run for case in e.cases], 5
-    )
-    often = float(np.mean([_stragglers(case).mean() for case in e.cases]))
-    keys = ", ".join(str(row.get("path", row["key"])) for row in rows[:3])
-    return Diagnosis(
-        "PIPE008",
-        f"single samples up to {rows[0]['worst_ms']:.0f} ms hold up {often:.1%} of the batches "
-        f"(slowest: {keys})",
-        share,
-        {"batches_affected": often, "worst_ms": rows[0]["worst_ms"], "slowest": keys},
-        "re-encode or leave out these samples (`audit scan` gives their sizes), or deliver out of "
-        "order with in_order=False",
-    )
-
-
-def _typical_sample(case: Case) -> float:
-    samples = np.maximum(case.made.samples, 1)
-    return float(np.median((case.made.fetch - case.made.slow) / np.maximum(samples - 1, 1)))
-
-
-def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Batches whose slowest sample is an outlier and a large part of the batch."""
-    made = case.made
-    none = np.zeros(len(made.batch), bool)
-    if not case.traced or np.median(made.samples) < 2 or len(made.batch) != len(case.fetch):
-        return none
-    if _periodic_by_probe(case):
-        return none
-    typical = max(_typical_sample(case), 1.0)
-    hit = (made.slow > STRAGGLER_TIMES * typical) & (made.slow > STRAGGLER_SHARE * made.fetch)
-    return hit if hit.mean() <= RARE else none
-
-
-def _periodic_by_probe(case: Case) -> bool:
-    """A second look at the slow samples alone found them fast: it is not the samples."""
-    return case.run.totals.get("probe_ratio_percent", 1000) < 200
-
-
-def _capped_samples(case: Case) -> Floats:
-    hit = _stragglers(case)
-    cut = np.where(hit, np.maximum(case.made.slow - _typical_sample(case), 0), 0)
-    return np.maximum(case.fetch - cut, 0.0)
-
-
-def periodic_stall(e: Evidence) -> Diagnosis | None:
-    """Rare slow batches at regular distances that no single sample explains."""
-    gaps = np.concatenate([_gaps(case) for case in e.cases])
-    if len(gaps) < 3 or gaps.std() > REGULAR_CV * gaps.mean():
-        return None
-    share = e.saving(lambda case: case.play(fetch=_capped_batches(case)))
-    every = float(gaps.mean())
-    return Diagnosis(
-        "PIPE009",
-        f"every {every:.0f} batches one takes many times as long",
-        share,
-        {"every_batches": every},
-        "look for what happens that often: opening a shard, a cache refill, a checkpoint or a log",
-    )
-
-
-def _slow_batches(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    typical = float(np.median(case.fetch))
-    # an outlier counts where it is long against the step too: light batches jitter by themselves
-    enough = max(OUTLIER_TIMES * typical, typical + 0.5 * float(case.loop.mean()))
-    # and against the worst: a foreign process's hiccups shall not blur a regular pattern
-    enough = max(enough, typical + 0.25 * float(case.fetch.max() - typical))
-    hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = case.fetch > enough
-    return hit
-
-
-def _gaps(case: Case) -> Floats:
-    """Distances in batches between the slow ones of a run; none where they are not rare."""
-    at = np.flatnonzero(_slow_batches(case))
-    rare = len(at) <= max(2, PERIODIC_SHARE * len(case.fetch))
-    return np.diff(at).astype(float) if rare else np.zeros(0)
-
-
-def _capped_batches(case: Case) -> Floats:
-    return np.where(_slow_batches(case), float(np.median(case.fetch)), case.fetch)
-
-
-# ------------------------------------------------------------------------------- settings
+LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
 
 def heavy_transfer(e: Evidence) -> Diagnosis | None:
     """Pickling in the worker, the pipe, and unpickling in the trainer."""
     if not e.workers or not any(case.traced for case in e.cases):
         return None
-    share = e.saving(_without_transfer)
-    ms = float(np.mean([_handing_over(case) for case in e.cases])) / 1e6
+    share = e.saving(lambda case: _without_transfer(e, case))
+    ms = float(np.mean([_handing_over(e, case) for case in e.cases])) / 1e6
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
+    if _pickling_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
+        return _late_wake_up(share, ms)
     return Diagnosis(
         "PIPE005",
         f"handing a batch over costs {ms:.1f} ms: pickling, the pipe, unpickling",
         share,
         {"ms_per_batch": ms},
-        STAGE_NEXT["serialise"],
+        LIGHTER_BATCH,
     )
 
 
-def _handing_over(case: Case) -> float:
-    return max(0.0, case.overhead - _sampling(case)) + float(case.lag.mean())
+def _late_wake_up(share: Interval, ms: float) -> Diagnosis:
+    """A long hand-over with little pickling in it: nobody took the batch when it was there."""
+    return Diagnosis(
+        "PIPE029",
+        f"a finished batch reaches the step {ms:.1f} ms late, and little of that is pickling: the "
+        "training process did not get a core, or another of its threads held the interpreter lock",
+        share,
+        {"ms_per_batch": ms},
+        "end other programs and threads in the training process, then run again",
+    )
 
 
-def _sampling(case: Case) -> float:
-    """The sampler runs inside next() as well, but is a cause of its own."""
-    return metrics.main_stage_ns(case.run, "sampler")
+def _pickling_ms(e: Evidence) -> float:
+    """Milliseconds a batch inside pickle, on both sides of the pipe."""
+    both = [float((c.made.serialise + c.made.receive).mean()) for c in e.cases if c.traced]
+    return float(np.mean(both)) / 1e6 if both else 0.0
 
 
-def _without_transfer(case: Case) -> float:
-    late, at_hand = (min(_sampling(case), cost) for cost in (case.overhead, case.ready))
+def _handing_over(e: Evidence, case: Case) -> float:
+    """Nanoseconds a batch beyond what an empty loader's hand-over costs here."""
+    return max(0.0, case.overhead - _floor(e, case)) + float(case.lag.mean())
+
+
+def _floor(e: Evidence, case: Case) -> float:
+    """What of next() is not the batch's weight: the sampler, and the hand-over of nothing."""
+    return metrics.main_stage_ns(case.run, "sampler") + e.null_ns
+
+
+def _without_transfer(e: Evidence, case: Case) -> float:
+    late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
     return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand)
 
 
@@ -287,11 +96,11 @@ def _prefetch(e: Evidence) -> int:
 
 def oversubscribed(e: Evidence) -> Diagnosis | None:
     """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
-    shares = [metrics.worker_shares(case.run) for case in e.cases if case.traced]
-    queued = float(np.mean([s.get("queued", 0.0) for s in shares])) if shares else 0.0
-    threads = float(np.mean([s.get("threads", 1.0) for s in shares])) if shares else 1.0
+    shares = e.loading_shares()
+    queued, threads = shares.get("queued", 0.0), shares.get("threads", 1.0)
+    own = _demand(e) > 1.1 * e.cores or threads > 1.5
+    crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
-    crowded = queued >= CROWDED and (e.workers > e.cores or threads > 1.5)
     beside = (
         contention is not None
         and contention.low > 0
@@ -299,16 +108,59 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     )
     if not (crowded or beside):
         return None
-    share = contention if beside and contention is not None else e.stall
+    share = contention if beside and contention is not None else _queueing(e)
+    crowd, cure = _crowd(e, threads, own or beside)
     return Diagnosis(
         "PIPE012",
-        f"{e.workers} workers on {e.cores} cores: they wait {queued:.0%} of their time for a core"
-        + (f", and slow the step by {contention.value:.1%}" if contention else ""),
+        f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core"
+        + (f", and slows the step by {contention.value:.1%}" if beside and contention else ""),
         share,
         {"queued_share": queued, "threads_per_worker": threads, "cores": e.cores},
-        f"num_workers={max(1, e.cores - 1)} and one thread in each (cv2.setNumThreads(0), "
-        "OMP_NUM_THREADS=1)",
+        cure,
     )
+
+
+def _crowd(e: Evidence, threads: float, own: bool) -> tuple[str, str]:
+    """Who shares the cores, and what to do about it."""
+    one_thread = "one thread in each (torch.set_num_threads(1), cv2.setNumThreads(0))"
+    if not own:
+        return "this and other programs", "end the other programs, or measure on a quieter machine"
+    if not e.workers:
+        return f"the loader's {threads:.1f} threads and the step", one_thread.replace(
+            " in each", ""
+        )
+    fewer = f"num_workers={max(1, e.cores - 1)} and " if e.workers >= e.cores else ""
+    many = f" of {threads:.1f} busy threads each" if threads > 1.5 else ""
+    return f"{e.workers} workers{many} and the step", fewer + one_thread
+
+
+def _demand(e: Evidence) -> float:
+    """Threads that want a core at a time, on average: the workers' and the trainer's."""
+    rows = []
+    for case in e.cases:
+        wanting = case.made.cpu + np.maximum(case.made.queued, 0) if case.traced else np.zeros(1)
+        step = np.maximum(metrics._select(case.run, "loop")["cpu"], 0)
+        rows.append(float(wanting.mean() + (step.mean() if len(step) else 0.0)) / case.period)
+    return float(np.mean(rows)) if rows else 0.0
+
+
+def _queueing(e: Evidence) -> Interval:
+    """What the wait for a core is worth: loading, hand-over and step as on idle cores."""
+    alone = e.periods.get("D")
+    step = float(np.mean(alone)) if alone else math.inf
+
+    def idle(case: Case) -> float:
+        late = min(case.overhead, max(case.ready, e.null_ns))
+        loop = np.minimum(case.loop, step)
+        return case.play(fetch=_without_queueing(case), overhead=late, loop=loop)
+
+    return e.saving(idle)
+
+
+def _without_queueing(case: Case) -> Floats:
+    if not case.traced or len(case.made.queued) != len(case.fetch):
+        return case.fetch
+    return np.maximum(case.fetch - np.maximum(case.made.queued, 0), 0.0)
 
 
 def head_of_line(e: Evidence) -> Diagnosis | None:
@@ -342,7 +194,7 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
     """More workers would end the stall (blocked time does not need a core)."""
     if e.config.get("kind") != "torch":
         return None
-    cpu = np.mean([predict.measured_costs(case.run).cpu_share for case in e.cases])
+    cpu = np.mean([metrics.needs_core(case.run, 0.0) for case in e.cases])
     most = e.cores if cpu >= predict.CPU_BOUND_SHARE else 4 * e.cores
     return _more_workers(e, max(most, 2)) if e.workers < most else None
 
@@ -361,16 +213,6 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
     )
 
 
-def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
-    """The share measured by arm Z where it ran with this one change, else the predicted one."""
-    change = e.session.plan.get("try") or {}
-    pairs = paired(e.session, "Z", "W")
-    if list(change) != [key] or len(pairs) < 2:
-        return predicted()
-    found = mean_interval([(w - z) / w for z, w in pairs])
-    return at_least(found, e.wobble * abs(found.value)).widened(e.recording_share)
-
-
 def _with_workers(case: Case, count: int, cores: int) -> float:
     costs = predict.measured_costs(case.run)
     setting = {"workers": count, "prefetch": max(2, case.prefetch), "in_order": case.in_order}
@@ -383,130 +225,3 @@ def _enough_workers(e: Evidence, most: int) -> int:
     periods = {n: _with_workers(case, n, e.cores) for n in range(1, most + 1)}
     best = min(periods.values())
     return min(n for n, period in periods.items() if period <= 1.03 * best)
-
-
-# ---------------------------------------------------------------------------------- stages
-
-
-def dominant_stage(e: Evidence) -> Diagnosis | None:
-    """One named stage that is most of the worker's time."""
-    name, share_of_fetch = _top_stage(e)
-    if name == "sample code" or share_of_fetch < DOMINANT:
-        return None
-    return _stage(e, name, share_of_fetch)
-
-
-def largest_stage(e: Evidence) -> Diagnosis | None:
-    """The stage that costs most, when nothing more specific explains the stall."""
-    name, share_of_fetch = _top_stage(e)
-    return _stage(e, name, share_of_fetch) if name else None
-
-
-def stage_shares(e: Evidence) -> dict[str, float]:
-    """Share of the loading time a stage, over all W runs, largest first."""
-    total: dict[str, float] = {}
-    for case in e.cases:
-        for name, wall in case.stages.items():
-            total[name] = total.get(name, 0.0) + float(wall.sum())
-    whole = sum(total.values()) or 1.0
-    return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
-
-
-def _top_stage(e: Evidence) -> tuple[str, float]:
-    shares = stage_shares(e)
-    return next(iter(shares.items()), ("", 0.0))
-
-
-def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
-    share = e.saving(lambda case: case.play(fetch=_without_stage(case, name)))
-    share = share.widened(share.value * e.label_error(name))
-    ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
-    blocked = _blocked_share(e)
-    how = "blocked (I/O or waiting)" if blocked > BLOCKED else "on CPU"
-    place = top_place(e, name)
-    if name == "read" and (remote := _remote(e, share, ms)) is not None:
-        return remote
-    code = STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028")
-    return Diagnosis(
-        code,
-        f"{name} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the loading time, mostly {how}"
-        + (f" ({place})" if place else ""),
-        share,
-        {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
-        STAGE_NEXT.get(name, "name its parts with `with stage(...)`, or look at the line shown"),
-    )
-
-
-def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
-    """The data is not where the training is: first byte against the bytes that follow."""
-    latency, data, calls = (e.share_of_spans(part) for part in REMOTE_PARTS)
-    if latency + data < 0.5 * ms:
-        return None
-    batch_bytes = float(np.mean([np.maximum(c.made.read_chars, 0).mean() for c in e.cases]))
-    pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
-    late = latency > data
-    cure = (
-        "ask for more at once: larger shards, more workers, or prefetch whole files"
-        if late
-        else "move fewer bytes: smaller encodings, or copy the data next to the training once"
-    )
-    return Diagnosis(
-        "PIPE024",
-        f"the source is remote: of {ms:.1f} ms reading a batch, {latency:.1f} ms wait for the "
-        f"first byte and {data:.1f} ms for the rest ({pace:.1f} MB/s); "
-        f"{'latency' if late else 'bandwidth'} is the larger part",
-        share,
-        {"latency_ms": latency, "data_ms": data, "megabytes_per_s": pace, "requests": calls},
-        cure,
-    )
-
-
-def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
-    """Decoding and transforming gives the same bytes every epoch: once would do."""
-    found = e.session.plan.get("repeatable") or {}
-    shares = stage_shares(e)
-    work = sum(shares.get(name, 0.0) for name in ("decode", "transform"))
-    if not found.get("same") or work < REPEATED_SHARE:
-        return None
-    share = e.saving(lambda case: case.play(fetch=_prepared(case)))
-    disk = found["bytes"] * found["samples"] / 1e9
-    return Diagnosis(
-        "PIPE023",
-        f"decode and transform ({work:.0%} of the loading time) give the same bytes every epoch: "
-        f"done once they would take {disk:.2f} GB on disk ({found['samples']} samples of "
-        f"{found['bytes'] / 1e6:.2f} MB)",
-        share,
-        {"gigabytes": disk, "share_of_loading": work},
-        "store the prepared samples once (np.save, a tar of arrays) and read those",
-    )
-
-
-def _prepared(case: Case) -> Floats:
-    return _without_parts(case, ("decode", "transform"))
-
-
-def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
-    fetch = case.fetch
-    for name in names:
-        wall = case.stages.get(name)
-        if wall is not None and len(wall) == len(fetch):
-            fetch = np.maximum(fetch - wall, 0.0)
-    return fetch
-
-
-def _without_stage(case: Case, name: str) -> Floats:
-    return _without_parts(case, (name,))
-
-
-def _blocked_share(e: Evidence) -> float:
-    costs = [predict.measured_costs(case.run) for case in e.cases]
-    return float(np.mean([1 - c.cpu_share for c in costs]))
-
-
-def top_place(e: Evidence, stage: str) -> str:
-    """The line of user code seen most often in this stage, by the stack samples."""
-    wanted = "" if stage == "sample code" else stage
-    rows = {**e.places.get("wait", {}), **e.places.get("worker", {})}
-    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == wanted}
-    hits.pop("", None)
-    return max(hits, key=lambda place: hits[place], default="")

@@ -14,6 +14,7 @@ import gzip
 import json
 import math
 import os
+import threading
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pipeline_profiler.stages import BatchTrace, Clock, StageTimer, activate
+from pipeline_profiler.stages import (
+    BatchTrace,
+    Clock,
+    Counters,
+    StageTimer,
+    activate,
+    difference,
+)
 
 SCHEMA = "profile/1"
 GZIP_ABOVE_BYTES = 1_000_000
@@ -159,7 +167,8 @@ class Run:
     """One pass of one arm: its spans, one row a batch, the slowest samples, and its setting.
 
     `config` holds the loader's setting (kind, workers, prefetch, batch_size, ...); `totals` sums
-    over the timed window: steps, elapsed_ns, gc_ns; `depths` is (batch, early, outstanding) at
+    over the timed window: steps, elapsed_ns; over the whole run: hidden_cpu_ns, CPU time of other
+    threads of the process during next(); `depths` is (batch, early, outstanding) at
     each next() entry where the loader tells.
     """
 
@@ -317,6 +326,20 @@ class Delivery:
     receive: tuple[int, int] | None = None  # start, wall
 
 
+def _flat(batch: int, d: Delivery) -> tuple[Any, ...]:
+    """Plain tuples of numbers: the garbage collector stops looking at those.
+
+    Thousands of kept objects would bring its full collections on, in the middle of a training
+    loop: a pause of 0.1 s that nobody but the recorder caused.
+    """
+    plain_stages: Any = tuple(tuple(s) for s in d.trace.stages)
+    return batch, tuple(d.trace._replace(stages=plain_stages)), d.serialise, d.receive
+
+
+def _unknown() -> int:
+    return -1
+
+
 class Recorder:
     """Records one loop: `for batch in rec.watch(loader)`, optionally `with rec.step():` inside.
 
@@ -327,10 +350,21 @@ class Recorder:
     attach: ClassVar[Any] = None  # set by the package: picks the adapter for a loader
 
     def __init__(
-        self, clock: Clock = time.perf_counter_ns, cpu: Clock = time.thread_time_ns, arm: str = "W"
+        self,
+        clock: Clock = time.perf_counter_ns,
+        cpu: Clock = time.thread_time_ns,
+        arm: str = "W",
+        queued: Clock | None = None,
     ) -> None:
-        """Clocks are injected, nanoseconds; `arm` names the run."""
+        """Clocks are injected, nanoseconds; `arm` names the run.
+
+        `queued` counts the time runnable without a core; None asks the system where `clock` is
+        the system's too.
+        """
         self.clock, self.cpu = clock, cpu
+        self.queued = queued
+        self._hidden_ns = 0  # CPU time of other threads of this process during next()
+        self._counted: tuple[int, Counters] | None = None
         self.run = Run(arm=arm)
         self.timer = StageTimer(clock, cpu)
         self.steps = 0
@@ -339,7 +373,7 @@ class Recorder:
         self._gc_start = 0
         self._unwrapped: Any = None
         self._sources: dict[int, tuple[Any, Source]] = {}
-        self._deliveries: list[tuple[int, Delivery]] = []
+        self._deliveries: list[tuple[Any, ...]] = []
 
     def watch(self, loader: Any) -> Iterator[Any]:
         """Iterate `loader` for one epoch, recording each next(); call again for the next epoch."""
@@ -353,6 +387,8 @@ class Recorder:
 
     def _iterate(self, source: Source) -> Iterator[Any]:
         clock, cpu, spans = self.clock, self.cpu, self.run.spans
+        queued = self._queue_clock()
+        process = time.process_time_ns if clock is time.perf_counter_ns else _unknown
         activate(self.timer)
         gc.callbacks.append(self._on_gc)
         try:
@@ -361,15 +397,20 @@ class Recorder:
             spans.add("iter", self.steps, MAIN, start, clock() - start)
             while True:
                 depth = source.depth(iterator)
-                begin, cpu_begin, self.phase = clock(), cpu(), "wait"
+                hidden = process()
+                begin, cpu_begin, queued_begin = clock(), cpu(), queued()
+                self.phase = "wait"
                 try:
                     item = next(iterator)
                 except StopIteration:
                     self.timer.collect()
                     break
-                cpu_end, end = cpu(), clock()
+                delay, cpu_end, end = difference(queued(), queued_begin), cpu(), clock()
                 self.phase = "step"
-                self._record_wait(source, item, (begin, end, cpu_end - cpu_begin), depth)
+                hidden = process() - hidden - (cpu_end - cpu_begin)
+                self._hidden_ns += max(0, hidden)
+                wait = (begin, end - begin, cpu_end - cpu_begin, delay)
+                self._record_wait(source, item, wait, depth)
                 batch, item, self._unwrapped = self._unwrapped, None, None
                 after = cpu()
                 try:
@@ -385,6 +426,17 @@ class Recorder:
             gc.callbacks.remove(self._on_gc)
             activate(None)
 
+    def _queue_clock(self) -> Clock:
+        """Run-queue delay of the calling thread: the system's counter beside the system's clock."""
+        if self.queued is not None:
+            return self.queued
+        if self.clock is not time.perf_counter_ns:
+            return _unknown
+        thread = threading.get_ident()
+        if self._counted is None or self._counted[0] != thread:
+            self._counted = (thread, Counters())
+        return self._counted[1].queued_ns
+
     def _on_gc(self, phase: str, info: Mapping[str, int]) -> None:
         now = self.clock()
         if phase == "start":
@@ -396,17 +448,17 @@ class Recorder:
         self,
         source: Source,
         item: Any,
-        wait: tuple[int, int, int],
+        wait: tuple[int, int, int, int],
         depth: tuple[int, int] | None,
     ) -> None:
-        begin, end, cpu = wait
+        """`wait`: start, wall, CPU and run-queue nanoseconds of next()."""
         batch = self.steps
         self._unwrapped, delivery = source.unwrap(item)
-        self.run.spans.add("wait", batch, MAIN, begin, end - begin, cpu)
+        self.run.spans.add("wait", batch, MAIN, *wait)
         for s in self.timer.collect():
             self.run.spans.add(s.name, batch, MAIN, s.start_ns, s.wall_ns, s.cpu_ns, -1, s.calls)
         if delivery is not None:
-            self._deliveries.append((batch, delivery))
+            self._deliveries.append(_flat(batch, delivery))
         if depth is not None:
             self.run.depths.append([batch, *depth])
 
@@ -436,13 +488,15 @@ class Recorder:
     def _settle(self) -> None:
         """Turn deliveries into spans and batch rows; done after the loop to keep it light."""
         run = self.run
-        for batch, d in self._deliveries:
+        run.totals["hidden_cpu_ns"] = self._hidden_ns
+        for batch, fields, serialise, receive in self._deliveries:
+            d = Delivery(BatchTrace(*fields), serialise, receive)
             t, worker = d.trace, d.trace.worker
             run.spans.add(
                 "fetch", batch, worker, t.start_ns, t.wall_ns, t.cpu_ns, t.queued_ns, t.samples
             )
-            for s in t.stages:
-                run.spans.add(s.name, batch, worker, s.start_ns, s.wall_ns, s.cpu_ns, -1, s.calls)
+            for name, start, wall, cpu, calls in t.stages:
+                run.spans.add(name, batch, worker, start, wall, cpu, -1, calls)
             if d.serialise:
                 run.spans.add("serialise", batch, worker, *d.serialise)
             if d.receive:

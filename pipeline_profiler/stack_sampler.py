@@ -7,6 +7,7 @@ out, to a stage. The words are labels for a time that was measured; they decide 
 
 from __future__ import annotations
 
+import atexit
 import linecache
 import re
 import signal
@@ -21,6 +22,7 @@ from types import FrameType
 INTERVAL_S = 0.005
 SWITCH_S = 0.0002
 CALLERS = 3
+LINE_SHOWN = 60
 _WORDS = (
     ("decode", r"decod|decompress|imread|jpe?g|png|parse|unpack|inflate|pil\.imagefile"),
     ("collate", r"collat|pad_sequence|make_batch|to_batch|batchify"),
@@ -32,7 +34,8 @@ _WORDS = (
     ),
     (
         "read",
-        r"(^|[._])(read|open|load_?(bytes|file|raw|data|sample|image)?|fetch|download|request|"
+        r"(^|[._])(read|open|load(_?(bytes|file|raw|data|sample|image)s?)?(?![a-z_])|fetch|download|"
+        r"request|"
         r"get_object|"
         r"recv|seek|urlopen|cat_file|slurp)|readinto|throttl|http|fsspec|boto",
     ),
@@ -43,6 +46,9 @@ _SYSTEM = tuple(
     path for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")} if path
 )
 _TORCH_DATA = "torch.utils.data"
+_WAITING = ("threading", "queue", "concurrent.futures._base", "selectors", "multiprocessing.queues")
+OUR_THREADS = ("stack-sampler", "shadow-loader")
+_DRIVERS = tuple(f"{_OURS}.{name}" for name in ("session", "arms"))  # what calls the user's code
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -81,16 +87,36 @@ def describe(frame: FrameType | None) -> str:
         module = f.f_globals.get("__name__", "")
         if module.startswith(_TORCH_DATA) and "_utils.collate" not in module:
             break
+        if module in _DRIVERS:
+            break
         if module.startswith(_OURS):
             continue
         names.append(_words(f))
         if not place and _is_user(f):
             file = f.f_code.co_filename
-            line = linecache.getline(file, f.f_lineno).strip()[:60]
+            line = linecache.getline(file, f.f_lineno).strip()
+            line = line if len(line) <= LINE_SHOWN else f"{line[: LINE_SHOWN - 3]}..."
             place = f"{file.rsplit('/', 1)[-1]}:{f.f_lineno} {f.f_code.co_qualname}: {line}"
         elif place and _is_user(f) and len(callers) < CALLERS:
             callers.append(f.f_code.co_qualname)
     return f"{stage_of(names)}|{' < '.join([place, *callers])}"
+
+
+def _idle(frame: FrameType | None) -> bool:
+    """Whether a thread waits for another one: its innermost frame is a lock, queue or future."""
+    return frame is not None and frame.f_globals.get("__name__", "") in _WAITING
+
+
+def _busy_threads(but: int) -> list[FrameType]:
+    """Where the other threads are that do something, our own left out: a loader's prefetch."""
+    names = {t.ident: t.name for t in threading.enumerate()}
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)  # this very frame: a cycle that keeps all callers alive
+    return [
+        frame
+        for ident, frame in frames.items()
+        if ident != but and names.get(ident) not in OUR_THREADS and not _idle(frame)
+    ]
 
 
 class StackSampler:
@@ -98,8 +124,9 @@ class StackSampler:
 
     In a main thread an interval timer (SIGALRM) interrupts the thread itself: a second thread
     would get its turn mostly when the first one blocks, and would see it blocked too often. Other
-    threads are sampled from a thread. A sample weighs the time since the one before it, so that a
-    long call into C, during which no handler runs, is not lost.
+    threads are sampled from a thread. While the thread waits for other threads of this process (a
+    loader that prefetches in one), those are looked at instead. A sample weighs the time since the
+    one before it, so that a long call into C, during which no handler runs, is not lost.
     """
 
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
@@ -117,6 +144,9 @@ class StackSampler:
         sampler = cls(threading.get_ident(), phase)
         if threading.current_thread() is threading.main_thread() and _alarm_is_free():
             sampler._start_timer()
+            # a spawned worker ends through the interpreter's exit, which takes the signal's handler
+            # away: a timer that still runs would then kill it
+            atexit.register(sampler.stop)
         else:
             sampler._start_thread()
         return sampler
@@ -154,8 +184,17 @@ class StackSampler:
         now = time.perf_counter_ns()
         weight, self._last = (now - self._last) // 1000, now
         phase = self.phase() if self.phase else "worker"
-        if phase != "outside":
-            self.weights[f"{phase}|{describe(frame)}"] += weight
+        if phase == "outside":
+            return
+        helpers = _busy_threads(self.thread_id) if phase == "wait" and _idle(frame) else []
+        frames: list[FrameType | None] = [*helpers] or [frame]
+        for f in frames:
+            try:
+                place = describe(f)
+            except (AttributeError, TypeError, ValueError):
+                # the thread went on and left this frame while it was read: one sample less
+                continue
+            self.weights[f"{phase}|{place}"] += weight // len(frames)
 
     def drain(self) -> tuple[tuple[str, int], ...]:
         """Microseconds by place since the last call, as pairs."""
@@ -163,8 +202,10 @@ class StackSampler:
         return tuple(weights.items())
 
     def stop(self) -> None:
-        """End the sampling."""
-        self._undo()
+        """End the sampling; a second call does nothing."""
+        undo, self._undo = self._undo, lambda: None
+        undo()
+        atexit.unregister(self.stop)
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=1.0)

@@ -74,7 +74,10 @@ class StageTimer:
     def leave(self) -> tuple[int, int]:
         """Close the innermost stage; returns its inclusive wall and CPU nanoseconds."""
         name, (start, cpu_start, child_wall, child_cpu) = self._names.pop(), self._stack.pop()
-        wall, cpu = self.clock() - start, self.cpu() - cpu_start
+        # the CPU clock is a system call, where a full core is often taken away: wall comes last, so
+        # that this wait belongs to the stage and the stages add up to the fetch
+        cpu = self.cpu() - cpu_start
+        wall = self.clock() - start
         if self._stack:
             self._stack[-1][2] += wall
             self._stack[-1][3] += cpu
@@ -140,6 +143,11 @@ class _ProcFile:
         except OSError:
             self._fd = -1
 
+    def __del__(self) -> None:
+        """Close it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+
     def read(self) -> bytes:
         """The file's bytes now, empty where the system has none."""
         if self._fd < 0:
@@ -166,8 +174,11 @@ class Counters:
 
     def io(self) -> tuple[int, int]:
         """(bytes from the block device, bytes through read calls) of this process; -1 unknown."""
-        rows = dict(line.split(b": ", 1) for line in self._io.read().splitlines() if b": " in line)
-        return int(rows.get(b"read_bytes", -1)), int(rows.get(b"rchar", -1))
+        fields = self._io.read().split()
+        # "rchar: N wchar: N syscr: N syscw: N read_bytes: N ...", in this order since Linux 2.6.20
+        if len(fields) < 10 or fields[0] != b"rchar:" or fields[8] != b"read_bytes:":
+            return -1, -1
+        return int(fields[9]), int(fields[1])
 
 
 def difference(after: int, before: int) -> int:

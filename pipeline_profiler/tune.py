@@ -239,7 +239,7 @@ def recommend(run: Run, cores: int | None = None) -> list[tuple[dict[str, Any], 
     costs, config = predict.measured_costs(run), dict(run.config)
     now = predict.shared(costs, config, cores).period + costs.startup
     rows = []
-    for change in _candidates(config, cores, costs):
+    for change in _candidates(config, cores, costs, metrics.needs_core(run, costs.cpu_share)):
         setting = config | change
         startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
@@ -255,10 +255,10 @@ def _size(change: Mapping[str, Any]) -> float:
 
 
 def _candidates(
-    config: Mapping[str, Any], cores: int, costs: predict.Costs
+    config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
-    most = cores if costs.cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
+    most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
     offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
     if workers:
         offers += [{"prefetch": p} for p in (2, 4, 8) if p > prefetch]

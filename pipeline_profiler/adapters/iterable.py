@@ -1,14 +1,17 @@
 """Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader.
 
-Nothing is known of its inside, so what counts is what the consumer sees: the wall and thread-CPU
-time of each next(). Wall without CPU is time blocked (I/O, or a wait for the loader's own
-threads); stages come from `with stage(...)` in the loader's code and from stack samples.
+Nothing is known of its inside, so what counts is what the consumer sees: the wall, thread-CPU and
+run-queue time of each next(). Stages come from the hooks on open, PIL and remote reads while they
+run in the consumer's thread, from `with stage(...)` in the loader's code, and from stack samples,
+which follow the loader's own threads as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from pipeline_profiler import stage_hooks
 
 
 class IterableSource:
@@ -16,7 +19,7 @@ class IterableSource:
 
     def __init__(self, loader: Iterable[Any]) -> None:
         """Keep what is wrapped or measured."""
-        self.iterable = loader
+        self.iterable: Iterable[Any] = Hooked(loader)
         self.config: dict[str, Any] = describe(loader)
         self.notes: list[str] = []
 
@@ -27,6 +30,31 @@ class IterableSource:
     def depth(self, iterator: Any) -> None:
         """An unknown loader does not tell."""
         return
+
+
+class Hooked:
+    """The iterable with hooks in place only while it is iterated."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        """Keep what is wrapped or measured."""
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate with hooks in place, and take them out again."""
+        undo = stage_hooks.install()
+        try:
+            iterator = iter(self.loader)  # now: its cost is the epoch's start, not the first batch
+        except BaseException:
+            undo()
+            raise
+        return _until_end(iterator, undo)
+
+
+def _until_end(iterator: Iterator[Any], undo: stage_hooks.Undo) -> Iterator[Any]:
+    try:
+        yield from iterator
+    finally:
+        undo()
 
 
 def attach(loader: Iterable[Any], recorder: Any) -> IterableSource:

@@ -10,7 +10,7 @@ rebuild with a sentence, never the measurement.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline_profiler.session import MAIN, ProfileError
@@ -19,7 +19,6 @@ from pipeline_profiler.stages import Clock
 FLAT_WINDOWS = 3  # windows of equal throughput after which AUTOTUNE counts as settled
 FLAT_WITHIN = 0.05
 WINDOW = 10
-MOST_WINDOWS = 12
 
 
 class TfSource:
@@ -137,33 +136,15 @@ def _pace(prefix: Any, seconds: float, clock: Clock) -> tuple[float, float]:
     return float(first - start), (last - first) / (count - 1)
 
 
-def settle(dataset: Any, step: Callable[[Any], Any], clock: Clock = time.perf_counter_ns) -> int:
-    """Train until AUTOTUNE's throughput is flat over three windows; returns the steps it took."""
-    walls: list[int] = []
-    steps, start = 0, clock()
-    for batch in _endless(dataset):
-        step(batch)
-        steps += 1
-        if steps % WINDOW == 0:
-            walls.append(clock() - start)
-            start = clock()
-            recent = walls[-FLAT_WINDOWS:]
-            flat = len(recent) == FLAT_WINDOWS and max(recent) - min(recent) < (
-                FLAT_WITHIN * max(recent)
-            )
-            if flat or len(walls) >= MOST_WINDOWS:
-                break
-    return steps
-
-
-def _endless(dataset: Any) -> Iterator[Any]:
-    """Epoch after epoch; ends when an epoch is empty."""
-    empty = False
-    while not empty:
-        empty = True
-        for batch in dataset:
-            empty = False
-            yield batch
+def settled_after(periods: Sequence[float]) -> int:
+    """Steps until AUTOTUNE's throughput is flat over three windows; all, where it never is."""
+    ends = range(WINDOW, len(periods) + 1, WINDOW)
+    walls = [sum(periods[end - WINDOW : end]) for end in ends]
+    for k in range(FLAT_WINDOWS, len(walls) + 1):
+        recent = walls[k - FLAT_WINDOWS : k]
+        if max(recent) - min(recent) < FLAT_WITHIN * max(recent):
+            return k * WINDOW
+    return len(walls) * WINDOW
 
 
 # ------------------------------------------------------------------------------- rebuilding

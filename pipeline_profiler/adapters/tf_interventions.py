@@ -8,6 +8,7 @@ threads buys before anybody sets up a cluster.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -197,12 +198,27 @@ def try_all(
     fields: tuple[str, ...] = (),
     repeats: int = 2,
     clock: Clock = time.perf_counter_ns,
+    seed: int = 0,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """(one row a tried intervention, sentences about those that could not be tried).
 
-    Baseline and change alternate; each run lasts `seconds` after a warm-up.
+    In each repeat the dataset as it is and every changed one run once, in random order, each for
+    `seconds` after a warm-up half as long.
     """
-    rows, notes = [], []
+    changes, notes = _changes(dataset, fields)
+    rng, rounds = random.Random(seed), []
+    for _ in range(repeats):
+        order: list[tuple[Intervention | None, Any]] = [(None, dataset), *changes]
+        rng.shuffle(order)
+        rounds.append({offer: pace(ds, step, seconds, clock) for offer, ds in order})
+    return [_row(offer, rounds) for offer, _ in changes], notes
+
+
+def _changes(
+    dataset: Any, fields: tuple[str, ...]
+) -> tuple[list[tuple[Intervention, Any]], list[str]]:
+    """Every intervention that applies with its dataset, and why the others could not be tried."""
+    changes, notes = [], []
     offers = list(INTERVENTIONS)
     if fields:
         why = f"the step never touches {', '.join(fields)}"
@@ -213,8 +229,8 @@ def try_all(
         if note:
             notes.append(note)
         if changed is not None:
-            rows.append(_compare(offer, dataset, changed, (step, seconds, repeats, clock)))
-    return rows, notes
+            changes.append((offer, changed))
+    return changes, notes
 
 
 def _attempt(offer: Intervention, dataset: Any) -> tuple[Any | None, str]:
@@ -247,42 +263,40 @@ def _first_element(dataset: Any) -> None:
         raise failed[0]
 
 
-def _compare(
-    offer: Intervention, dataset: Any, changed: Any, how: tuple[Any, ...]
-) -> dict[str, Any]:
-    step, seconds, repeats, clock = how
-    pairs = [
-        (pace(dataset, step, seconds, clock), pace(changed, step, seconds, clock))
-        for _ in range(repeats)
-    ]
-    base, new = (float(np.mean(column)) for column in zip(*pairs, strict=True))
-    gains = [1 - after / before for before, after in pairs]
+def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> dict[str, Any]:
+    gains = [1 - times[offer] / times[None] for times in rounds]
     return {
         "name": offer.name,
         "why": offer.why,
         "how": offer.how,
-        "baseline_ms": base,
-        "period_ms": new,
+        "baseline_ms": float(np.mean([times[None] for times in rounds])),
+        "period_ms": float(np.mean([times[offer] for times in rounds])),
         "spread": max(0.02, float(np.ptp(gains))),
-        "repeats": repeats,
+        "repeats": len(rounds),
         "gains": gains,
     }
 
 
 def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock) -> float:
-    """Mean ms a step, epochs restarted as they end (their start-up counts), after a warm-up."""
+    """Mean ms a step, epochs restarted as they end (their start-up counts), after a warm-up.
+
+    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts anew with
+    each iterator.
+    """
     length = int(dataset.cardinality().numpy())
     # short epochs: at least two of them, or their start-up would be left out
-    least = WARM_STEPS + (2 * length if 0 < length <= SHORT_EPOCH else 4)
-    start, steps = 0, 0
+    least = 2 * length if 0 < length <= SHORT_EPOCH else 4
+    begun, start, steps, counted = clock(), 0, 0, 0
     while True:
         before = steps
         for batch in dataset:
             step(batch)
             steps += 1
-            if steps == WARM_STEPS:
+            if start:
+                counted += 1
+                if counted > least and clock() - start > seconds * 1e9:
+                    return (clock() - start) / counted / 1e6
+            elif steps >= WARM_STEPS and clock() - begun > seconds * 0.5e9:
                 start = clock()
-            elif steps > least and clock() - start > seconds * 1e9:
-                return (clock() - start) / (steps - WARM_STEPS) / 1e6
         if steps == before:
             raise ProfileError("The dataset is empty: there is nothing to time.")

@@ -67,7 +67,8 @@ def made_run(rows: Sequence[dict[str, Any]], arm: str = "W", **config: Any) -> R
             "serialise", batch, worker, sent - ns(row.get("pickle", 0)), ns(row.get("pickle", 0))
         )
         received = ns(row.get("received", row["got"]))
-        run.spans.add("receive", batch, MAIN, received, 0)
+        unpickle = ns(row.get("receive", 0))
+        run.spans.add("receive", batch, MAIN, received - unpickle, unpickle)
         values = {
             "batch": batch,
             "worker": worker,

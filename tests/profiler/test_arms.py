@@ -62,6 +62,28 @@ def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
     assert any("steps, not" in reason for reason in session.plan["reasons"])
 
 
+@pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
+def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [float(wait)] * 4000)
+    made = Bench(lambda: loader, lambda batch: clock.advance(step), clock)
+    begun = clock()
+    session = measure(made, Options(quick=True))
+    slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
+    assert (clock() - begun) / 1e9 < max(30, slowest + 30)
+    assert session.plan["steps"] >= 10
+
+
+def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [10.0] * 4000, open_ms=6000)
+    made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
+    plan = measure(made, Options(quick=True)).plan
+    assert plan["lean"]
+    assert plan["arms"] == ["D", "W"]
+    assert any("6.0 s to start" in reason for reason in plan["reasons"])
+
+
 def test_short_epochs_are_cycled_through() -> None:
     session = measure(bench(FakeClock(), n=7), quick())
     run = session.arm("W")[0]
@@ -131,7 +153,7 @@ def test_an_interrupt_leaves_a_partial_session() -> None:
 
 
 def test_an_error_leaves_a_partial_session_with_its_traceback() -> None:
-    with pytest.raises(StoppedError, match="RuntimeError while measuring: boom") as caught:
+    with pytest.raises(StoppedError, match=r"The step raised RuntimeError after \d+ bat") as caught:
         measure(stopping(RuntimeError("boom"), 500), quick())
     assert not caught.value.interrupted
     assert any("Traceback" in note for note in caught.value.session.notes)

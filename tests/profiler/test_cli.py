@@ -14,6 +14,7 @@ import pytest
 
 from pipeline_profiler import cli
 from pipeline_profiler.session import ProfileError, Session
+from tests.profiler.fakes import made_session, schedule
 
 TRAIN = """
 import time
@@ -87,10 +88,15 @@ def test_run_prints_one_document_and_saves_a_session(
     assert Session.load("s.json").results["verdict"] == document["verdict"]
 
 
-def test_fail_on_is_an_exit_code(train: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fail_on_is_an_exit_code(
+    tmp_path: Path, train: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made_session(schedule(120, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
+    path = path.save(tmp_path / "stalled.json")
+    assert run("report", path, "--fail-on", "stall>20%") == 1
+    assert run("report", path, "--fail-on", "stall>99%") == 0
     made = (f"{train}:make_loader", "--emulate-step-ms", "4", *FAST)
-    assert run("run", *made, "--fail-on", "stall>1%") == 1
-    assert run("report", "profile.json", "--fail-on", "stall>99%") == 0
+    assert run("run", *made, "--fail-on", "stall>100%") == 0  # no interval lies above the whole
     assert "GPU starvation" not in capsys.readouterr().out
 
 
@@ -156,12 +162,21 @@ def test_a_missing_extra_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "pip install 'dataset-preflight[torch]'" in capsys.readouterr().err
 
 
+def test_a_loader_that_cannot_be_made_saves_nothing(
+    train: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train.write_text("def make(): raise RuntimeError('no such bucket')")
+    assert run("run", f"{train}:make", "--emulate-step-ms", "1", *FAST) == 2
+    assert "no such bucket" in capsys.readouterr().err
+    assert not Path("profile.json").exists()
+
+
 def test_a_loader_that_breaks_keeps_what_was_measured(
     train: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("run", f"{train}:make_broken", "--emulate-step-ms", "1", *FAST) == 2
     err = capsys.readouterr().err
-    assert "OSError while measuring: disk 3 is gone" in err
+    assert "The loader raised OSError after 40 batches: disk 3 is gone" in err
     assert "partial session is saved in profile.json" in err
     assert Session.load("profile.json").partial
 

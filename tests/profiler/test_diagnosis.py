@@ -61,7 +61,7 @@ def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> No
     found = diagnose(made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2))
     assert found.verdict == "inconclusive"
     assert found.more_repeats >= 1
-    assert "more repeats would settle it" in found.sentence
+    assert " would settle it" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,21 @@ def test_a_regular_interruption_is_periodic() -> None:
     assert cause.evidence["every_batches"] == pytest.approx(20.0)
 
 
+def test_an_interruption_in_each_worker_is_periodic_too() -> None:
+    # both workers stop at every tenth batch of their own: batches 18, 19, 38, 39, ...
+    cost = lambda j: 260.0 if (j // 2) % 10 == 9 else 8.0  # noqa: E731
+    cause = diagnose(session_of(cost, n=200)).causes[0]
+    assert cause.code == "PIPE009"
+    assert cause.evidence["every_batches"] == pytest.approx(10.0)
+
+
+def test_rare_and_irregular_interruptions_of_one_worker() -> None:
+    cost = lambda j: 260.0 if j in (11, 15, 47, 52, 90, 131, 133, 180) else 8.0  # noqa: E731
+    cause = diagnose(session_of(cost, workers=1, n=200)).causes[0]
+    assert cause.code == "PIPE009"
+    assert "of the batches take many times as long" in cause.cause
+
+
 def test_uneven_batches_block_the_head_of_the_line() -> None:
     cost = lambda j: 250.0 if (j * 7919) % 101 < 10 else 8.0  # noqa: E731
     assert first(session_of(cost, workers=3, n=400)) == "PIPE010"
@@ -162,8 +177,14 @@ def test_a_slow_sampler() -> None:
 
 
 def test_handing_over_that_costs_more_than_loading() -> None:
-    cause = diagnose(session_of(lambda j: 5.0, overhead=15.0)).causes[0]
+    cause = diagnose(session_of(lambda j: 5.0, overhead=15.0, receive=14.0)).causes[0]
     assert cause.code == "PIPE005"
+    assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
+
+
+def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
+    cause = diagnose(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
+    assert cause.code == "PIPE029"
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 

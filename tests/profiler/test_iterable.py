@@ -20,6 +20,9 @@ def test_a_generator_is_watched_and_known_to_be_used_up_once() -> None:
     assert len(metrics.steps(rec.session().runs[0]).batch) == 5
 
 
+# webdataset leaves its shard files to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_webdataset_pipeline_is_watched(tmp_path: Path) -> None:
     wds = pytest.importorskip("webdataset")
     path = tmp_path / "shard.tar"

@@ -1,9 +1,11 @@
 """Figures from hand-made sessions, exact."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from pipeline_profiler import metrics
-from tests.profiler.fakes import MS, made_run
+from pipeline_profiler import Recorder, metrics
+from tests.profiler.fakes import MS, FakeClock, made_run
 
 
 def two_workers() -> list[dict[str, object]]:
@@ -107,7 +109,7 @@ def test_stages_are_named_without_their_details() -> None:
 def test_worker_time_splits_into_cpu_queue_and_blocked() -> None:
     row = {"worker": 0, "start": 0, "fetch": 10, "cpu": 2, "queued": 3}
     run = made_run([{"entry": 0, "got": 10, "end": 20} | row], workers=1)
-    shares = metrics.worker_shares(run)
+    shares = metrics.loading_shares(run)
     assert (shares["cpu"], shares["queued"], shares["blocked"]) == pytest.approx((0.2, 0.3, 0.5))
 
 
@@ -120,3 +122,22 @@ def test_a_steady_run_is_told_from_a_drifting_one() -> None:
     ]  # fmt: skip
     assert metrics.steady(made_run(flat))
     assert not metrics.steady(made_run(drift))
+
+
+def test_waiting_for_a_core_is_told_from_being_blocked_in_any_loop() -> None:
+    clock, cpu, queued = FakeClock(), FakeClock(), FakeClock()
+    recorder = Recorder(clock, cpu, queued=queued)
+
+    def rows() -> Iterator[int]:
+        for i in range(20):
+            clock.advance(10)
+            cpu.advance(2)
+            queued.advance(5)
+            yield i
+
+    for _ in recorder.watch(rows()):
+        clock.advance(10)
+    shares = metrics.loading_shares(recorder.session().runs[0])
+    assert shares["cpu"] == pytest.approx(0.2)
+    assert shares["queued"] == pytest.approx(0.5)
+    assert shares["blocked"] == pytest.approx(0.3)

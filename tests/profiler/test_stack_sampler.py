@@ -1,12 +1,14 @@
 """Labels for measured time: words to stages, lines to kinds of work."""
 
+import gc
 import sys
 import threading
+import weakref
 from types import FrameType
 
 import pytest
 
-from pipeline_profiler import rules_compute, stack_sampler
+from pipeline_profiler import Recorder, rules_compute, stack_sampler
 from pipeline_profiler.stack_sampler import StackSampler, stage_of
 
 
@@ -84,3 +86,64 @@ def test_the_main_thread_is_sampled_by_its_own_alarm() -> None:
     assert signal.getsignal(signal.SIGALRM) == before
     assert sum(weight for _, weight in sampler.drain()) > 0
     assert sampler.drain() == ()
+
+
+class Twelve:
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> int:
+        return i
+
+
+def test_a_spawned_worker_survives_its_own_timer() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(Twelve(), 4, num_workers=1, multiprocessing_context="spawn")
+    recorder = Recorder(arm="S")
+    recorder.sample_stacks = True
+    assert sum(1 for _ in recorder.watch(loader)) == 3
+    gc.collect()  # a worker that a signal killed makes the iterator's end raise
+    assert recorder.session().runs[0].notes == []
+
+
+def test_a_loaders_own_thread_is_seen_while_the_trainer_waits() -> None:
+    going, begun = [True], threading.Event()
+
+    def decode() -> None:
+        while going[0]:
+            pass
+
+    def prefetch() -> None:
+        begun.set()
+        decode()
+
+    helper = threading.Thread(target=prefetch)
+    helper.start()
+    begun.wait()
+    try:
+        main, seen = threading.get_ident(), ""
+        while "decode" not in seen:  # from set() to the loop it takes a few instructions
+            frames = stack_sampler._busy_threads(main)
+            seen = " ".join(stack_sampler.describe(f) for f in frames)
+    finally:
+        going[0] = False
+        helper.join()
+    assert seen.startswith("decode|test_stack_sampler.py")
+
+
+class Held:
+    """Something a caller's frame holds."""
+
+
+def test_looking_at_the_threads_keeps_no_caller_alive() -> None:
+    # a loader's iterator kept alive so would be inherited, and torn down, by the next workers
+    def caller() -> weakref.ref[Held]:
+        held = Held()
+        stack_sampler._busy_threads(-1)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()

@@ -105,15 +105,10 @@ def test_an_unknown_operation_is_a_sentence() -> None:
 
 
 def test_autotune_is_waited_out_until_throughput_is_flat() -> None:
-    clock = FakeClock()
-    ds = tf.data.Dataset.range(1000)
-    walls = [50, 40, 30, 20, 20, 20, 20, 20, 20]
-
-    def step(batch: Any) -> None:
-        clock.advance(walls[min(int(batch) // 10, 8)])
-
+    walls = [50.0, 40.0, 30.0, 20.0, 20.0, 20.0, 20.0]
     # windows of 10: flat for the first time over windows 4, 5, 6
-    assert tf_data.settle(ds, step, clock) == 60
+    assert tf_data.settled_after([w for w in walls for _ in range(10)]) == 60
+    assert tf_data.settled_after([float(w) for w in range(1, 46)]) == 40
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -121,3 +123,17 @@ def test_it_is_written_gzipped(tmp_path: Path) -> None:
 def test_a_session_without_a_loop_is_a_sentence() -> None:
     with pytest.raises(ProfileError, match="no recorded loop to trace"):
         trace.build(Session())
+
+
+def test_a_real_trace_processor_loads_it(tmp_path: Path) -> None:
+    api = pytest.importorskip("perfetto.trace_processor")
+    binary = os.environ.get("TRACE_PROCESSOR") or shutil.which("trace_processor_shell")
+    if binary is None:
+        pytest.skip("the package downloads trace_processor_shell: put one on PATH to run this")
+    session = Session(runs=[made_run(rows(), workers=2, prefetch=2)])
+    path = report.write(session, str(tmp_path / "x.trace.json.gz"))
+    config = api.TraceProcessorConfig(bin_path=binary)
+    with api.TraceProcessor(trace=str(path), config=config) as processor:
+        errors = processor.query("select count(*) n from stats where severity='error' and value>0")
+        assert next(iter(errors)).n == 0
+        assert next(iter(processor.query("select count(*) n from flow"))).n >= 40
