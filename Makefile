@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := audit pipeline_profiler tests benchmarks sample_data
+SOURCES := app.py audit pipeline_profiler tests benchmarks sample_data docs/screenshots
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo app test lint format bench docs clean
 
 # The core alone, enough for the demo.
 $(VENV)/core: pyproject.toml constraints.txt
@@ -20,17 +20,30 @@ $(VENV)/all: pyproject.toml constraints.txt
 	else $(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'; fi
 	touch $(VENV)/core $@
 
+# A Chromium for the browser tests: the one there is, the distribution's, or Playwright's own.
+$(VENV)/browser: $(VENV)/all
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	|| command -v google-chrome >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
+	|| $(BIN)/python -m playwright install --with-deps chromium \
+	|| echo "No Chromium could be installed: the browser tests will be skipped."
+	touch $@
+
 demo: $(VENV)/core
 	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
 	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
-	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 8 \
+	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4 \
 		-o runs/sample_data/profile.json
 	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
 	@echo "  $(BIN)/python -m pip install -c constraints.txt -e '.[app]' && $(BIN)/audit app runs/sample_data"
 
-test: $(VENV)/all
+app: $(VENV)/all
+	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json*
+
+test: $(VENV)/all $(VENV)/browser
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/all

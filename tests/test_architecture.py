@@ -54,6 +54,9 @@ ALLOWED: dict[str, set[str]] = {
     "show_pair": NOUNS | {"neighbors", "report", "runs", "show", "signatures", "store"},
     "show_text": NOUNS | {"report", "show", "store"},
     "subset": NOUNS | {"runs", "stats", "store"},
+    "browse": NOUNS
+    | {"decode", "decisions", "export", "features", "pixels", "report", "runs", "sources"}
+    | {"store", "subset"},
     "progress": set(),
     "docs": NOUNS | {"check", "features", "store"},
 }

@@ -1,0 +1,229 @@
+"""Findings in order of gravity, filtered and paged; one of them with its samples.
+
+`index` boils findings and their samples down to one narrow row each, once a generation, in the
+memory of this process: a finding's place in the order is then one integer, and every filter, page
+and neighbour is a range over it. 100,000 findings take about 0.5 s and 30 MB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audit.browse.images import Card, cards
+from audit.records import Severity
+from audit.report.contents import Found
+from audit.store import Store
+
+INDEX = "memory.main.finding_index"
+STATUS = "memory.main.finding_status"
+OPEN = "open"
+MEMBERS = 60
+INDEX_SQL = f"""
+    CREATE OR REPLACE TABLE {INDEX} AS
+    WITH members AS (
+        SELECT m.fingerprint, list(DISTINCT s.split) AS splits, list(DISTINCT s.label) AS labels,
+            arg_min(m.sample_id, m.position) AS first
+        FROM finding_samples m LEFT JOIN samples s ON s.id = m.sample_id GROUP BY m.fingerprint
+    )
+    SELECT row_number() OVER (
+            ORDER BY CASE f.severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, f.code,
+                f.n_samples DESC, f.fingerprint
+        ) AS place, f.fingerprint, f.code, f.name, f.severity, f.n_samples, f.action, m.first,
+        coalesce(m.splits, []) AS splits, coalesce(m.labels, []) AS labels
+    FROM findings f LEFT JOIN members m USING (fingerprint)
+    ORDER BY place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which findings: empty means any. `codes` may be beginnings, such as DUP."""
+
+    codes: tuple[str, ...] = ()
+    severity: str | None = None
+    split: str | None = None
+    label: str | None = None
+    status: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A finding in a list; `first` is its first sample, None where it is about the dataset."""
+
+    place: int
+    fingerprint: str
+    code: str
+    name: str
+    severity: Severity
+    n_samples: int
+    action: str
+    first: str | None
+    message: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A page of findings, and whether there are more before and after."""
+
+    rows: tuple[Row, ...]
+    before: bool
+    after: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One finding with the samples it names (the first 60 of `finding.n_samples`)."""
+
+    finding: Found
+    place: int
+    status: str
+    subject: str
+    members: tuple[Card, ...]
+
+
+def index(store: Store) -> None:
+    """Make the index of the generation's findings, with every status open."""
+    store.execute(INDEX_SQL)
+    store.execute(f"CREATE OR REPLACE TABLE {STATUS} (fingerprint VARCHAR, status VARCHAR)")
+
+
+def mark(store: Store, statuses: Sequence[tuple[str, str]]) -> None:
+    """Replace the statuses that differ from open: (fingerprint, status)."""
+    store.execute(f"DELETE FROM {STATUS}")
+    if statuses:
+        prints, said = (list(column) for column in zip(*statuses, strict=True))
+        store.execute(f"INSERT INTO {STATUS} SELECT unnest(?), unnest(?)", [prints, said])
+
+
+def _where(asked: Asked) -> tuple[str, list[Any]]:
+    parts: list[tuple[str, list[Any]]] = []
+    if asked.codes:
+        parts.append(
+            ("list_any_value(list_filter(?, lambda c: starts_with(x.code, c))) IS NOT NULL",
+             [list(asked.codes)])
+        )  # fmt: skip
+    if asked.severity:
+        parts.append(("x.severity = ?", [asked.severity]))
+    for column, value in (("splits", asked.split), ("labels", asked.label)):
+        if value is not None:
+            parts.append((f"list_contains(x.{column}, ?)", [value]))
+    if asked.status:
+        parts.append((f"coalesce(t.status, '{OPEN}') = ?", [asked.status]))
+    if asked.text:
+        hit = "SELECT sample_id FROM finding_samples n WHERE n.fingerprint = x.fingerprint"
+        parts.append(
+            ("contains(lower(f.message), lower(?)) OR EXISTS "
+             f"({hit} AND contains(lower(n.sample_id), lower(?)))", [asked.text, asked.text])
+        )  # fmt: skip
+    sql = " AND ".join(f"({text})" for text, _ in parts) or "TRUE"
+    return sql, [value for _, values in parts for value in values]
+
+
+def _source(asked: Asked) -> str:
+    text = " JOIN findings f ON f.fingerprint = x.fingerprint" if asked.text else ""
+    return f"{INDEX} x LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint{text}"
+
+
+def count(store: Store, asked: Asked) -> int:
+    """Return how many findings there are."""
+    sql, values = _where(asked)
+    return int(store.scalar(f"SELECT count(*) FROM {_source(asked)} WHERE {sql}", values))
+
+
+def facet(store: Store, asked: Asked, column: str) -> dict[str, int]:
+    """Return findings by `code`, `severity`, `splits`, `labels` or `status` under a filter."""
+    sql, values = _where(asked)
+    chosen = {
+        "status": f"coalesce(t.status, '{OPEN}')",
+        "splits": "unnest(x.splits)",
+        "labels": "unnest(x.labels)",
+    }.get(column, f"x.{column}")
+    inner = f"SELECT {chosen} AS value FROM {_source(asked)} WHERE {sql}"
+    found = store.query(
+        f"SELECT value, count(*) FROM ({inner}) WHERE value IS NOT NULL GROUP BY 1 ORDER BY 1",
+        values,
+    )
+    return dict(found.iter_rows())
+
+
+def page(store: Store, asked: Asked, *, start: int = 0, back: bool = False, size: int = 24) -> Rows:
+    """Return the findings from place `start` on, or (back) those before it."""
+    sql, values = _where(asked)
+    beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
+    ids = store.query(
+        f"SELECT x.place FROM {_source(asked)} WHERE ({sql}) AND {beyond} "
+        f"ORDER BY x.place {way} LIMIT {size + 1}",
+        [*values, start],
+    )["place"].to_list()
+    places = sorted(ids[:size])
+    more = len(ids) > size
+    before = more if back else bool(places) and _any_before(store, asked, places[0])
+    return Rows(_rows(store, places), before, True if back else more)
+
+
+def _any_before(store: Store, asked: Asked, place: int) -> bool:
+    sql, values = _where(asked)
+    found = store.scalar(
+        f"SELECT 1 FROM {_source(asked)} WHERE ({sql}) AND x.place < ? LIMIT 1", [*values, place]
+    )
+    return found is not None
+
+
+def _rows(store: Store, places: Sequence[int]) -> tuple[Row, ...]:
+    sql = f"""
+        SELECT x.place, x.fingerprint, x.code, x.name, x.severity, x.n_samples, x.action, x.first,
+            f.message, coalesce(t.status, '{OPEN}') AS status
+        FROM (SELECT * FROM {INDEX} WHERE place IN (SELECT unnest(?))) x
+        JOIN findings f USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint)
+        ORDER BY x.place
+    """
+    found = store.rows(sql, [list(places)]) if places else []
+    return tuple(Row(**{**row, "severity": Severity(row["severity"])}) for row in found)
+
+
+def place_of(store: Store, fingerprint: str) -> int | None:
+    """Return a finding's place in the order, None where this run has no such finding."""
+    found = store.scalar(f"SELECT place FROM {INDEX} WHERE fingerprint = ?", [fingerprint])
+    return None if found is None else int(found)
+
+
+def neighbour(store: Store, asked: Asked, place: int, *, back: bool = False) -> str | None:
+    """Return the fingerprint of the next (or previous) finding, None at the end."""
+    sql, values = _where(asked)
+    beyond, way = ("<", "DESC") if back else (">", "ASC")
+    found = store.scalar(
+        f"SELECT x.fingerprint FROM {_source(asked)} WHERE ({sql}) AND x.place {beyond} ? "
+        f"ORDER BY x.place {way} LIMIT 1",
+        [*values, place],
+    )
+    return None if found is None else str(found)
+
+
+def opened(store: Store, fingerprint: str) -> Opened | None:
+    """Return a finding with its samples, None where this run has no such finding."""
+    sql = f"""
+        SELECT f.code, f.name, f.severity, f.message, f.evidence, f.action, f.n_samples, f.subject,
+            x.place, coalesce(t.status, '{OPEN}') AS status
+        FROM findings f JOIN {INDEX} x USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint)
+        WHERE f.fingerprint = ?
+    """
+    rows = store.rows(sql, [fingerprint])
+    if not rows:
+        return None
+    row = rows[0]
+    ids = store.query(
+        "SELECT sample_id FROM finding_samples WHERE fingerprint = ? AND position < ? "
+        "ORDER BY position",
+        [fingerprint, MEMBERS],
+    )["sample_id"].to_list()
+    found = Found(
+        row["code"], row["name"], Severity(row["severity"]), tuple(ids), row["message"],
+        json.loads(row["evidence"] or "{}"), row["action"], fingerprint, row["n_samples"],
+    )  # fmt: skip
+    members = tuple(cards(store, ids))
+    return Opened(found, row["place"], row["status"], row["subject"], members)

@@ -1,0 +1,228 @@
+"""Samples under a filter, a page at a time, sorted by any column.
+
+A page is asked for by the last row of the one before (value and id), so any page costs what the
+first does. Missing values come last, whichever way a column is sorted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from audit.browse.columns import ColumnOf, column, columns, source_of
+from audit.browse.conditions import Condition, used, where
+from audit.errors import UsageError
+from audit.export import FORMULA, NUMBER
+from audit.store import Store, identifier
+
+CARD = (
+    "id", "uri", "split", "label", "n_bytes", "width", "height", "format", "jpeg_quality",
+    "sharpness", "status", "error_kind", "error", "content_hash", "pixel_hash",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a card of the gallery shows of a sample, and what is needed to open its picture."""
+
+    id: str
+    uri: str = ""
+    split: str | None = None
+    label: str | None = None
+    n_bytes: int = -1
+    width: int | None = None
+    height: int | None = None
+    format: str | None = None
+    jpeg_quality: int | None = None
+    sharpness: float | None = None
+    status: str | None = None
+    error_kind: str | None = None
+    error: str | None = None
+    content_hash: str | None = None
+    pixel_hash: str | None = None
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a page is sorted: by a column, and by id among equals."""
+
+    column: str = "id"
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A row at the edge of a page: where the next one begins."""
+
+    value: Any
+    id: str
+
+    def to_link(self) -> str:
+        """Return the edge as JSON."""
+        return json.dumps([self.value, self.id], ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_link(cls, text: str) -> Edge | None:
+        """Inverse of `to_link`; None for no text, UsageError for a damaged one."""
+        if not text:
+            return None
+        try:
+            value, name = json.loads(text)
+        except (ValueError, TypeError):
+            raise UsageError(
+                "The page in this link is damaged: go to the first page and turn on from there."
+            ) from None
+        return cls(value, str(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: its cards, and whether there are more before and after."""
+
+    cards: tuple[Card, ...]
+    before: bool = False
+    after: bool = False
+
+    @property
+    def first(self) -> Edge | None:
+        """The first row, from which to turn back."""
+        return Edge(self.cards[0].value, self.cards[0].id) if self.cards else None
+
+    @property
+    def last(self) -> Edge | None:
+        """The last row, from which to turn on."""
+        return Edge(self.cards[-1].value, self.cards[-1].id) if self.cards else None
+
+
+def count(store: Store, conditions: Sequence[Condition] = ()) -> int:
+    """Return how many samples the conditions leave."""
+    known = columns(store)
+    sql, values = where(known, conditions)
+    return int(
+        store.scalar(
+            f"SELECT count(*) FROM {source_of(store, used(conditions))} WHERE {sql}", values
+        )
+    )
+
+
+def page(
+    store: Store,
+    conditions: Sequence[Condition] = (),
+    order: Order | None = None,
+    *,
+    after: Edge | None = None,
+    before: Edge | None = None,
+    size: int = 24,
+) -> Page:
+    """Return the page after an edge, or the one before an edge, or the first."""
+    order = order or Order()
+    known = columns(store)
+    by = column(known, order.column)
+    back = before is not None
+    edge = before or after
+    sql, values = where(known, conditions)
+    beyond, more = _beyond(by, order, edge, back=back)
+    ids = store.query(
+        f"SELECT i.id, {by.sql} AS value FROM {source_of(store, [*used(conditions), by.name])} "
+        f"WHERE ({sql}) AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
+        [*values, *more],
+    )
+    rows = list(ids.head(size).iter_rows())
+    rows = rows[::-1] if back else rows
+    cut = ids.height > size
+    return Page(
+        tuple(_cards(store, dict(rows))),
+        before=cut if back else edge is not None,
+        after=True if back else cut,
+    )
+
+
+def _sorting(by: ColumnOf, order: Order, *, back: bool) -> str:
+    way = "DESC" if order.descending != back else "ASC"
+    if by.name == "id":
+        return f"i.id {way}"
+    last = "FIRST" if back else "LAST"
+    return f"{by.sql} {way} NULLS {last}, i.id {'DESC' if back else 'ASC'}"
+
+
+def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tuple[str, list[Any]]:
+    """Return the condition that a row lies beyond the edge, in the direction of travel."""
+    if edge is None:
+        return "TRUE", []
+    if by.name == "id":
+        return f"i.id {'<' if order.descending != back else '>'} ?", [edge.id]
+    further = "<" if order.descending != back else ">"
+    tie = f"i.id {'<' if back else '>'} ?"
+    if edge.value is None:  # among the missing ones, which come last
+        at = f"({by.sql} IS NULL AND {tie})"
+        return (f"({by.sql} IS NOT NULL OR {at})" if back else at), [edge.id]
+    missing = "" if back else f" OR {by.sql} IS NULL"
+    sql = f"({by.sql} {further} ? OR ({by.sql} = ? AND {tie}){missing})"
+    return sql, [edge.value, edge.value, edge.id]
+
+
+def cards(store: Store, ids: Sequence[str]) -> list[Card]:
+    """Return the cards of these samples, in this order; what the run does not hold is left out."""
+    return _cards(store, dict.fromkeys(ids))
+
+
+def _cards(store: Store, values: Mapping[str, Any]) -> list[Card]:
+    if not values:
+        return []
+    names = ", ".join(f"s.{n}" if n in SAMPLE_NAMES else f"f.{n}" for n in CARD)
+    # From the tables, not the view: 24 rows need no join of millions.
+    wanted = list(values)
+    marks = ", ".join("?" * len(wanted))
+    sql = (
+        f"SELECT {names} FROM (SELECT * FROM samples WHERE id IN ({marks})) s LEFT JOIN "
+        f"(SELECT * FROM features WHERE sample_id IN ({marks})) f ON f.sample_id = s.id"
+    )
+    found = {row["id"]: row for row in store.rows(sql, [*wanted, *wanted])}
+    return [Card(**found[name], value=values[name]) for name in wanted if name in found]
+
+
+SAMPLE_NAMES = frozenset({"id", "uri", "split", "label", "n_bytes"})
+
+
+def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
+    """Return every column of the samples under a filter as CSV, formulas in cells neutralised."""
+    known = columns(store)
+    sql, values = where(known, conditions)
+    named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
+    found = store.query(
+        f"SELECT {named}, i.uri AS path FROM {source_of(store, [*known, 'pixels'])} WHERE {sql} "
+        "ORDER BY i.id",
+        values,
+    )
+    return neutralised(found).write_csv().encode()
+
+
+def neutralised(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with text cells that a spreadsheet would run made plain text."""
+    cell = pl.col(pl.String)
+    runs = cell.str.contains(FORMULA) & ~cell.str.contains(NUMBER)
+    return frame.with_columns(pl.when(runs).then(pl.lit("'") + cell).otherwise(cell).name.keep())
+
+
+def facts(store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return size, pixels, format and class of samples named by id or path, by that name."""
+    if not names:
+        return {}
+    marks = ", ".join("?" * len(names))
+    found = store.rows(
+        'SELECT id, uri, n_bytes AS "bytes", width, height, format, label AS "class" FROM images '
+        f"WHERE id IN ({marks}) OR uri IN ({marks})",
+        [*names, *names],
+    )
+    wanted = set(names)
+    return {
+        row[key]: {k: v for k, v in row.items() if k not in ("id", "uri")}
+        for row in found
+        for key in ("id", "uri")
+        if row[key] in wanted
+    }

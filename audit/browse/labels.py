@@ -1,0 +1,41 @@
+"""Class counts as a table: what is drawn of many classes is the extremes, and it says so."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from audit.report.contents import Dataset
+
+MOST, FEWEST = 25, 15
+
+
+def class_table(data: Dataset) -> pl.DataFrame:
+    """Return `class, split, files, share` (of the split), the largest classes first."""
+    rows = [(c.label, c.split or "all files", c.n) for c in data.classes]
+    frame = pl.DataFrame(
+        rows, schema={"class": pl.String, "split": pl.String, "files": pl.Int64}, orient="row"
+    )
+    if frame["class"].null_count() == frame.height:
+        return frame.clear()
+    return (
+        frame.with_columns(
+            pl.col("class").fill_null("(no label)"),
+            (pl.col("files") / pl.col("files").sum().over("split")).fill_nan(0.0).alias("share"),
+            pl.col("files").sum().over("class").alias("total"),
+        )
+        .sort("total", "class", descending=[True, False], maintain_order=True)
+        .drop("total")
+    )
+
+
+def shown_classes(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Return the rows to draw, and a sentence on what is not drawn ("" where all are)."""
+    names = table["class"].unique(maintain_order=True)
+    if len(names) <= MOST + FEWEST:
+        return table, ""
+    kept = pl.concat([names.head(MOST), names.tail(FEWEST)])
+    said = (
+        f"The {MOST} largest and {FEWEST} smallest of {len(names):,} classes are drawn; the table "
+        "has all."
+    )
+    return table.filter(pl.col("class").is_in(kept.implode())), said

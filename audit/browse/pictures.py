@@ -1,0 +1,132 @@
+"""One picture large, with its boxes, and the difference of two, laid over each other first.
+
+A difference image of two copies that are not laid over each other shows edges everywhere and says
+nothing. So the second picture is turned or mirrored into the best of the eight orientations and
+registered (affine, ECC: Evangelidis and Psarakis, PAMI 2008) before it is subtracted. About 50 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from audit.browse.boxes import Box
+from audit.browse.images import Card
+from audit.browse.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
+from audit.pixels import Pixels
+
+LONGEST = 1200  # px
+COMPARED = 480  # px
+SEARCHED = 64  # px
+GAIN = 4
+COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0))
+ECC_STEPS, ECC_GAIN = 60, 1e-5
+Plane = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two pictures and their difference as JPEGs of one size, or the reason why there is none.
+
+    `mean` is the mean absolute difference where both reach, in grey levels (0..255); `covered` the
+    share of the first picture that the second covers; `said` how the second was laid down.
+    """
+
+    first: bytes = b""
+    second: bytes = b""
+    difference: bytes = b""
+    mean: float = 0.0
+    covered: float = 0.0
+    said: str = ""
+    error: str = ""
+
+
+ORIENTATIONS = (
+    "as it is", "mirrored", "upside down, mirrored", "turned by 180°", "transposed",
+    "turned by 90°", "turned by 270°", "transposed the other way",
+)  # fmt: skip
+
+
+def view(card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST) -> Thumbnail:
+    """Return the picture of a sample with its boxes, or the reason why there is none."""
+    pixels, said = pixels_of(card)
+    if pixels is None:
+        return Thumbnail(error=said)
+    small = shrunk(pixels, longest)
+    if boxes:
+        small = _drawn(small, small.shape[1] / pixels.shape[1], boxes)
+    return Thumbnail(jpeg(small, 88), note=said)
+
+
+def _drawn(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> Pixels:
+    canvas = pixels.copy()
+    names = sorted({box.label for box in boxes})
+    for box in boxes:
+        colour = COLOURS[names.index(box.label) % len(COLOURS)]
+        corners = [round(v * scale) for v in (box.x, box.y, box.x + box.width, box.y + box.height)]
+        cv2.rectangle(canvas, corners[:2], corners[2:], (0, 0, 0), 4)
+        cv2.rectangle(canvas, corners[:2], corners[2:], colour, 2)
+    return canvas
+
+
+def difference(first: Card, second: Card) -> Difference:
+    """Return two pictures and what differs between them (times 4), the second laid over the first.
+
+    Never raises for what is in the files.
+    """
+    (a, why_a), (b, why_b) = pixels_of(first), pixels_of(second)
+    if a is None or b is None:
+        return Difference(error=why_a if a is None else why_b)
+    a, b = shrunk(a, COMPARED), shrunk(b, COMPARED)
+    turned, way = _best_orientation(a, b)
+    laid, seen = _registered(a, turned)
+    gap = np.abs(a.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
+    gap[~seen] = 0
+    shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
+    shown[~seen] = (shown[~seen] // 2) + 60
+    mean = float(gap[seen].mean()) if seen.any() else 255.0
+    return Difference(jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(seen.mean()), way)
+
+
+def _orient(pixels: Pixels, k: int) -> Pixels:
+    out = pixels.transpose(1, 0, 2) if k & 4 else pixels
+    out = out[:, ::-1] if k & 1 else out
+    return np.ascontiguousarray(out[::-1] if k & 2 else out)
+
+
+def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:
+    target = _plane(a, (SEARCHED, SEARCHED))
+    gaps = [np.abs(_plane(_orient(b, k), (SEARCHED, SEARCHED)) - target).mean() for k in range(8)]
+    best = int(np.argmin(gaps))
+    return _orient(b, best), ORIENTATIONS[(0, 1, 2, 3, 4, 5, 6, 7)[best]]
+
+
+def _plane(pixels: Pixels, size: tuple[int, int]) -> Plane:
+    """Return the luma at a size, with mean and deviation taken out: light does not count."""
+    grey = cv2.cvtColor(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+    plane = grey.astype(np.float32)
+    return np.asarray((plane - plane.mean()) / (plane.std() + 1.0), np.float32)
+
+
+def _registered(a: Pixels, b: Pixels) -> tuple[Pixels, npt.NDArray[np.bool_]]:
+    """Return `b` laid over `a`, and where it reaches; stretched to fit where ECC finds no map."""
+    height, width = a.shape[:2]
+    fitted = cv2.resize(b, (width, height), interpolation=cv2.INTER_AREA)
+    map_ = np.eye(2, 3, dtype=np.float32)
+    stop = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, ECC_STEPS, ECC_GAIN)
+    try:
+        _, map_ = cv2.findTransformECC(
+            _plane(a, (width, height)), _plane(fitted, (width, height)), map_,
+            cv2.MOTION_AFFINE, stop, None, 5,
+        )  # fmt: skip
+    except cv2.error:  # no convergence: a flat picture, or two different ones
+        return fitted, np.ones((height, width), bool)
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    laid = cv2.warpAffine(fitted, map_, (width, height), flags=flags)
+    full = np.full((height, width), 255, np.uint8)
+    seen = cv2.warpAffine(full, map_, (width, height), flags=flags) > 250
+    return laid, seen

@@ -1,0 +1,142 @@
+"""The filters of Explore: choose columns, then for each a range, a choice or a part of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from audit.browse import columns as browse_columns
+from audit.browse import distributions
+from audit.browse.columns import ColumnOf, Kind
+from audit.browse.conditions import Between, Condition, Contains, OneOf, to_link, used
+from audit.browse.distributions import Extent
+from audit.ui import link, words
+from audit.ui.opened import Opened, cached
+
+MISSING = "(none)"
+USUAL = ("split", "label")
+
+
+def conditions_bar(run: Opened, known: Mapping[str, ColumnOf], asked: Sequence[Condition]) -> None:
+    """Draw the filters and write what they say to the link."""
+    st.subheader("Filters")
+    named = dict.fromkeys([*(n for n in USUAL if n in known), *used(asked)])
+    extra = st.session_state.setdefault("filter columns", [])
+    shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
+    by_column = {c.column: c for c in asked if not hasattr(c, "ids")}
+    for name in shown:
+        _filter(run, known[name], by_column.get(name), by_column)
+    st.selectbox(
+        "Add a filter",
+        [n for n in known if n not in shown],
+        index=None,
+        key="add a filter",
+        placeholder="any column",
+        on_change=_add,
+    )
+    if asked:
+        st.button("Clear the filters", on_click=_clear)
+
+
+def _add() -> None:
+    name = st.session_state["add a filter"]
+    if name:
+        st.session_state["filter columns"] = [*st.session_state["filter columns"], name]
+    st.session_state["add a filter"] = None
+
+
+def _clear() -> None:
+    st.session_state["filter columns"] = []
+    link.first_page("where", "lasso")
+
+
+def _filter(
+    run: Opened, one: ColumnOf, now: Condition | None, all_: Mapping[str, Condition]
+) -> None:
+    key = f"filter {one.name}"
+
+    def put(condition: Condition | None) -> None:
+        rest = {k: v for k, v in all_.items() if k != one.name}
+        new = [*rest.values(), *([condition] if condition else [])]
+        link.first_page("lasso")
+        link.put(where=to_link(new))
+
+    if one.kind is Kind.NUMBER:
+        _range(run, one, now, key, put)
+        return
+    values = _choices(run.key, one.name, one, run) if one.kind is Kind.CHOICE else []
+    if values:
+        _choice(one, now, key, values, put)
+    else:
+        st.session_state[key] = now.text if isinstance(now, Contains) else ""
+        st.text_input(
+            one.name,
+            key=key,
+            help=one.doc or None,
+            placeholder="part of the text",
+            on_change=lambda: put(
+                Contains(one.name, st.session_state[key]) if st.session_state[key] else None
+            ),
+        )
+
+
+def _range(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: object) -> None:
+    bounds = _extent(run.key, one.name, run)
+    if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
+        words.text(f"{one.name}: no range to choose from", "quiet small")
+        return
+    whole = (bounds.low, bounds.high)
+    st.session_state[key] = _within(now, whole)
+
+    def changed() -> None:
+        low, high = st.session_state[key]
+        assert callable(put)
+        put(None if (low, high) == whole else Between(one.name, low, high))
+
+    st.slider(
+        one.name,
+        bounds.low,
+        bounds.high,
+        key=key,
+        on_change=changed,
+        help=one.doc or None,
+        step=1.0 if bounds.whole else None,
+        format="%.0f" if bounds.whole else "compact",
+    )
+
+
+def _within(now: Condition | None, whole: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(now, Between):
+        return whole
+    low, high = max(now.low, whole[0]), min(now.high, whole[1])
+    return (low, high) if low <= high else whole
+
+
+def _choice(
+    one: ColumnOf, now: Condition | None, key: str, values: Sequence[str | None], put: object
+) -> None:
+    names = [MISSING if v is None else v for v in values]
+    chosen = [MISSING if v is None else v for v in now.values] if isinstance(now, OneOf) else []
+    st.session_state[key] = [v for v in chosen if v in names]
+
+    def changed() -> None:
+        picked = tuple(None if v == MISSING else v for v in st.session_state[key])
+        assert callable(put)
+        put(OneOf(one.name, picked) if picked else None)
+
+    st.multiselect(
+        one.name, names, key=key, on_change=changed, help=one.doc or None, placeholder="any"
+    )
+
+
+@cached
+def _choices(key: str, name: str, _one: ColumnOf, _run: Opened) -> list[str | None]:
+    with _run.store() as store:
+        return browse_columns.choices(store, _one)
+
+
+@cached
+def _extent(key: str, name: str, _run: Opened) -> Extent:
+    with _run.store() as store:
+        return distributions.extent(store, name)

@@ -1,0 +1,119 @@
+"""Deciding in place: buttons with keys, what a decision says back, and undo.
+
+Keys work wherever no text is being typed. Each writes to the ledger in a callback, before the page
+is drawn again, so a decision is stored by the time it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from audit import decisions
+from audit.decisions import Decision, Verb
+from audit.report.wording import counted, visible
+from audit.ui import link
+from audit.ui.opened import Opened, answering, say
+
+DONE = {
+    Verb.keep: "Kept",
+    Verb.drop: "Dropped",
+    Verb.relabel: "Relabelled",
+    Verb.move: "Moved",
+    Verb.false_positive: "Marked as false positive",
+}
+NOTE = "note of the decision"
+TRAIL = "findings decided from"
+
+
+def note() -> str:
+    """Return what the person wrote beside the decision."""
+    return str(st.session_state.get(NOTE, "")).strip()
+
+
+def about(done: Sequence[Decision]) -> str:
+    """Return what was decided, in words: `Dropped 2 samples`, `Undone: keep of 1 finding`."""
+    samples = len({d.subject for d in done if d.kind == "sample"})
+    found = len({d.subject for d in done if d.kind == "finding"})
+    parts = [counted(found, "finding")] * bool(found) + [counted(samples, "sample")] * bool(samples)
+    return " and ".join(parts) or "nothing"
+
+
+def decide_finding(
+    opened: Opened,
+    fingerprint: str,
+    verb: Verb,
+    value: str | None = None,
+    *,
+    samples: Sequence[str] = (),
+    then: Callable[[], None] | None = None,
+) -> None:
+    """Decide a finding, or only the selected samples of it; then go on."""
+    if samples and verb is not Verb.false_positive:
+        done = decisions.decide_samples(opened.run, samples, verb, value, note())
+    else:
+        done = decisions.decide_findings(opened.run, [fingerprint], verb, value, note())
+    finish(done, verb, value, then)
+
+
+def decide_samples(
+    opened: Opened, ids: Sequence[str], verb: Verb, value: str | None = None
+) -> None:
+    """Decide samples."""
+    finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
+
+
+def finish(
+    done: Sequence[Decision], verb: Verb, value: str | None, then: Callable[[], None] | None
+) -> None:
+    """Say what was decided, forget the note, go on."""
+    to = f" to {visible(value)}" if value else ""
+    say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.")
+    st.session_state[NOTE] = ""
+    leave_trail()
+    if then is not None:
+        then()
+
+
+def leave_trail() -> None:
+    """Remember the open finding: taking the decision back opens it again."""
+    st.session_state.setdefault(TRAIL, []).append(link.get("finding"))
+
+
+def _go_back() -> None:
+    trail = st.session_state.get(TRAIL, [])
+    if trail and "finding" in st.query_params:
+        link.put(finding=trail.pop())
+
+
+@answering
+def undo(run: Path) -> None:
+    """Take back the latest batch."""
+    done = decisions.undo(run)
+    _go_back()
+    verbs = ", ".join(sorted({d.verb.value for d in done}))
+    say(f"Taken back: {verbs} of {about(done)}." if done else "There is nothing to take back.")
+
+
+def button(
+    label: str,
+    key: str,
+    act: Callable[[], None],
+    *,
+    shortcut: str | None = None,
+    primary: bool = False,
+    disabled: bool = False,
+    help_: str | None = None,
+) -> None:
+    """Draw a button of fixed words that acts in a callback."""
+    st.button(
+        label,
+        key=key,
+        on_click=answering(act),
+        shortcut=shortcut,
+        disabled=disabled,
+        help=help_,
+        type="primary" if primary else "secondary",
+    )

@@ -1,0 +1,148 @@
+"""One image: the picture with its boxes, everything measured, findings, copies, and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from audit.browse.boxes import boxes
+from audit.browse.images import cards
+from audit.browse.pictures import view
+from audit.decisions import Verb
+from audit.report.wording import counted, number_text, visible
+from audit.show import FileCard, show
+from audit.ui import link, words
+from audit.ui.deciding import button, decide_samples
+from audit.ui.opened import Opened, cached, safely
+
+SAID = {
+    "changed": "The file on disk is another than the one scanned: scan again.",
+    "absent": "The file is no longer there.",
+    "remote": "The file is on another machine.",
+}
+
+
+def open_image(sample: str) -> None:
+    """Ask for the image's dialogue: the link names it."""
+    link.put(image=sample)
+
+
+def dialogue(run: Opened) -> None:
+    """Show the image that the link names, if any."""
+    sample = link.get("image")
+    if sample:
+        _dialogue(run, sample)
+
+
+@st.dialog("Image", width="large", on_dismiss=lambda: link.put(image=None))
+def _dialogue(run: Opened, sample: str) -> None:
+    safely(_image, run, sample)
+
+
+def _image(run: Opened, sample: str) -> None:
+    card = _card(run.key, sample, run)
+    picture, facts = st.columns([3, 2], gap="medium")
+    with picture:
+        _picture(run, sample)
+    with facts:
+        _facts(run, card)
+    _decide(run, card)
+    findings, measured = st.tabs(["Findings and copies", "Everything measured"])
+    with findings:
+        _findings(card)
+    with measured:
+        st.dataframe(_measured(card), hide_index=True, width="stretch", height=360)
+
+
+@cached
+def _card(key: str, sample: str, _run: Opened) -> FileCard:
+    return show(_run.run, sample)
+
+
+def _picture(run: Opened, sample: str) -> None:
+    with run.store() as store:
+        found = cards(store, [sample])
+        drawn = boxes(store, sample)
+    if not found:
+        words.empty("This run has no such sample.")
+        return
+    shown = view(found[0], drawn)
+    if shown.data:
+        st.image(shown.data, width="stretch")
+    else:
+        words.empty("No picture", shown.error)
+    if shown.note:
+        words.text(shown.note, "quiet small")
+    if drawn:
+        names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
+        words.text(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
+
+
+def _facts(run: Opened, card: FileCard) -> None:
+    sample = card.sample
+    rows = [("split", sample.split), ("class", sample.label), ("group", sample.group)]
+    told = [(name, value) for name, value in rows if value is not None]
+    state = card.value("status") or "listed, not measured"
+    error = card.value("error")
+    told.append(("decoded", f"{state}: {error}" if error else str(state)))
+    if card.value("width"):
+        told.append(("size", f"{card.value('width'):,} × {card.value('height'):,} px"))
+    if sample.id in run.told.by_sample:
+        told.append(("decided", run.told.by_sample[sample.id]))
+    told += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
+    words.write(words.tag("p", sample.id, "strong"), words.pairs(told))
+    if card.on_disk in SAID:
+        words.notice(SAID[card.on_disk])
+    words.write(words.tag("p", sample.uri, "mono quiet"))
+
+
+def _decide(run: Opened, card: FileCard) -> None:
+    with st.container(horizontal=True):
+        for verb in (Verb.keep, Verb.drop):
+            button(
+                verb.value.capitalize(),
+                f"image {verb}",
+                partial(decide_samples, run, [card.sample.id], verb),
+            )
+
+
+def _findings(card: FileCard) -> None:
+    if not card.findings and not card.twins:
+        words.empty("No check has anything to say about this file.")
+    for found in card.findings:
+        words.write(
+            words.chip(found.severity.value, found.severity.value),
+            words.tag("span", f"{found.code} {found.name}", "strong"),
+            words.tag("p", found.message),
+        )
+    for twin in card.twins:
+        same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
+        words.write(
+            words.tag(
+                "p", f"{twin.id} ({twin.split or 'no split'}, {twin.label or 'no label'}): {same}"
+            )
+        )
+
+
+def _measured(card: FileCard) -> pl.DataFrame:
+    rows: Sequence[tuple[str, str, float | None, float | None, str]] = [
+        (
+            m.name,
+            f"{m.value:016x}" if m.name in ("phash", "dhash") else number_text(m.value),
+            None if m.in_class is None else round(m.in_class.percentile, 1),
+            None if m.in_dataset is None else round(m.in_dataset.percentile, 1),
+            m.doc,
+        )
+        for m in card.measurements
+    ]
+    schema = {
+        "column": pl.String,
+        "value": pl.String,
+        "percentile in class": pl.Float64,
+        "percentile in all": pl.Float64,
+        "what it is": pl.String,
+    }
+    return pl.DataFrame(list(rows), schema=schema, orient="row")

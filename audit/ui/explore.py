@@ -1,0 +1,298 @@
+"""Explore: every column filtered, sorted and drawn; a lasso; one image; export what is selected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from audit.browse import columns as browse_columns
+from audit.browse import distributions, images
+from audit.browse.columns import ColumnOf, Kind
+from audit.browse.conditions import Among, Condition, from_link, used
+from audit.browse.images import Card, Edge, Order, Page
+from audit.decisions import Verb
+from audit.report.wording import counted, number_text
+from audit.ui import link, words
+from audit.ui.conditions import conditions_bar
+from audit.ui.deciding import button, decide_samples
+from audit.ui.detail import dialogue, open_image
+from audit.ui.gallery import default_lines, gallery
+from audit.ui.opened import Opened, cached, guarded, opened
+from audit.ui.scatter import scatter
+
+SIZES = ("24", "36", "60")
+VIEWS = ("Grid", "Scatter")
+PICKED = "picked in explore"
+EXTREMES = 8
+LARGE = 1000
+X, Y, COLOUR = "brightness", "sharpness", "split"
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    run = opened()
+    st.title("Explore")
+    known = _columns(run.key, run)
+    asked = from_link(link.get("where"))
+    for name in used(asked):
+        browse_columns.column(known, name)
+    side, main = st.columns([3, 10], gap="medium")
+    with side:
+        conditions_bar(run, known, asked)
+    with main:
+        _main(run, known, asked)
+    dialogue(run)
+
+
+@cached
+def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
+    with _run.store() as store:
+        return dict(browse_columns.columns(store))
+
+
+def _main(run: Opened, known: dict[str, ColumnOf], asked: tuple[Condition, ...]) -> None:
+    head = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
+    with head[0]:
+        link.choose("Sort by", "sort", list(known), any_=None)
+    with head[1]:
+        descending = link.choose("Order", "order", ("ascending", "descending"), any_=None)
+    with head[2]:
+        shown = [name for name, c in known.items() if c.kind is not Kind.TEXT]
+        drawn = link.choose("Distribution of", "show", _first(shown, X), any_=None)
+    with head[3]:
+        size = link.choose("Cards", "size", SIZES, any_=None)
+    with head[4]:
+        view = link.switch("View", "view", VIEWS)
+    sort = link.get("sort") if link.get("sort") in known else "id"
+    order = Order(sort, descending == "descending")
+    total = _count(run.key, link.get("where"), run)
+    _distribution(run, known, drawn, total)
+    lasso = _scatter(run, known, asked) if view == "Scatter" else None
+    _grid(run, (*asked, *([lasso] if lasso else [])), order, int(size), total)
+
+
+@cached
+def _count(key: str, where: str, _run: Opened) -> int:
+    with _run.store() as store:
+        return images.count(store, from_link(where))
+
+
+# ---- distribution ----
+
+
+def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int) -> None:
+    bars, least, greatest = _drawn(run.key, name, link.get("where"), run)
+    if bars.is_empty() or not total:
+        return
+    with st.expander(f"Distribution of {name} and its extremes", expanded=True):
+        doc = known[name].doc
+        words.text(f"{name}: {doc}" if doc else name, "quiet small")
+        st.altair_chart(_chart(bars, name), width="stretch")
+        if known[name].kind is Kind.NUMBER and least:
+            _strip(run, "Lowest", "low strip", least)
+            _strip(run, "Highest", "high strip", greatest)
+
+
+def _strip(run: Opened, title: str, key: str, cards: tuple[Card, ...]) -> None:
+    words.text(title, "quiet small")
+    gallery(
+        key,
+        cards,
+        run.thumbnails().many(cards),
+        on_open=open_image,
+        lines=lambda card: [number_text(card.value)],
+        width=88,
+    )
+
+
+@cached
+def _drawn(
+    key: str, name: str, where: str, _run: Opened
+) -> tuple[pl.DataFrame, tuple[Card, ...], tuple[Card, ...]]:
+    asked = from_link(where)
+    with _run.store() as store:
+        bars = distributions.histogram(store, name, asked)
+        if "low" not in bars.columns:
+            return bars, (), ()
+        return (bars, *distributions.extremes(store, name, asked, EXTREMES))
+
+
+def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
+    y = alt.Y("files:Q", title="files", axis=alt.Axis(format="~s", tickMinStep=1))
+    base = alt.Chart(bars).properties(height=150)
+    if "low" in bars.columns:
+        x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
+        told = [
+            alt.Tooltip("low:Q", format=".4~g", title="from"),
+            alt.Tooltip("high:Q", format=".4~g", title="to"),
+            alt.Tooltip("files:Q", format=","),
+        ]
+        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=told)
+    x = alt.X("value:N", sort=None, title=name, axis=alt.Axis(labelAngle=-30, labelLimit=120))
+    return base.mark_bar().encode(x=x, y=y, tooltip=["value", alt.Tooltip("files:Q", format=",")])
+
+
+def _digits(bars: pl.DataFrame) -> str:
+    """Return the format of the axis: 25k for large numbers, 0.25 for small ones."""
+    return "~s" if bars["high"].max() >= LARGE else ".4~g"  # type: ignore[operator]
+
+
+# ---- scatter ----
+
+
+def _scatter(
+    run: Opened, known: dict[str, ColumnOf], asked: Sequence[Condition]
+) -> Condition | None:
+    numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
+    others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
+    box = st.columns(3)
+    with box[0]:
+        x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
+    with box[1]:
+        y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
+    with box[2]:
+        colour = link.choose("Colour", "colour", _first(others, COLOUR), any_=None)
+    found = _points(run.key, x, y, colour, link.get("where"), run)
+    ring = _ring(link.get("lasso"))
+    if found.rows.is_empty():
+        words.empty("No file here has both numbers.", "Choose other columns or widen the filters.")
+        return None
+    sampled = found.total > found.rows.height
+    said = (
+        f"a sample of {found.rows.height:,} of {found.total:,}"
+        if sampled
+        else f"all {found.total:,}"
+    )
+    words.text(
+        f"Drawn: {said} files that have both numbers. Drag to select, double click or Esc "
+        "to let go.",
+        "quiet small",
+    )
+    scatter("scatter", found.rows, x, y, _lassoed, ring)
+    if not ring:
+        return None
+    ids = distributions.inside(found.rows, ring)
+    words.text(
+        f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
+        "below are these.",
+        "strong",
+    )
+    return Among(ids)
+
+
+def _first(names: list[str], wanted: str) -> list[str]:
+    """Return the names with the wanted one first: the first is what is shown unasked."""
+    return sorted(names, key=lambda name: name != wanted)
+
+
+@cached
+def _points(
+    key: str, x: str, y: str, colour: str, where: str, _run: Opened
+) -> distributions.Points:
+    with _run.store() as store:
+        return distributions.points(store, x, y, colour, from_link(where))
+
+
+def _ring(text: str) -> list[tuple[float, float]]:
+    try:
+        return [(float(a), float(b)) for a, b in json.loads(text)] if text else []
+    except (ValueError, TypeError):
+        return []
+
+
+def _lassoed(ring: list[tuple[float, float]]) -> None:
+    link.first_page()
+    link.put(lasso=json.dumps(ring, separators=(",", ":")) if ring else None)
+
+
+# ---- grid ----
+
+
+def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, total: int) -> None:
+    after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
+    with run.store() as store:
+        found = images.page(store, asked, order, after=after, before=before, size=size)
+    if not found.cards:
+        words.empty("No file fits.", "Widen the filters on the left, or clear them.")
+        return
+    picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
+    _bar(run, found, asked, picked, total)
+    lines = default_lines if order.column in ("id", "split", "label") else _with_value(order.column)
+    gallery(
+        "grid",
+        found.cards,
+        run.thumbnails().many(found.cards),
+        marks=run.told.by_sample,
+        on_open=open_image,
+        on_pick=lambda ids: _pick(found, ids),
+        lines=lines,
+        picked=[i for i in picked if i in {c.id for c in found.cards}],
+    )
+
+
+def _with_value(name: str) -> Any:
+    return lambda card: [
+        default_lines(card)[0],
+        f"{name} {number_text(card.value)}" if card.value is not None else f"no {name}",
+    ]
+
+
+def _bar(
+    run: Opened, found: Page, asked: tuple[Condition, ...], picked: list[str], total: int
+) -> None:
+    number = int(link.get("page", "1")) if link.get("page", "1").isdigit() else 1
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words.text(f"{counted(total, 'file')}, page {number:,}")
+        st.button(
+            "Previous page",
+            disabled=not found.before,
+            shortcut="PageUp",
+            on_click=_turn,
+            args=("before", found.first, number - 1),
+        )
+        st.button(
+            "Next page",
+            disabled=not found.after,
+            shortcut="PageDown",
+            on_click=_turn,
+            args=("after", found.last, number + 1),
+        )
+        if picked:
+            for verb in (Verb.keep, Verb.drop):
+                button(
+                    f"{verb.value.capitalize()} {len(picked):,} selected",
+                    f"grid {verb}",
+                    partial(decide_samples, run, picked, verb),
+                )
+            st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
+        st.download_button(
+            f"Export {len(picked):,} selected" if picked else "Export all that fit",
+            data=lambda: _export(run, (Among(tuple(picked)),) if picked else asked),
+            file_name=f"{run.name}-selection.csv",
+            mime="text/csv",
+            on_click="ignore",
+        )
+
+
+def _export(run: Opened, asked: Sequence[Condition]) -> bytes:
+    with run.store() as store:
+        return images.export_csv(store, asked)
+
+
+def _turn(way: str, edge: Edge | None, number: int) -> None:
+    link.first_page()
+    if edge is not None and number > 1:
+        link.put(page=str(number), **{way: edge.to_link()})
+
+
+def _pick(found: Page, ids: list[str]) -> None:
+    here = {card.id for card in found.cards}
+    kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
+    st.session_state[PICKED] = [*kept, *ids]

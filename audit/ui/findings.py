@@ -1,0 +1,353 @@
+"""Findings: a filtered list beside the one that is open, with its evidence, pictures and page.
+
+Keys: N next, P previous, K keep, D drop, F false positive, U take back. A decision opens the next
+finding of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from audit.browse import findings as browse
+from audit.browse.findings import Asked, Rows
+from audit.browse.findings import Opened as OpenedFinding
+from audit.check import all_checks
+from audit.check import page as check_page
+from audit.decisions import Verb
+from audit.records import Severity
+from audit.report.wording import counted, number_text
+from audit.ui import link, words
+from audit.ui.deciding import NOTE, button, decide_finding
+from audit.ui.detail import dialogue, open_image
+from audit.ui.gallery import gallery
+from audit.ui.listing import Column, Line, listing
+from audit.ui.opened import Opened, guarded, opened
+
+PAGE_SIZE = 24
+STATUSES = ("open", "decided", "waived")
+ALL = "all"
+COLUMNS = (
+    Column("severity", "", "dot", "1.4rem"),
+    Column("code", "Code", "code", "5.3rem"),
+    Column("about", "About"),
+    Column("status", "", "chip", "4.9rem"),
+)
+PICKED = "picked of the finding"
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    run = opened()
+    st.title("Findings")
+    asked = _filters(run)
+    with run.store() as store:
+        rows, total, current = _look(store, asked)
+    if current is None and not rows.rows:
+        _nothing(run)
+        return
+    left, right = st.columns([5, 8], gap="medium")
+    with left:
+        _list(rows, total, current)
+    with right:
+        if current is not None:
+            finding(run, asked, current)
+    dialogue(run)
+
+
+# ---- which findings ----
+
+
+def asked_of_link(codes: tuple[str, ...] = ()) -> Asked:
+    """Return the filter that the link holds."""
+    severity = link.get("severity")
+    status = link.get("status", "open")
+    return Asked(
+        codes=(link.get("code"),) if link.get("code") else codes,
+        severity=severity if severity in list(Severity) else None,
+        split=link.get("split") or None,
+        label=link.get("class") or None,
+        status=status if status in STATUSES else None,
+        text=link.get("q"),
+    )
+
+
+def _filters(run: Opened) -> Asked:
+    asked = asked_of_link()
+    with run.store() as store:
+        facets = {
+            "code": browse.facet(store, _without(asked, codes=()), "code"),
+            "severity": browse.facet(store, _without(asked, severity=None), "severity"),
+            "splits": browse.facet(store, _without(asked, split=None), "splits"),
+            "labels": browse.facet(store, _without(asked, label=None), "labels"),
+        }
+        names = {check.code: check.name for check in run.report().checks}
+    box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
+    shown = partial(_with_count, facets)
+    with box[0]:
+        link.choose(
+            "Check",
+            "code",
+            list(names),
+            resets=["finding"],
+            shown=lambda c: f"{c} {names[c]} ({facets['code'].get(c, 0):,})",
+        )
+    with box[1]:
+        link.choose(
+            "Severity",
+            "severity",
+            list(Severity),
+            resets=["finding"],
+            shown=partial(shown, "severity"),
+        )
+    with box[2]:
+        link.choose(
+            "Split",
+            "split",
+            _kept(facets["splits"], "split"),
+            resets=["finding"],
+            shown=partial(shown, "splits"),
+        )
+    with box[3]:
+        link.choose(
+            "Class",
+            "class",
+            _kept(facets["labels"], "class"),
+            resets=["finding"],
+            shown=partial(shown, "labels"),
+        )
+    with box[4]:
+        link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
+    with box[5]:
+        link.write("Search", "q", resets=["finding"], placeholder="file name or message")
+    return asked_of_link()
+
+
+def _without(asked: Asked, **changes: Any) -> Asked:
+    from dataclasses import replace
+
+    return replace(asked, **changes)
+
+
+def _kept(facet: Mapping[str, int], name: str) -> list[str]:
+    """Return the values to offer: those of the facet, and the chosen one whatever is left of it."""
+    chosen = link.get(name)
+    return sorted({*facet, chosen} - {""})
+
+
+def _with_count(facets: Mapping[str, Mapping[str, int]], name: str, value: str) -> str:
+    return f"{value} ({facets[name].get(value, 0):,})"
+
+
+def _look(store: Any, asked: Asked) -> tuple[Rows, int, OpenedFinding | None]:
+    """Return the page of the list, the number of findings, and the open finding."""
+    before, start = link.get("before"), link.get("start")
+    anchor = before or start
+    place = browse.place_of(store, anchor) if anchor else None
+    rows = browse.page(store, asked, start=place or 0, back=bool(before), size=PAGE_SIZE)
+    chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
+    current = browse.opened(store, chosen) if chosen else None
+    if current is None and rows.rows:
+        current = browse.opened(store, rows.rows[0].fingerprint)
+    return rows, browse.count(store, asked), current
+
+
+def _nothing(run: Opened) -> None:
+    if not run.report().counts.total:
+        words.empty(
+            "No check found anything in this dataset.", "The Overview says what was examined."
+        )
+        return
+    words.empty("No finding fits these filters.", "Clear them, or look at another status.")
+    st.button("Clear the filters", on_click=_clear)
+
+
+def _clear() -> None:
+    link.first_page("code", "severity", "split", "class", "status", "q", "finding")
+
+
+# ---- the list ----
+
+
+def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
+    words.text(f"{counted(total, 'finding')}, the gravest first", "quiet small")
+    lines = [
+        Line(
+            row.fingerprint,
+            {
+                "severity": row.severity.value,
+                "code": row.code,
+                "about": _about(row),
+                "status": "" if row.status == "open" else row.status,
+            },
+            row.status != "open",
+        )
+        for row in rows.rows
+    ]
+    chosen = current.finding.fingerprint if current else None
+    listing("findings list", COLUMNS, lines, lambda f: _open(f), chosen)
+    with st.container(horizontal=True):
+        st.button(
+            "Previous page",
+            disabled=not rows.before,
+            shortcut="PageUp",
+            on_click=_turn,
+            args=("before", rows.rows[0].fingerprint if rows.rows else ""),
+        )
+        st.button(
+            "Next page",
+            disabled=not rows.after,
+            shortcut="PageDown",
+            on_click=_turn,
+            args=("start", _following(rows)),
+        )
+
+
+def _about(row: browse.Row) -> str:
+    if row.first is None:
+        return row.message
+    more = f" and {row.n_samples - 1:,} more" if row.n_samples > 1 else ""
+    return f"{row.first.rsplit('/', 1)[-1]}{more}: {row.message}"
+
+
+def _following(rows: Rows) -> str:
+    return rows.rows[-1].fingerprint if rows.rows else ""
+
+
+def _turn(way: str, fingerprint: str) -> None:
+    link.first_page("finding")
+    link.put(**{way: fingerprint})
+
+
+def _open(fingerprint: str) -> None:
+    link.put(finding=fingerprint)
+    st.session_state[PICKED] = []
+
+
+# ---- the open finding ----
+
+
+def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
+    """Show a finding: what, why, the pictures, the decision and the check's page."""
+    found = current.finding
+    words.write(
+        words.chip(found.severity.value, found.severity.value),
+        words.tag("span", f"{found.code} {found.name}", "strong"),
+        words.tag("span", f"  suggested: {found.action}", "quiet small"),
+        words.chip(current.status, "good") if current.status != "open" else "",
+        words.tag("p", found.message),
+    )
+    picked = _picked(current)
+    _decision_bar(run, asked, current, picked)
+    _pictures(run, current, picked)
+    with st.expander("Evidence", expanded=True):
+        evidence = {k: number_text(v) for k, v in found.evidence.items()}
+        words.write(words.pairs(evidence)) if evidence else words.text("No figures.", "quiet")
+    check = all_checks().get(found.code)
+    with st.expander(f"About {found.code}: what it does, its limits, what to do"):
+        if check is None:
+            words.text("The package that brought this check is no longer installed.")
+        else:
+            st.markdown(check_page(check))
+
+
+def _picked(current: OpenedFinding) -> list[str]:
+    there = {card.id for card in current.members}
+    return [i for i in st.session_state.get(PICKED, []) if i in there]
+
+
+def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: list[str]) -> None:
+    """Draw the buttons; their names say how many samples they are about."""
+    fingerprint = current.finding.fingerprint
+    n = len(picked) or current.finding.n_samples
+    what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
+
+    def act(verb: Verb, value: str | None = None) -> Callable[[], None]:
+        then = partial(step, run, asked, current.place)
+        return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
+
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        button(f"Keep {what}".strip(), "keep", act(Verb.keep), shortcut="K")
+        button(
+            f"Drop {what}".strip(),
+            "drop",
+            act(Verb.drop),
+            shortcut="D",
+            disabled=current.finding.n_samples == 0,
+        )
+        button("False positive", "waive", act(Verb.false_positive), shortcut="F")
+        button(
+            "Previous", "previous", lambda: step(run, asked, current.place, back=True), shortcut="P"
+        )
+        button("Next", "next", lambda: step(run, asked, current.place), shortcut="N", primary=True)
+    with st.expander("Relabel, move, note"):
+        _values(run, act, disabled=current.finding.n_samples == 0)
+
+
+def _values(
+    run: Opened, act: Callable[[Verb, str | None], Callable[[], None]], *, disabled: bool
+) -> None:
+    st.text_input("Note, kept with the decision", key=NOTE, placeholder="why")
+    data = run.report().dataset
+    classes = [c for c in data.by_class() if c]
+    splits = [s for s in data.by_split() if s]
+    left, right = st.columns(2, vertical_alignment="bottom")
+    for place, verb, label, options in (
+        (left, Verb.relabel, "New class", classes),
+        (right, Verb.move, "New split", splits),
+    ):
+        with place.container(horizontal=True, vertical_alignment="bottom"):
+            value = st.selectbox(
+                label,
+                options,
+                index=None,
+                key=f"value of {verb}",
+                accept_new_options=True,
+                placeholder="choose or type",
+            )
+            button(
+                verb.value.capitalize(),
+                f"do {verb}",
+                act(verb, value),
+                disabled=disabled or not value,
+            )
+
+
+def step(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
+    """Open the neighbour of a place in the list, as the list stands before the decision shows."""
+    with run.store() as store:
+        other = browse.neighbour(store, asked, place, back=back)
+    st.session_state[PICKED] = []
+    link.put(finding=other)
+
+
+def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
+    found = current.finding
+    if not current.members:
+        about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
+        words.text(f"This finding is about {about}.", "quiet")
+        return
+    thumbs = run.thumbnails().many(current.members)
+    several = len(current.members) > 1
+    if found.n_samples > len(current.members):
+        words.text(
+            f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small"
+        )
+    gallery(
+        "finding pictures",
+        current.members,
+        thumbs,
+        marks=run.told.by_sample,
+        on_open=open_image,
+        on_pick=_pick if several else None,
+        picked=picked,
+        width=260 if len(current.members) <= 4 else 170,
+    )
+
+
+def _pick(ids: list[str]) -> None:
+    st.session_state[PICKED] = ids

@@ -1,0 +1,96 @@
+// A page of cards. Every text that comes from the data goes through textContent.
+const make = (tag, cls, text) => {
+  const node = document.createElement(tag);
+  if (cls) node.className = cls;
+  if (text !== undefined && text !== null) node.textContent = text;
+  return node;
+};
+
+function picture(card) {
+  const frame = make("div", "frame");
+  if (card.image) {
+    const image = make("img");
+    image.src = card.image;
+    image.alt = card.title;
+    image.draggable = false;
+    frame.append(image);
+  } else {
+    frame.classList.add("none");
+    frame.append(make("span", "", card.why || "no picture"));
+  }
+  if (card.mark) frame.append(make("span", "mark " + (card.markKind || ""), card.mark));
+  return frame;
+}
+
+function caption(card) {
+  const box = make("div", "caption");
+  const title = make("div", "title", card.title);
+  title.title = card.full || card.title;
+  box.append(title);
+  for (const line of card.lines || []) {
+    const row = make("div", "line", line);
+    row.title = line;
+    box.append(row);
+  }
+  if (card.note) box.append(make("div", "note", card.note));
+  return box;
+}
+
+export default function (component) {
+  const { data, parentElement, setStateValue, setTriggerValue } = component;
+  const root = parentElement.querySelector(".gallery");
+  const picked = new Set(data.picked || []);
+  let last = -1;
+  root.style.setProperty("--card", `${data.width || 180}px`);
+  root.classList.toggle("wide", Boolean(data.wide));
+  root.replaceChildren();
+
+  const tell = () => setStateValue("picked", data.cards.map((c) => c.id).filter((i) => picked.has(i)));
+  const nodes = data.cards.map((card, at) => {
+    const node = make("div", "card");
+    node.tabIndex = 0;
+    node.setAttribute("role", "button");
+    node.setAttribute("aria-label", card.title);
+    node.dataset.id = card.id;
+    node.classList.toggle("current", card.id === data.current);
+    node.append(picture(card), caption(card));
+    const show = () => node.classList.toggle("picked", picked.has(card.id));
+    const toggle = (range) => {
+      const from = range && last >= 0 ? Math.min(last, at) : at;
+      const to = range && last >= 0 ? Math.max(last, at) : at;
+      const on = !picked.has(card.id);
+      for (let i = from; i <= to; i++) {
+        if (on) picked.add(data.cards[i].id);
+        else picked.delete(data.cards[i].id);
+        nodes[i].classList.toggle("picked", on);
+      }
+      last = at;
+      tell();
+    };
+    if (data.selectable) {
+      const box = make("button", "pick");
+      box.type = "button";
+      box.title = "Select (Space; with Shift a range)";
+      box.setAttribute("aria-label", "Select " + card.title);
+      box.onclick = (event) => {
+        event.stopPropagation();
+        toggle(event.shiftKey);
+      };
+      node.append(box);
+    }
+    const open = () => setTriggerValue("opened", card.id);
+    node.onclick = (event) => (event.shiftKey && data.selectable ? toggle(true) : open());
+    node.onkeydown = (event) => {
+      if (event.key === "Enter") open();
+      else if (event.key === " " && data.selectable) toggle(event.shiftKey);
+      else if (event.key === "ArrowRight" && nodes[at + 1]) nodes[at + 1].focus();
+      else if (event.key === "ArrowLeft" && nodes[at - 1]) nodes[at - 1].focus();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    show();
+    return node;
+  });
+  root.append(...nodes);
+}

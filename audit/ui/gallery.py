@@ -1,0 +1,104 @@
+"""The gallery: cards in one component, because a widget a card makes a page of 60 cards slow.
+
+It shows thumbnails, tells which card was opened (a click, Enter) and which are selected (the box,
+Space, with Shift a range).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from audit.browse.images import Card
+from audit.browse.thumbnails import Thumbnail
+from audit.report.wording import visible
+from audit.ui.words import size_text
+
+HERE = Path(__file__).parent
+MOUNTED: dict[str, Any] = {}
+
+
+def component(name: str) -> Any:
+    """Return the component whose files are NAME.js and NAME.css, registered once a process."""
+    if name not in MOUNTED:
+        MOUNTED[name] = st.components.v2.component(
+            f"dataset-preflight-{name}",
+            html=f'<div class="{name}"></div>',
+            css=(HERE / f"{name}.css").read_text("utf-8"),
+            js=(HERE / f"{name}.js").read_text("utf-8"),
+        )
+    return MOUNTED[name]
+
+
+def gallery(
+    key: str,
+    cards: Sequence[Card],
+    thumbnails: Sequence[Thumbnail],
+    *,
+    marks: Mapping[str, str] | None = None,
+    lines: Callable[[Card], Sequence[str]] | None = None,
+    on_open: Callable[[str], None] | None = None,
+    on_pick: Callable[[list[str]], None] | None = None,
+    picked: Sequence[str] = (),
+    current: str | None = None,
+    width: int = 180,
+) -> None:
+    """Show the cards; `on_open` gets the id of a clicked card, `on_pick` all that are selected."""
+    told = lines or default_lines
+    marks = marks or {}
+    shown = [
+        _card(card, thumb, told(card), marks.get(card.id, ""))
+        for card, thumb in zip(cards, thumbnails, strict=True)
+    ]
+
+    def opened() -> None:
+        value = st.session_state[key].get("opened")
+        if on_open is not None and isinstance(value, str):
+            on_open(value)
+
+    def chosen() -> None:
+        value = st.session_state[key].get("picked")
+        if on_pick is not None:
+            on_pick([v for v in value or () if isinstance(v, str)])
+
+    component("gallery")(
+        key=key,
+        data={
+            "cards": shown,
+            "selectable": on_pick is not None,
+            "picked": list(picked),
+            "current": current,
+            "width": width,
+        },
+        on_opened_change=opened,
+        on_picked_change=chosen,
+    )
+
+
+def _card(card: Card, thumb: Thumbnail, lines: Sequence[str], mark: str) -> dict[str, Any]:
+    image = base64.b64encode(thumb.data).decode("ascii") if thumb.data else ""
+    return {
+        "id": card.id,
+        "title": visible(card.id.rsplit("/", 1)[-1]),
+        "full": visible(card.id),
+        "lines": [visible(line) for line in lines],
+        "image": f"data:image/jpeg;base64,{image}" if image else "",
+        "why": visible(thumb.error),
+        "note": visible(thumb.note),
+        "mark": visible(mark),
+        "markKind": mark.split(" ")[0],
+    }
+
+
+def default_lines(card: Card) -> list[str]:
+    """Return the two lines below a name: where it belongs, and how large it is."""
+    return [place(card), size_text(card)]
+
+
+def place(card: Card) -> str:
+    """Return `train · cat`, with words for what is missing."""
+    return " · ".join(part for part in (card.split, card.label or "no label") if part)

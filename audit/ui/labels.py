@@ -1,0 +1,136 @@
+"""Labels: how the classes fill the splits, names that may be one, one picture under two labels."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from audit.browse import findings as browse
+from audit.browse.findings import Asked
+from audit.browse.labels import class_table, shown_classes
+from audit.report.wording import counted
+from audit.ui import link, words
+from audit.ui.detail import dialogue, open_image
+from audit.ui.gallery import gallery
+from audit.ui.listing import Column, Line, listing
+from audit.ui.opened import Opened, guarded, opened
+
+FAMILIES = ("LABEL", "BOX", "DIST")
+COLUMNS = (
+    Column("severity", "Severity", "severity", "7rem"),
+    Column("code", "Code", "code", "6.4rem"),
+    Column("message", "What was found"),
+    Column("status", "", "chip", "5.4rem"),
+)
+SHOWN = 60
+GALLERY = 12
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    run = opened()
+    st.title("Labels")
+    data = run.report().dataset
+    table = class_table(data)
+    if table.is_empty():
+        words.empty(
+            "This dataset has no labels.",
+            "Scan a manifest with a label column, or folders named by class.",
+        )
+    else:
+        _classes(table)
+    _findings(run)
+    _conflicts(run)
+    dialogue(run)
+
+
+def _classes(table: pl.DataFrame) -> None:
+    st.subheader("Files by class and split")
+    chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
+    rows, said = shown_classes(table)
+    share = chosen != "Files"
+    field, title = ("share:Q", "share of the split") if share else ("files:Q", "files")
+    axis = alt.Axis(format="%" if share else "~s", tickMinStep=0 if share else 1)
+    order = rows["class"].unique(maintain_order=True).to_list()
+    bars = (
+        alt.Chart(rows)
+        .mark_bar()
+        .encode(
+            y=alt.Y("class:N", sort=order, title=None, axis=alt.Axis(labelLimit=180)),
+            x=alt.X(field, title=title, axis=axis),
+            yOffset=alt.YOffset("split:N", sort=None),
+            color=alt.Color("split:N", sort=None, title="split"),
+            tooltip=[
+                "class",
+                "split",
+                alt.Tooltip("files:Q", format=","),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        )
+        .properties(height=max(160, 30 * len(order)))
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.altair_chart(bars, width="stretch")
+        if said:
+            words.text(said, "quiet small")
+    with right:
+        wide = table.pivot("split", index="class", values="files").fill_null(0)
+        st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
+
+
+def _findings(run: Opened) -> None:
+    st.subheader("What the checks say of labels and boxes")
+    with run.store() as store:
+        rows = browse.page(store, Asked(codes=FAMILIES), size=SHOWN)
+        total = browse.count(store, Asked(codes=FAMILIES))
+    if not rows.rows:
+        words.empty("The checks of labels, boxes and class counts found nothing.")
+        return
+    lines = [
+        Line(
+            row.fingerprint,
+            {
+                "severity": row.severity.value,
+                "code": row.code,
+                "message": row.message,
+                "status": "" if row.status == "open" else row.status,
+            },
+            row.status != "open",
+        )
+        for row in rows.rows
+    ]
+    listing(
+        "label findings",
+        COLUMNS,
+        lines,
+        lambda f: link.go("findings", run=link.get("run"), finding=f, status="all"),
+    )
+    if total > len(rows.rows):
+        words.text(
+            f"The first {len(rows.rows):,} of {counted(total, 'finding')}: the rest is on "
+            "the page Findings.",
+            "quiet small",
+        )
+
+
+def _conflicts(run: Opened) -> None:
+    with run.store() as store:
+        rows = browse.page(store, Asked(codes=("LABEL005",)), size=GALLERY)
+        found = [browse.opened(store, row.fingerprint) for row in rows.rows]
+    if not rows.rows:
+        return
+    st.subheader("One picture, two labels")
+    for number, one in enumerate(o for o in found if o is not None):
+        with st.container(border=True):
+            words.text(one.finding.message)
+            gallery(
+                f"conflict {number}",
+                one.members[:8],
+                run.thumbnails().many(one.members[:8]),
+                marks={c.id: c.label or "no label" for c in one.members},
+                on_open=open_image,
+                width=150,
+            )

@@ -1,0 +1,144 @@
+"""The view in the link: filters, page and selection live in the URL, and nowhere else.
+
+A widget takes its value from the link before it is drawn and writes it back when it changes, so a
+reload, a bookmark and a link sent to a colleague open the same view. What a link says is checked
+where it is used: an unknown value counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+ANY = "Any"
+# Changing a filter goes back to the first page.
+PAGING = ("start", "after", "before", "page")
+
+
+def get(name: str, default: str = "") -> str:
+    """Return a value of the link."""
+    return str(st.query_params.get(name, default))
+
+
+def put(**values: str | None) -> None:
+    """Set values of the link; an empty one is removed."""
+    for name, value in values.items():
+        if value:
+            st.query_params[name] = value
+        elif name in st.query_params:
+            del st.query_params[name]
+
+
+def first_page(*also: str) -> None:
+    """Forget the page of the link, and the names in `also`."""
+    put(**dict.fromkeys((*PAGING, *also)))
+
+
+def go(page: str, **values: str | None) -> None:
+    """Open another page at the next run of the script: callbacks cannot."""
+    st.session_state["go"] = (page, {k: v for k, v in values.items() if v})
+
+
+def follow(pages: Mapping[str, Any]) -> None:
+    """Open the page that `go` asked for."""
+    wanted = st.session_state.pop("go", None)
+    if wanted is not None:
+        name, values = wanted
+        st.switch_page(pages[name], query_params=values)
+
+
+def choose(
+    label: str,
+    name: str,
+    options: Sequence[str],
+    *,
+    shown: Callable[[str], str] = str,
+    any_: str | None = ANY,
+    resets: Sequence[str] = (),
+    **more: Any,
+) -> str:
+    """Draw a choice of the link; returns "" for any. Options are shown as text, not as Markdown."""
+    key = f"choice {name}"
+    values = ["", *options] if any_ is not None else list(options)
+    now = get(name)
+    st.session_state[key] = now if now in values else values[0]
+
+    def changed() -> None:
+        first_page(*resets)
+        put(**{name: st.session_state[key]})
+
+    return str(
+        st.selectbox(
+            label,
+            values,
+            key=key,
+            on_change=changed,
+            format_func=lambda value: any_ if value == "" and any_ is not None else shown(value),
+            **more,
+        )
+    )
+
+
+def write(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> str:
+    """Draw a text of the link."""
+    key = f"text {name}"
+    st.session_state[key] = get(name)
+
+    def changed() -> None:
+        first_page(*resets)
+        put(**{name: st.session_state[key].strip()})
+
+    return str(st.text_input(label, key=key, on_change=changed, **more)).strip()
+
+
+def switch(label: str, name: str, options: Sequence[str], **more: Any) -> str:
+    """Draw a segmented choice of the link; the options are our own words. The first is default."""
+    key = f"switch {name}"
+    now = get(name)
+    st.session_state[key] = now if now in options else options[0]
+
+    def changed() -> None:
+        value = st.session_state[key] or options[0]
+        first_page()
+        put(**{name: None if value == options[0] else value})
+
+    chosen = st.segmented_control(
+        label, options, key=key, on_change=changed, label_visibility="collapsed", **more
+    )
+    return str(chosen or options[0])
+
+
+def slide(
+    label: str, name: str, low: float, high: float, default: float, step: float, **more: Any
+) -> float:
+    """Draw a slider of the link."""
+    key = f"slide {name}"
+    try:
+        now = type(default)(float(get(name, str(default))))
+    except ValueError:
+        now = default
+    st.session_state[key] = now if low <= now <= high else default
+
+    def changed() -> None:
+        value = st.session_state[key]
+        put(**{name: None if value == default else str(value)})
+
+    return float(st.slider(label, low, high, step=step, key=key, on_change=changed, **more))
+
+
+def toggle(label: str, name: str) -> bool:
+    """Draw a switch of the link."""
+    key = f"toggle {name}"
+    st.session_state[key] = get(name) == "yes"
+
+    def changed() -> None:
+        put(**{name: "yes" if st.session_state[key] else None})
+
+    return bool(st.toggle(label, key=key, on_change=changed))
+
+
+def share(points: float | None) -> float | None:
+    """Return percentage points as a share."""
+    return None if points is None else points / 100

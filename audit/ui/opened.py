@@ -1,0 +1,249 @@
+"""Which run a page is about, its open store, and what every page does when something is wrong.
+
+Runs are those named on the command line, those found below ./runs, and those a person chose on the
+Start page: a link can name one of these, never a path. Each script run looks at RUN/CURRENT (a few
+bytes), so a scan that publishes while the app is open shows at the next click. The store of a
+generation is opened once a process and shared by all tabs under a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import streamlit as st
+
+from audit import runs
+from audit.browse import decided, findings, images
+from audit.browse.decided import Told
+from audit.browse.thumbnails import FOLDER, Thumbnails
+from audit.decisions import revision
+from audit.errors import AuditError, RunError
+from audit.report import Report, collect
+from audit.store import Store
+from audit.ui import link, words
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+WORST = 8
+LOG = logging.getLogger("dataset-preflight.app")
+
+
+@dataclass
+class Shared:
+    """An open generation, used by one thread at a time; `marked` is the ledger it knows of."""
+
+    store: Store
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    marked: str = ""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run as the pages see it in this run of the script.
+
+    `key` names its data for caches: it changes with every scan and re-check that publishes.
+    """
+
+    run: Path
+    name: str
+    generation: runs.Generation
+    told: Told
+    key: str
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """Give the store to one thread at a time, with the ledger's statuses in it."""
+        shared = _shared(self.key, self.generation)
+        with shared.lock:
+            if shared.marked != self.told.revision:
+                findings.mark(shared.store, self.told.statuses)
+                shared.marked = self.told.revision
+            yield shared.store
+
+    def report(self) -> Report:
+        """Return the counts and worst findings of the run, cached."""
+        return _report(self.run, self.key)
+
+    def thumbnails(self) -> Thumbnails:
+        """Return the run's thumbnails."""
+        return _thumbnails(self.run)
+
+
+# ---- which run ----
+
+
+def known_runs() -> dict[str, Path]:
+    """Return the runs that may be opened, by name."""
+    given = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    chosen: list[Path] = st.session_state.setdefault("chosen runs", [])
+    below = sorted(p.parent for p in Path("runs").glob("*/CURRENT"))
+    found: dict[str, Path] = {}
+    for path in dict.fromkeys(p.resolve() for p in (*given, *chosen, *below)):
+        name = path.name
+        while name in found:
+            name = f"{name}'"
+        found[name] = path
+    return found
+
+
+def add_run(path: Path) -> str:
+    """Make a run known to this session; returns its name."""
+    st.session_state.setdefault("chosen runs", []).append(path.resolve())
+    return next(name for name, p in known_runs().items() if p == path.resolve())
+
+
+def run_name() -> str | None:
+    """Return the name of the chosen run: the link's, else this session's, else the first."""
+    names = list(known_runs())
+    for name in (link.get("run"), st.session_state.get("run")):
+        if name in names:
+            return str(name)
+    return names[0] if names else None
+
+
+def choose_run(name: str) -> None:
+    """Turn to another run, at its first view."""
+    st.session_state["run"] = name
+    st.query_params.clear()
+    link.put(run=name)
+
+
+def opened() -> Opened:
+    """Return the chosen run; raises RunError where there is none, or it is gone or damaged."""
+    asked, name = link.get("run"), run_name()
+    if asked and asked not in known_runs():
+        words.notice(
+            f"This link is about a run called {asked!r}, which this app was not started with: "
+            f"start it with `audit app {asked}`."
+        )
+    if name is None:
+        raise RunError(
+            "There is no run yet: choose a folder on the page Start, or run "
+            "`audit scan FOLDER --out runs/NAME`."
+        )
+    st.session_state["run"] = name
+    link.put(run=name)
+    run = known_runs()[name]
+    try:
+        generation = runs.require(run)
+        key = _key(generation)
+        return Opened(run, name, generation, _told(run, key, revision(run), generation), key)
+    except (OSError, RunError) as error:
+        if not run.exists():
+            raise RunError(
+                f"The run {run} is gone: it was moved or deleted while the app was open. Choose "
+                "another run, or scan again on the page Start."
+            ) from None
+        raise error if isinstance(error, RunError) else RunError(f"{run}: {error}.") from None
+
+
+def _key(generation: runs.Generation) -> str:
+    # The time too: a run that was deleted and made anew has the same names again.
+    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
+
+
+# ---- caches: an argument that begins with _ does not count ----
+
+
+@st.cache_resource(
+    max_entries=3, show_spinner="Opening the run …", on_release=lambda s: s.store.close()
+)
+def _shared(key: str, _generation: runs.Generation) -> Shared:
+    store = runs.open_generation(_generation)
+    findings.index(store)
+    return Shared(store)
+
+
+@st.cache_resource(max_entries=6, show_spinner=False)
+def _told(run: Path, key: str, revision: str, _generation: runs.Generation) -> Told:
+    return decided.told(run, _generation)
+
+
+@st.cache_resource(max_entries=3, show_spinner="Counting …")
+def _report(run: Path, key: str) -> Report:
+    return collect(run, worst=WORST)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _thumbnails(run: Path) -> Thumbnails:
+    return Thumbnails(run / FOLDER)
+
+
+# ---- when something is wrong ----
+
+
+def guarded(page: Callable[P, None]) -> Callable[P, None]:
+    """Show a cured-by-the-user error as its sentence, any other as one sentence without a trace."""
+
+    @wraps(page)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> None:
+        said = st.session_state.pop("said", None)
+        if said is not None:
+            words.notice(*said)
+        safely(page, *args, **kwargs)
+
+    return shown
+
+
+def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Draw something; what goes wrong becomes one sentence in its place."""
+    try:
+        draw(*args, **kwargs)
+    except AuditError as error:
+        words.notice(str(error), "error")
+    except Exception as error:  # a page must never show a traceback
+        LOG.exception("drawing failed")
+        words.notice(_unforeseen(error), "error")
+
+
+def answering(act: Callable[P, object]) -> Callable[P, None]:
+    """Wrap a callback: what goes wrong in it is told at the top of the page."""
+
+    @wraps(act)
+    def done(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            act(*args, **kwargs)
+        except AuditError as error:
+            say(str(error), "error")
+        except Exception as error:  # a callback must never show a traceback
+            LOG.exception("callback failed")
+            say(_unforeseen(error), "error")
+
+    return done
+
+
+def say(text: str, kind: str = "good") -> None:
+    """Tell the person something at the top of the next page."""
+    st.session_state["said"] = (text, kind)
+
+
+def _unforeseen(error: Exception) -> str:
+    first = str(error).splitlines()[0] if str(error) else "no text"
+    return (
+        f"This did not work ({type(error).__name__}: {first})."
+        " Nothing was changed: reload the page; if it comes again, the terminal that started the "
+        "app has the details."
+    )
+
+
+def sizes_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what the chosen run knows of samples named by id or path: for the page Profiles."""
+    try:
+        run = opened()
+        with run.store() as store:
+            return images.facts(store, names)
+    except (AuditError, OSError):
+        return {}
+
+
+def cached(answer: F) -> F:
+    """Cache the last 128 answers of a function; arguments that begin with _ do not count."""
+    return cast(F, st.cache_data(max_entries=128, show_spinner=False)(answer))

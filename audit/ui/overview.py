@@ -1,0 +1,180 @@
+"""Overview: what this dataset is, how it fares, what was looked at, and what to do first."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from audit.browse.overview import Step, first_steps
+from audit.report import Report
+from audit.report.contents import CheckSummary
+from audit.report.wording import bytes_text, counted, number_text, reach, severity_counts
+from audit.ui import link, words
+from audit.ui.listing import Column, Line, listing
+from audit.ui.opened import Opened, guarded, opened
+
+COLUMNS = (
+    Column("severity", "Severity", "severity", "5.8rem"),
+    Column("code", "Code", "code", "5.6rem"),
+    Column("name", "Check"),
+    Column("findings", "Findings", "number", "4.8rem"),
+    Column("files", "Files", "number", "4rem"),
+    Column("share", "Share of files", "bar", "8.5rem"),
+)
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    run = opened()
+    report = run.report()
+    _head(report)
+    _figures(report)
+    _first(run, report)
+    left, right = st.columns([2, 1], gap="large")
+    with left:
+        _health(report)
+    with right:
+        _contents(report)
+    _examined(report)
+
+
+def _head(report: Report) -> None:
+    data = report.dataset
+    st.title("Overview")
+    scanned = report.created.replace("T", " ").removesuffix("+00:00")
+    words.write(
+        words.tag("p", data.name, "strong"),
+        words.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
+        words.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
+        words.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
+    )
+
+
+def _figures(report: Report) -> None:
+    data = report.dataset
+    splits = [s for s in data.by_split() if s is not None]
+    classes = [c for c in data.by_class() if c is not None]
+    shown = (
+        ("Files", f"{data.n_samples:,}", bytes_text(data.n_bytes)),
+        ("Splits", f"{len(splits):,}", None),
+        ("Classes", f"{len(classes):,}", None),
+        ("Errors", f"{report.counts.error:,}", None),
+        ("Warnings", f"{report.counts.warning:,}", None),
+        ("Files with either", f"{report.n_files_concerned:,}", None),
+    )
+    for column, (label, value, more) in zip(st.columns(len(shown)), shown, strict=True):
+        column.metric(
+            label, value, more, delta_color="off", delta_arrow="off", border=True, height="stretch"
+        )
+
+
+def _first(run: Opened, report: Report) -> None:
+    st.subheader(
+        "Do these first",
+        help="The gravest problem of three different kinds. What "
+        "changes a reported number (leaks, wrong labels) comes before what only looks "
+        "wrong.",
+    )
+    steps = first_steps(report, run.told.settled)
+    if not steps:
+        words.empty("No errors or warnings are open.", "Findings still lists what was decided.")
+        return
+    for column, step in zip(st.columns(len(steps)), steps, strict=True):
+        with column.container(border=True, height="stretch"):
+            _step(step)
+
+
+def _step(step: Step) -> None:
+    files = f" in {counted(step.files, 'file')}" if step.files else ""
+    words.write(
+        words.chip(step.severity.value, step.severity.value),
+        words.tag("span", f"{step.code} {step.name}", "strong"),
+        words.tag("p", f"{counted(step.findings, 'finding')}{files}. The worst:", "quiet small"),
+        words.tag("p", step.message),
+    )
+    if st.button("Look and decide", key=f"step {step.code}", icon=":material/arrow_forward:"):
+        link.go("findings", run=run_link(), code=step.code, finding=step.fingerprint)
+        st.rerun()
+
+
+def run_link() -> str:
+    """Return the run's name for a link to another page."""
+    return link.get("run")
+
+
+def _health(report: Report) -> None:
+    st.subheader("Health by check")
+    found = [c for c in report.checks if c.counts.total]
+    clean = [c.code for c in report.checks if not c.counts.total]
+    if not found:
+        words.empty("No check found anything.")
+    else:
+        listing(
+            "health",
+            COLUMNS,
+            [_line(check, report.dataset.n_samples) for check in found],
+            lambda code: link.go("findings", run=run_link(), code=code),
+        )
+    if clean:
+        words.text(
+            f"Nothing found by {counted(len(clean), 'check')}: {', '.join(clean)}.", "quiet small"
+        )
+
+
+def _line(check: CheckSummary, n: int) -> Line:
+    share = check.n_files / max(n, 1)
+    return Line(
+        check.code,
+        {
+            "severity": str(check.counts.worst.value if check.counts.worst else "info"),
+            "code": check.code,
+            "name": check.name,
+            "findings": f"{check.counts.total:,}",
+            "files": f"{check.n_files:,}" if check.n_files else "–",
+            "share": {"share": share, "text": f"{share:.1%}" if check.n_files else "–"},
+        },
+    )
+
+
+def _contents(report: Report) -> None:
+    st.subheader("Files by split")
+    data = report.dataset
+    rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
+    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(size=18)
+        .encode(
+            x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),
+            y=alt.Y("split:N", sort=None, title=None),
+            tooltip=["split", alt.Tooltip("files", format=",")],
+        )
+    )
+    st.altair_chart(bars.properties(height=alt.Step(38)), width="stretch")
+    formats = ", ".join(f"{name} {n:,}" for name, n in data.formats.items())
+    status = ", ".join(f"{n:,} {name}" for name, n in data.status.items())
+    sizes = [
+        (
+            s.name,
+            f"{number_text(int(s.low))} to {number_text(int(s.high))}, median "
+            f"{number_text(round(s.median))}",
+        )
+        for s in data.sizes
+    ]
+    words.write(words.pairs([("formats", formats), ("decoded", status), *sizes]))
+
+
+def _examined(report: Report) -> None:
+    st.subheader("What was and was not examined")
+    with st.container(border=True):
+        for sentence in report.completeness[:2]:
+            words.text(sentence)
+        with st.expander("By check"):
+            for sentence in report.completeness[2:]:
+                words.text(sentence, "small")
+        if report.dataset.n_notes:
+            with st.expander(f"Notes of the source ({report.dataset.n_notes:,})"):
+                for said in report.dataset.notes:
+                    words.text(said, "small")

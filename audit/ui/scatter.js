@@ -1,0 +1,119 @@
+// Points on a canvas with axes, a legend and a lasso. Texts go through textContent or fillText.
+const PALETTE = ["#3b6fb6", "#c2762b", "#3f8f5f", "#8a5fb0", "#b3475e", "#7a7f87", "#2a8c9c", "#a08a1d"];
+const PAD = { left: 62, right: 12, top: 10, bottom: 40 };
+
+const ticks = (low, high, n) => {
+  const raw = (high - low) / n || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= raw);
+  const out = [];
+  for (let v = Math.ceil(low / step) * step; v <= high + step * 1e-9; v += step) out.push(Number(v.toPrecision(8)));
+  return out;
+};
+const short = (v) => (Math.abs(v) >= 1e6 ? `${(v / 1e6).toPrecision(3)}M` : v.toLocaleString("en"));
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const root = parentElement.querySelector(".scatter");
+  root.replaceChildren();
+  const canvas = document.createElement("canvas");
+  const legend = document.createElement("div");
+  legend.className = "legend";
+  canvas.setAttribute("aria-label", `${data.xs.length} points, ${data.xName} by ${data.yName}; drag to select`);
+  canvas.tabIndex = 0;
+  root.append(canvas, legend);
+  const style = getComputedStyle(root);
+  const ink = style.color;
+  const width = root.clientWidth || 800;
+  const height = data.height || 420;
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const ctx = canvas.getContext("2d");
+  ctx.scale(ratio, ratio);
+  const range = (values) => {
+    let low = Infinity, high = -Infinity;
+    for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
+    if (!(high > low)) { low -= 0.5; high += 0.5; }
+    const gap = (high - low) * 0.03;
+    return [low - gap, high + gap];
+  };
+  const [x0, x1] = range(data.xs);
+  const [y0, y1] = range(data.ys);
+  const px = (v) => PAD.left + ((v - x0) / (x1 - x0)) * (width - PAD.left - PAD.right);
+  const py = (v) => height - PAD.bottom - ((v - y0) / (y1 - y0)) * (height - PAD.top - PAD.bottom);
+  const vx = (p) => x0 + ((p - PAD.left) / (width - PAD.left - PAD.right)) * (x1 - x0);
+  const vy = (p) => y0 + ((height - PAD.bottom - p) / (height - PAD.top - PAD.bottom)) * (y1 - y0);
+  let hidden = new Set();
+  let path = [];
+
+  const draw = () => {
+    ctx.clearRect(0, 0, width, height);
+    ctx.font = "12px " + (style.getPropertyValue("--st-font") || "sans-serif");
+    ctx.fillStyle = ink;
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = 1;
+    ctx.textAlign = "center";
+    for (const t of ticks(x0, x1, 8)) {
+      ctx.globalAlpha = 0.1; ctx.beginPath(); ctx.moveTo(px(t), PAD.top); ctx.lineTo(px(t), height - PAD.bottom); ctx.stroke();
+      ctx.globalAlpha = 0.8; ctx.fillText(short(t), px(t), height - PAD.bottom + 15);
+    }
+    ctx.textAlign = "right";
+    for (const t of ticks(y0, y1, 6)) {
+      ctx.globalAlpha = 0.1; ctx.beginPath(); ctx.moveTo(PAD.left, py(t)); ctx.lineTo(width - PAD.right, py(t)); ctx.stroke();
+      ctx.globalAlpha = 0.8; ctx.fillText(short(t), PAD.left - 6, py(t) + 4);
+    }
+    ctx.textAlign = "center";
+    ctx.globalAlpha = 0.9;
+    ctx.fillText(data.xName, (PAD.left + width) / 2, height - 6);
+    ctx.save(); ctx.translate(13, (height - PAD.bottom) / 2); ctx.rotate(-Math.PI / 2); ctx.fillText(data.yName, 0, 0); ctx.restore();
+    const radius = data.xs.length > 5000 ? 1.6 : data.xs.length > 800 ? 2.4 : 3.6;
+    ctx.globalAlpha = data.xs.length > 5000 ? 0.45 : 0.75;
+    for (let i = 0; i < data.xs.length; i++) {
+      const k = data.colours[i];
+      if (hidden.has(k)) continue;
+      ctx.fillStyle = PALETTE[k % PALETTE.length];
+      ctx.beginPath(); ctx.arc(px(data.xs[i]), py(data.ys[i]), radius, 0, 6.2832); ctx.fill();
+    }
+    ctx.globalAlpha = 1;
+    const ring = path.length ? path : (data.lasso || []).map(([a, b]) => [px(a), py(b)]);
+    if (ring.length > 1) {
+      ctx.strokeStyle = ink; ctx.lineWidth = 1.5; ctx.setLineDash([5, 4]);
+      ctx.beginPath(); ring.forEach(([a, b], i) => (i ? ctx.lineTo(a, b) : ctx.moveTo(a, b)));
+      ctx.closePath(); ctx.stroke(); ctx.setLineDash([]);
+    }
+  };
+  const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  let drawing = false;
+  canvas.onpointerdown = (event) => { drawing = true; path = [at(event)]; canvas.setPointerCapture(event.pointerId); };
+  canvas.onpointermove = (event) => {
+    if (!drawing) return;
+    const [a, b] = at(event);
+    const [c, d] = path[path.length - 1];
+    if (Math.hypot(a - c, b - d) > 4) { path.push([a, b]); draw(); }
+  };
+  canvas.onpointerup = () => {
+    drawing = false;
+    if (path.length < 5) { path = []; draw(); return; }
+    const every = Math.max(1, Math.ceil(path.length / 32));
+    const ring = path.filter((_, i) => i % every === 0).map(([a, b]) => [Number(vx(a).toPrecision(5)), Number(vy(b).toPrecision(5))]);
+    setTriggerValue("lasso", ring);
+  };
+  canvas.ondblclick = () => setTriggerValue("lasso", []);
+  canvas.onkeydown = (event) => { if (event.key === "Escape") setTriggerValue("lasso", []); };
+  data.names.forEach((name, k) => {
+    const item = document.createElement("button");
+    item.type = "button";
+    const dot = document.createElement("span");
+    dot.className = "dot";
+    dot.style.background = PALETTE[k % PALETTE.length];
+    const text = document.createElement("span");
+    text.textContent = name;
+    item.append(dot, text);
+    item.onclick = () => { if (hidden.has(k)) hidden.delete(k); else hidden.add(k); item.classList.toggle("off", hidden.has(k)); draw(); };
+    legend.append(item);
+  });
+  draw();
+}

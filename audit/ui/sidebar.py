@@ -1,0 +1,69 @@
+"""The sidebar below the navigation: which run, what was decided last, undo, and work going on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from audit.errors import AuditError
+from audit.report.wording import counted
+from audit.ui import link, words
+from audit.ui.deciding import undo
+from audit.ui.opened import choose_run, known_runs, opened, run_name
+from audit.ui.start import going_on
+
+
+def sidebar() -> None:
+    """Draw it."""
+    with st.sidebar:
+        _runs()
+        _ledger()
+        going_on()
+
+
+def _runs() -> None:
+    names = list(known_runs())
+    now = run_name()
+    if not names:
+        return
+    st.session_state["run choice"] = now
+    st.selectbox(
+        "Run", names, key="run choice", on_change=lambda: choose_run(st.session_state["run choice"])
+    )
+
+
+def _ledger() -> None:
+    try:
+        if run_name() is None:
+            return
+        run = opened()
+    except (AuditError, OSError):
+        return  # the page says what is wrong
+    told = run.told
+    last = told.last
+    st.button(
+        "Undo",
+        shortcut="U",
+        on_click=partial(undo, run.run),
+        disabled=last is None,
+        icon=":material/undo:",
+        width="stretch",
+    )
+    if last is None:
+        words.text("Nothing decided yet.", "quiet small")
+        return
+    about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
+    words.text(
+        f"{counted(told.n_live, 'sample')} decided, {counted(len(told.settled), 'finding')} "
+        f"settled. Last: {last.verb.value}{about}.",
+        "quiet small",
+    )
+    if told.stale.height:
+        words.text(
+            f"{counted(told.stale.height, 'decision')} no longer apply: see Decisions.",
+            "quiet small",
+        )
+    if st.button("Decisions and export", icon=":material/history:", width="stretch"):
+        link.go("decisions", run=link.get("run"))
+        st.rerun()

@@ -1,0 +1,177 @@
+"""Start: scan a folder or check a run again in the background; open another run.
+
+The scan publishes by rename, so every page stays usable while it works, and shows the new
+generation at the next click after it is done.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+
+from audit.report.wording import counted
+from audit.ui import background, words
+from audit.ui.background import Job
+from audit.ui.opened import add_run, answering, choose_run, guarded, known_runs, run_name, say
+
+SOURCE, OUT = "folder to scan", "run to write"
+OTHER = "run to open"
+EVERY = "1s"
+
+
+@st.cache_resource(show_spinner=False)
+def _jobs() -> list[Job]:
+    """Return the jobs of this app, the latest last: one list for all tabs."""
+    return []
+
+
+def latest() -> Job | None:
+    """Return the latest job."""
+    return _jobs()[-1] if _jobs() else None
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    st.title("Start")
+    job = latest()
+    if job is not None:
+        st.subheader("Work in the background")
+        _follow() if job.state == "running" else _ended(job)
+    busy = job is not None and job.state == "running"
+    left, right = st.columns(2, gap="large")
+    with left, st.container(border=True):
+        _scan(busy)
+    with right:
+        with st.container(border=True):
+            _recheck(busy)
+        with st.container(border=True):
+            _open()
+
+
+def going_on() -> None:
+    """Tell of running work in the sidebar."""
+    job = latest()
+    if job is not None and job.state == "running":
+        _small()
+
+
+@st.fragment(run_every=EVERY)
+def _small() -> None:
+    job = latest()
+    if job is None or job.state != "running":
+        st.rerun()
+    st.progress(job.stage.share, text=f"{job.what}: {job.stage.phase.lower()}")
+
+
+@st.fragment(run_every=EVERY)
+def _follow() -> None:
+    job = latest()
+    if job is None or job.state != "running":
+        st.rerun()
+    with st.container(border=True):
+        words.text(f"{job.what} → {job.run}", "strong")
+        st.progress(job.stage.share)
+        words.text(_told(job))
+        st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
+
+
+def _told(job: Job) -> str:
+    stage = job.stage
+    parts = [f"{stage.phase}: {stage.done:,}" + (f" of {stage.total:,}" if stage.total else "")]
+    parts += [f"{stage.rate:,.0f} a second"] if stage.rate else []
+    parts += [f"about {stage.left_s:,.0f} s left in this step"] if stage.left_s else []
+    parts += [f"{counted(stage.errors, 'file')} not whole"] if stage.errors else []
+    return ", ".join(parts)
+
+
+def _ended(job: Job) -> None:
+    words.notice(
+        f"{job.what}: {job.said}",
+        "good" if job.state == "done" else "error" if job.state == "failed" else "",
+    )
+    if job.state == "done":
+        st.button("Open this run", type="primary", on_click=answering(partial(_turn_to, job.run)))
+
+
+def _turn_to(run: Path) -> None:
+    choose_run(add_run(run))
+    say(f"Now looking at {run}.")
+
+
+# ---- what can be started ----
+
+
+def _scan(busy: bool) -> None:
+    st.subheader("Scan a folder")
+    words.text(
+        "Reads every image once and writes a run directory; your files are only read. Scan "
+        "again after any change: only what changed is read.",
+        "quiet small",
+    )
+    here = [str(p) for p in sorted(Path.cwd().iterdir()) if p.is_dir() and p.name[0] != "."]
+    source = st.selectbox(
+        "Folder or manifest",
+        here,
+        index=None,
+        accept_new_options=True,
+        key=SOURCE,
+        placeholder="choose, or type a path",
+    )
+    name = Path(source).expanduser().name if source else "NAME"
+    st.text_input("Run directory", key=OUT, placeholder=str(Path("runs") / name))
+    st.button(
+        "Scan",
+        type="primary",
+        disabled=busy or not source,
+        on_click=answering(_start_scan),
+        icon=":material/play_arrow:",
+    )
+    if busy:
+        words.text("One job at a time: wait for the one above, or cancel it.", "quiet small")
+
+
+def _start_scan() -> None:
+    source = Path(st.session_state[SOURCE]).expanduser()
+    out = Path(st.session_state[OUT].strip() or str(Path("runs") / source.name)).expanduser()
+    if not source.exists():
+        say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
+        return
+    _jobs().append(background.start(f"Scan of {source.name}", "scan", out, [str(source)]))
+
+
+def _recheck(busy: bool) -> None:
+    st.subheader("Check a run again")
+    words.text(
+        "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
+        "no image.",
+        "quiet small",
+    )
+    name = run_name()
+    run = known_runs().get(name) if name else None
+    st.button(
+        f"Re-check {name}" if name and name.isalnum() else "Re-check the open run",
+        disabled=busy or run is None,
+        on_click=answering(partial(_start_recheck, run)),
+    )
+
+
+def _start_recheck(run: Path | None) -> None:
+    if run is not None:
+        _jobs().append(background.start(f"Re-check of {run.name}", "recheck", run))
+
+
+def _open() -> None:
+    st.subheader("Open another run")
+    st.text_input("Run directory", key=OTHER, placeholder="as made by audit scan")
+    st.button("Open", on_click=answering(_open_other), disabled=not st.session_state[OTHER].strip())
+
+
+def _open_other() -> None:
+    path = Path(st.session_state[OTHER].strip()).expanduser()
+    if not (path / "CURRENT").is_file():
+        say(f"There is no run at {path}: make one with a scan.", "error")
+        return
+    _turn_to(path)

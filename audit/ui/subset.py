@@ -1,0 +1,263 @@
+"""Subset designer: what precision do I want, how many examples is that, what does each class get,
+draw them and take them away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from audit.browse import subsets
+from audit.report.wording import counted
+from audit.subset import BiasCheck, Curve, Goal, Plan, Subset, bias_check, curve, draw, plan
+from audit.subset.source import frame_from_run
+from audit.ui import link, words
+from audit.ui.opened import Opened, answering, cached, guarded, opened
+
+TARGETS = ("Half-width", "Difference", "Budget")
+METRICS = ("accuracy", "macro-recall", "recall", "specificity")
+ALL = "all files"
+REDRAWS = 199
+DRAWN = "drawn subset"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the controls ask for; hashable, so that a plan is made once for it."""
+
+    goal: Goal
+    split: str
+    by: tuple[str, ...]
+    group: str | None
+    deduplicated: bool
+
+
+@guarded
+def page() -> None:
+    """Show the page."""
+    run = opened()
+    st.title("Subset designer")
+    words.text(
+        "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
+    )
+    controls, result = st.columns([3, 8], gap="large")
+    with controls:
+        wish = _controls(run)
+    with result:
+        if wish is not None:
+            _result(run, wish)
+
+
+# ---- the wish ----
+
+
+def _controls(run: Opened) -> Wish | None:
+    splits = sorted((s for s in run.report().dataset.by_split() if s), key=lambda s: s != "test")
+    split = link.choose("Draw from", "split", [*splits, ALL], any_=None)
+    frame = _frame(run.key, split, run)
+    metric = _metric(frame)
+    target = link.switch("Target", "target", TARGETS)
+    goal = _goal(metric, target, frame)
+    properties = [c for c in frame.columns if frame[c].dtype.is_numeric()]
+    by = link.choose("Strata besides the class", "by", properties, any_="none")
+    groups = ["group"] if frame["group"].null_count() < frame.height else []
+    group = link.choose("Units taken whole", "group", groups, any_="single files") or None
+    deduplicated = link.toggle("Count every picture once", "once")
+    return Wish(goal, split, (by,) if by else (), group, deduplicated)
+
+
+def _metric(frame: pl.DataFrame) -> str:
+    metric = link.choose("Metric", "metric", METRICS, any_=None)
+    if metric in ("recall", "specificity"):
+        labels = frame["label"].drop_nulls().unique().sort().to_list()
+        return f"{metric}:{link.choose('Of class', 'class', labels, any_=None)}"
+    return metric
+
+
+def _goal(metric: str, target: str, frame: pl.DataFrame) -> Goal:
+    half_width = detect = n = None
+    if target == TARGETS[0]:
+        half_width = link.slide("Half-width of the interval, points", "half", 0.5, 20.0, 5.0, 0.5)
+    elif target == TARGETS[1]:
+        detect = link.slide("Smallest difference to detect, points", "diff", 0.5, 30.0, 10.0, 0.5)
+    else:
+        n = link.slide(
+            "Examples to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
+        )
+    looks = link.slide(
+        "Looks: comparisons fixed in advance",
+        "looks",
+        1,
+        20,
+        1,
+        1,
+        help="The error rate is shared among them, so each needs more examples.",
+    )
+    confidence = link.choose(
+        "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c} %"
+    )
+    power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c} %")
+    return Goal(
+        metric=metric,
+        half_width=link.share(half_width),
+        detect=link.share(detect),
+        n=None if n is None else int(n),
+        looks=int(looks),
+        confidence=link.share(float(confidence)) or 0.95,
+        power=link.share(float(power)) or 0.8,
+    )
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the run …")
+def _frame(key: str, split: str, _run: Opened) -> pl.DataFrame:
+    return frame_from_run(_run.run, None if split == ALL else split)
+
+
+# ---- the plan ----
+
+
+def _result(run: Opened, wish: Wish) -> None:
+    made, drawn = _planned(run.key, wish, run)
+    _headline(made)
+    _curve(made, drawn, wish)
+    for one in made.unreachable[:6]:
+        words.notice(one.sentence[:1].upper() + one.sentence[1:])
+    st.subheader(
+        "What each class gets",
+        help="Half-widths and the detectable difference of the class's recall, in percentage "
+        "points; one answer: what a single example moves it by.",
+    )
+    st.dataframe(subsets.class_table(made), hide_index=True, width="stretch")
+    _draw(run, wish, made)
+    _reasons(made)
+
+
+@cached
+def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
+    frame = _frame(_run.key, wish.split, _run)
+    more = {"by": wish.by, "group": wish.group, "deduplicated": wish.deduplicated}
+    made = plan(frame, wish.goal, merge_strata=True, **more)  # type: ignore[arg-type]
+    return made, curve(frame, wish.goal, **more)  # type: ignore[arg-type]
+
+
+def _headline(made: Plan) -> None:
+    unit = "groups" if made.recipe.group else "examples"
+    words.write(words.tag("p", f"{made.n:,} of {made.n_units:,} {unit}", "strong"))
+    columns = st.columns(4)
+    shown: list[tuple[str, str]] = []
+    for about, figures in subsets.bought(made).items():
+        shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
+        shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
+    for column, (label, value) in zip(columns, shown, strict=False):
+        column.metric(label, value, border=True)
+    words.text(subsets.EXPLAINED, "quiet small")
+
+
+def _points(share: float) -> str:
+    value = subsets.points(share)
+    return "n/a" if value is None else f"{value:.1f}"
+
+
+def _curve(made: Plan, found: Curve, wish: Wish) -> None:
+    table = subsets.curve_table(found).drop_nulls("half_width")
+    shown = link.switch("Curve", "curve", ("Half-width", "Detectable difference"))
+    field = "half_width" if shown == "Half-width" else "detectable"
+    lines = (
+        alt.Chart(table)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X(
+                "n:Q",
+                scale=alt.Scale(type="log", nice=False),
+                title="examples evaluated",
+                axis=alt.Axis(format=",d", tickCount=8),
+            ),
+            y=alt.Y(f"{field}:Q", title=f"{shown.lower()}, points"),
+            color=alt.Color("about:N", title=None, legend=alt.Legend(orient="top")),
+            tooltip=[
+                "about",
+                alt.Tooltip("n:Q", format=","),
+                alt.Tooltip("half_width:Q", format=".2f"),
+                alt.Tooltip("detectable:Q", format=".2f"),
+            ],
+        )
+    )
+    here = alt.Chart(pl.DataFrame({"n": [made.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
+    st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
+    words.text(f"The dashed line is this plan: {made.n:,}.", "quiet small")
+
+
+def _reasons(made: Plan) -> None:
+    with st.expander("Why these figures, and what was left out"):
+        for reason in made.reasons:
+            words.text(reason, "small")
+        rows = [(reason, counted(n, "file")) for reason, n in subsets.excluded(made)]
+        words.write(words.pairs(rows)) if rows else words.text("Nothing was left out.", "small")
+
+
+# ---- the draw ----
+
+
+def _draw(run: Opened, wish: Wish, made: Plan) -> None:
+    st.subheader("Draw and download")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        seed = st.number_input(
+            "Seed",
+            value=0,
+            step=1,
+            width=140,
+            help="The same seed draws the same examples; a larger draw holds the smaller one.",
+        )
+        st.button(
+            "Draw", type="primary", on_click=answering(partial(_drawn, run, wish, made, int(seed)))
+        )
+        st.download_button(
+            "Download the plan",
+            data=partial(subsets.plan_json, made),
+            file_name=f"{run.name}-plan.json",
+            mime="application/json",
+            on_click="ignore",
+        )
+    held = st.session_state.get(DRAWN)
+    if held is None or held[0] != (run.key, wish, int(seed)):
+        words.text("Nothing is drawn for this plan yet.", "quiet small")
+        return
+    _taken(run, held[1], held[2])
+
+
+def _drawn(run: Opened, wish: Wish, made: Plan, seed: int) -> None:
+    frame = _frame(run.key, wish.split, run)
+    subset = draw(frame, made.recipe, seed)
+    check = bias_check(frame, made.recipe, subset, redraws=REDRAWS, seed=seed)
+    st.session_state[DRAWN] = ((run.key, wish, seed), subset, check)
+
+
+def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
+    words.text(
+        f"Drew {subset.n_units:,} of {subset.population_units:,}: "
+        f"{counted(len(subset.rows), 'file')}.",
+        "strong",
+    )
+    for said in subset.notes:
+        words.text(said, "small")
+    with st.container(horizontal=True):
+        for label, data, ending in (
+            ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
+            ("Download Parquet", partial(subsets.subset_parquet, subset), "parquet"),
+        ):
+            st.download_button(
+                label,
+                data=data,
+                file_name=f"{run.name}-subset.{ending}",
+                on_click="ignore",
+                icon=":material/download:",
+            )
+    with st.expander("Is it like the full set?"):
+        words.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
+        for one in check.columns[:8]:
+            words.text(one.sentence, "small")
+    st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)

@@ -1,0 +1,65 @@
+"""The background worker: a scan or a re-check in a process of its own, told line by line as JSON.
+
+    python -m audit.ui.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
+
+Its own process, because a scan takes all cores and much memory and must be stoppable at any moment;
+what it had measured is kept and the next scan goes on from there. When the app that started it is
+gone, the pipe is closed and the work ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from audit import engine
+from audit.config import load_config
+from audit.errors import AuditError
+from audit.sources import open_source
+
+
+def tell(**facts: Any) -> None:
+    """Write one line."""
+    sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def progress(step: engine.Progress) -> None:
+    """Tell where the work is."""
+    tell(phase=step.phase, done=step.done, total=step.total, errors=step.errors)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do the work; returns the exit code."""
+    action, run, *source = arguments
+    try:
+        config = load_config(None)
+        if action == "recheck":
+            engine.recheck(Path(run), config=config, progress=progress)
+            tell(result="The checks ran again over what the scan had measured.")
+            return 0
+        opened = open_source(source, exclude=config.exclude, ignore=[Path(run)])
+        done = engine.scan(opened, Path(run), config=config, progress=progress)
+        tell(result=said(done))
+    except AuditError as error:
+        tell(error=str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def said(done: engine.ScanResult) -> str:
+    """Return what a scan did, in words."""
+    if done.unchanged:
+        return f"Nothing changed since the last scan: {done.total:,} files, none read again."
+    kept = f", {done.kept:,} unchanged" if done.kept else ""
+    resumed = f", {done.resumed:,} resumed" if done.resumed else ""
+    return f"{done.measured:,} files read{kept}{resumed}."
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

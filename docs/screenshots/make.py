@@ -1,0 +1,132 @@
+"""Make the screenshots of every page at 1440 px, from the sample data: real app, real browser.
+
+    python docs/screenshots/make.py
+
+Scans sample_data into a temporary run, decides a few findings so that the pages have something to
+show, starts the app and photographs each page. PNG, 1440 px wide and at most 1200 high.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from audit import engine, keepers
+from audit.sources import open_source
+from audit.ui.launch import command
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+WIDTH, TALLEST = 1440, 1200
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+CHART = "[data-testid=stVegaLiteChart] .marks:visible"
+# name: link, theme, what to click first (a tab), what must be there
+PAGES = {
+    "overview": ("", "light", "", "text=Do these first"),
+    "findings": ("findings?code=IMG003", "light", "", ".gallery .card img"),
+    "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),
+    "duplicates": ("duplicates?code=DUP003", "light", "", "text=Compare two"),
+    "overlap": ("duplicates?view=Overlap+of+splits", "light", "", CHART),
+    "labels": ("labels", "light", "", CHART),
+    "explore": ("explore?show=sharpness&sort=sharpness", "light", "", ".gallery .card img"),
+    "explore-scatter": ("explore?view=Scatter", "light", "", ".scatter canvas"),
+    "image": ("explore?image=train%2Ffish%2F2664.jpg", "light", "", "[role=dialog] img"),
+    "decisions": ("decisions", "light", "", "text=Latest decisions"),
+    "subset": ("subset?half=15.0", "light", "", CHART),
+    "profiles": ("profiles?session=torch-input-bound", "light", "", CHART),
+    "profiles-time-line": (
+        "profiles?session=torch-input-bound", "light", "Time line", CHART
+    ),
+    "start": ("start", "light", "", "text=Scan a folder"),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Scan, decide, serve, photograph."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = _decided_run(Path(folder) / "sample_data")
+        port = _free_port()
+        line = command([str(run), *_sessions()], port=port, browser=False)
+        server = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            _wait_for(port)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium"), args=list(FLAGS)
+                )
+                for name in sys.argv[1:] or PAGES:
+                    _photograph(browser, f"http://127.0.0.1:{port}", name)
+                browser.close()
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _decided_run(run: Path) -> Path:
+    engine.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+    proposal = keepers.propose(run, "DUP002")
+    keepers.apply(run, proposal, by=getpass.getuser())
+    return run
+
+
+def _sessions() -> list[str]:
+    return [str(path) for path in sorted((ROOT / "sample_data" / "sessions").glob("*.json*"))]
+
+
+def _photograph(browser: Any, address: str, name: str) -> None:
+    link, theme, tab, there = PAGES[name]
+    context = browser.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=theme)
+    page = context.new_page()
+    page.set_default_timeout(90_000)
+    page.goto(f"{address}/{link}")
+    page.get_by_role("heading", level=1).first.wait_for()
+    page.locator(RESTING).wait_for()
+    if tab:
+        page.get_by_role("tab", name=tab).click()
+    page.locator(there).first.wait_for()
+    tall = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": WIDTH, "height": max(700, min(tall, TALLEST))})
+    page.locator(there).first.wait_for()
+    page.wait_for_timeout(1500)  # charts are drawn anew for the new size
+    _save(page.screenshot(), HERE / f"{name}.png")
+    context.close()
+
+
+def _save(data: bytes, path: Path) -> None:
+    from io import BytesIO
+
+    Image.open(BytesIO(data)).convert("RGB").save(path, optimize=True)
+    sys.stdout.write(f"{path.name}: {path.stat().st_size / 1000:.0f} kB\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

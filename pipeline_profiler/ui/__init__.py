@@ -1,0 +1,1 @@
+"""The app's page over saved profiler sessions; `frames` holds what it draws, without Streamlit."""

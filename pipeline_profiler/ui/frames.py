@@ -1,0 +1,167 @@
+"""A session as the tables that the page draws: arms, causes, stages, a time line, slow samples.
+
+Pure functions of a `Session`; no Streamlit, no thresholds of their own. Times are in ms, positions
+on the time line in s since the start of the first recorded loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline_profiler import metrics
+from pipeline_profiler.intervals import mean_interval
+from pipeline_profiler.report import ARM_NAMES
+from pipeline_profiler.session import MAIN, Run, Session
+
+MOST_POINTS = 2000
+Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLine:
+    """`depth` (second, ready): batches ready to deliver; `stalls` (start, end, ms, cause, batch,
+    worker); `seconds` shown of `total`.
+    """
+
+    depth: pl.DataFrame
+    stalls: pl.DataFrame
+    seconds: float
+    total: float
+
+
+def recorded(session: Session) -> Run | None:
+    """Return the run that the page draws: the first warm loop, else the pilot of a partial one."""
+    runs = [*session.arm("W"), *session.arm("P")]
+    return next((run for run in runs if len(metrics.steps(run).batch) >= 2), None)
+
+
+def arms(session: Session) -> pl.DataFrame:
+    """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
+    rows = []
+    for arm, name in ARM_NAMES.items():
+        values = [metrics.period_ns(run) / 1e6 for run in session.arm(arm)]
+        values = [v for v in values if np.isfinite(v)]
+        if values:
+            found = mean_interval(values)
+            low, high = (
+                end if np.isfinite(end) else found.value for end in (found.low, found.high)
+            )
+            rows.append((name, found.value, low, high, len(values)))
+    names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+             "repeats": pl.Int64}  # fmt: skip
+    return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def causes(session: Session) -> pl.DataFrame:
+    """Return `rank, code, name, share, low, high, cause, next`, the one to mend first on top."""
+    rows = [
+        (number, c["code"], c["name"], c.get("share"), c.get("low"), c.get("high"), c["cause"],
+         c["next"])
+        for number, c in enumerate(session.results.get("causes") or [], 1)
+    ]  # fmt: skip
+    names = ("rank", "code", "name", "share", "low", "high", "cause", "next")
+    numbers = {"rank": pl.Int64(), **dict.fromkeys(("share", "low", "high"), pl.Float64())}
+    schema = {name: numbers.get(name, pl.String()) for name in names}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def stages(session: Session) -> pl.DataFrame:
+    """Return `stage, part, ms`: of a batch's loading time, on CPU and off it (waiting)."""
+    run = recorded(session)
+    rows = []
+    for row in metrics.stage_table(run) if run is not None else []:
+        cpu = row["cpu_ms"]
+        if cpu is None:
+            rows.append((row["stage"], "CPU time unknown", row["ms"]))
+            continue
+        rows.append((row["stage"], "on CPU", min(cpu, row["ms"])))
+        rows.append((row["stage"], "off CPU (I/O, locks, sleep, queue)", max(row["ms"] - cpu, 0.0)))
+    schema = {"stage": pl.String, "part": pl.String, "ms": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
+    """Return ready depth and stalls of the first recorded loop, at most `most` steps; None without
+    one.
+    """
+    run = recorded(session)
+    if run is None:
+        return None
+    window = metrics.steps(run)
+    origin = int(window.entry[0])
+    end = int(window.entry[-1] + window.wait[-1])
+    last = int(window.entry[min(most, len(window.entry)) - 1] + window.period[-1])
+    last = min(max(last, origin + 1), end)
+    events = [e for e in metrics.stall_events(run) if e.start_ns <= last]
+    stalls = pl.DataFrame(
+        [
+            ((e.start_ns - origin) / 1e9, (e.start_ns + e.wall_ns - origin) / 1e9, e.wall_ns / 1e6,
+             e.cause, e.batch, e.worker)
+            for e in events
+        ],
+        schema={"start": pl.Float64, "end": pl.Float64, "ms": pl.Float64, "cause": pl.String,
+                "batch": pl.Int64, "worker": pl.Int64},
+        orient="row",
+    )  # fmt: skip
+    seconds, total = (last - origin) / 1e9, (end - origin) / 1e9
+    return TimeLine(_depth(run, origin, last), stalls, seconds, total)
+
+
+def _depth(run: Run, origin: int, last: int) -> pl.DataFrame:
+    """Return the number of batches sent by workers and not yet delivered, at each change."""
+    window, made = metrics.steps(run), metrics.batches(run)
+    remote = (made.worker != MAIN) & np.isin(made.batch, window.batch)
+    delivered = np.interp(made.batch[remote], window.batch, window.entry + window.wait)
+    times = np.concatenate([made.sent[remote], delivered])
+    change = np.concatenate([np.ones(remote.sum()), -np.ones(remote.sum())])
+    order = np.argsort(times, kind="stable")
+    level = np.maximum(np.cumsum(change[order]), 0).astype(np.int64)
+    at = times[order]
+    # What was ready before the window counts from its start.
+    keep = (at >= origin) & (at <= last)
+    return pl.DataFrame({"second": (at[keep] - origin) / 1e9, "ready": level[keep]})
+
+
+def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame:
+    """Return the slowest samples with what an index knows of them: size, pixels, format.
+
+    `lookup` maps the samples' names or paths to facts; a sample it does not know has none.
+    """
+    rows = session.plan.get("slow_samples") or metrics.slowest_samples(session.arm("W"), 20)
+    names = [str(row.get("path", row["key"])) for row in rows]
+    known = lookup(names) if lookup is not None and names else {}
+    told = [
+        {
+            "sample": name,
+            "mean ms": round(float(row["ms"]), 2),
+            "worst ms": round(float(row["worst_ms"]), 2),
+            "times slowest": int(row["seen"]),
+            "share of stall": float(row.get("stall_share") or 0.0),
+            **known.get(name, {}),
+        }
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return pl.DataFrame(told) if told else pl.DataFrame()
+
+
+def prediction(session: Session) -> pl.DataFrame:
+    """Return `setting, kind, ms` of a sweep: measured beside predicted."""
+    rows = [
+        (str(point["setting"]), kind, float(point[key]))
+        for point in session.results.get("sweep") or []
+        for kind, key in (("measured", "measured_ms"), ("predicted", "predicted_ms"))
+    ]
+    schema = {"setting": pl.String, "kind": pl.String, "ms": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:
+    """Return a report section's table; names that repeat are told apart."""
+    names = [f"{name}{' ' * i}" if head[:i].count(name) else name for i, name in enumerate(head)]
+    return pl.DataFrame([list(row) for row in rows], schema=dict.fromkeys(names, pl.String),
+                        orient="row")  # fmt: skip

@@ -1,0 +1,371 @@
+"""Profiles: what a session says, with its evidence: causes, arms, stages, a time line, the rest.
+
+What the report prints comes from `report.sections`, so a section added there appears here. Texts of
+a session (names of stages and samples, sentences) are shown as text: never as Markdown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from pipeline_profiler.report import Section, sections
+from pipeline_profiler.session import ProfileError, Session
+from pipeline_profiler.tune import compare
+from pipeline_profiler.ui import frames
+from pipeline_profiler.ui.frames import Lookup
+from pipeline_profiler.ui.sessions import load as load_session
+from pipeline_profiler.ui.sessions import nearby, perfetto, read, title
+
+LOG = logging.getLogger("pipeline-profiler.app")
+DRAWN = (
+    "Verdict", "Causes", "Arms", "Stages", "Waiting", "Stall events", "Slowest samples",
+    "Conditions",
+)  # fmt: skip
+CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
+COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
+INTERVAL = "#8d96a3"  # to be seen on light and dark
+PERCENT = st.column_config.NumberColumn(format="percent")
+
+
+def page(lookup: Lookup | None = None) -> None:
+    """Show the page; `lookup` tells what an index knows of samples."""
+    st.title("Profiles")
+    try:
+        _page(lookup)
+    except ProfileError as error:
+        _notice(str(error))
+    except Exception as error:  # a page must never show a traceback
+        LOG.exception("page failed")
+        said = str(error).splitlines()[0] if str(error) else "no text"
+        _notice(
+            f"This session could not be drawn ({type(error).__name__}: {said}): try "
+            "`pipeline-profiler report` on it; the terminal of the app has the details."
+        )
+
+
+def _page(lookup: Lookup | None) -> None:
+    chosen = _choose()
+    if chosen is None:
+        _text("There is no session here yet.", strong=True)
+        _text(
+            "Record one with `pipeline-profiler run train.py:make_loader --quick -o "
+            "profile.json`, then reload this page, or upload a session."
+        )
+        return
+    name, session = chosen
+    _head(name, session)
+    views: dict[str, Callable[[], None]] = {
+        "Causes": lambda: _causes(session),
+        "Where the time goes": lambda: _time(session),
+        "Time line": lambda: _time_line(session),
+        "Slow samples": lambda: _slow(session, lookup),
+        "Compare": lambda: _compare(name, session),
+        "Conditions": lambda: _sections(session, ("Conditions",)),
+    }
+    extra = [s for s in sections(session) if s.title not in DRAWN]
+    if extra:
+        views = {"Tables": lambda: _all(extra), **views}
+        views = {k: views[k] for k in sorted(views, key=lambda k: k == "Tables")}
+    if session.results.get("verdict") == "precision":
+        views = {k: views[k] for k in sorted(views, key=lambda k: k != "Tables")}
+    for tab, draw in zip(st.tabs(list(views)), views.values(), strict=True):
+        with tab:
+            draw()
+
+
+def _all(found: list[Section]) -> None:
+    for section in found:
+        _section(section)
+
+
+# ---- which session ----
+
+
+def _choose() -> tuple[str, Session] | None:
+    known = nearby()
+    uploaded: dict[str, bytes] = st.session_state.setdefault("uploaded sessions", {})
+    names = [*known, *(n for n in uploaded if n not in known)]
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with right.expander("Upload a session"):
+        given = st.file_uploader("Session file", type=["json", "gz"], key="session file")
+        if given is not None:
+            uploaded[title(given.name)] = given.getvalue()
+            names = list(dict.fromkeys([*names, title(given.name)]))
+    if not names:
+        return None
+    asked = str(st.query_params.get("session", ""))
+    st.session_state["session"] = asked if asked in names else names[0]
+    with left:
+        name = str(st.selectbox("Session", names, key="session", on_change=_chosen))
+    if name in uploaded and name not in known:
+        return name, read(uploaded[name], name)
+    return name, _loaded(known[name], known[name].stat().st_mtime_ns)
+
+
+def _chosen() -> None:
+    st.query_params["session"] = st.session_state["session"]
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the session …")
+def _loaded(path: Path, changed: int) -> Session:
+    return load_session(path)
+
+
+# ---- what it says ----
+
+
+def _head(name: str, session: Session) -> None:
+    verdict = next(s for s in sections(session) if s.title == "Verdict")
+    with st.container(border=True):
+        _text(str(session.results.get("verdict", "no verdict")), strong=True)
+        _text("\n".join(verdict.lines))
+        with st.container(horizontal=True):
+            if frames.recorded(session) is not None:
+                st.download_button(
+                    "Download the Perfetto trace",
+                    data=lambda: perfetto(session),
+                    file_name=f"{name}.trace.json.gz",
+                    mime="application/gzip",
+                    on_click="ignore",
+                    icon=":material/download:",
+                    help="Open it at ui.perfetto.dev, which reads it inside the browser.",
+                )
+
+
+def _causes(session: Session) -> None:
+    found = frames.causes(session)
+    if found.is_empty():
+        _text("This session names no cause.")
+        return
+    drawn = found.drop_nulls(["share", "low", "high"])
+    if not drawn.is_empty():
+        st.altair_chart(_dots(drawn), width="stretch")
+    _text("Causes overlap: shares do not add up. The first is the one to mend.")
+    for row in found.iter_rows(named=True):
+        with st.container(border=True):
+            _text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)
+            _text(row["cause"])
+            _text(f"Next: {row['next']}")
+
+
+def _dots(drawn: pl.DataFrame) -> alt.LayerChart:
+    y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=220))
+    base = alt.Chart(drawn).encode(y=y, tooltip=["code", "name", _share("share"), _share("low"),
+                                                 _share("high")])  # fmt: skip
+    x = alt.X("low:Q", title="share of the step, with its 95 % interval",
+              axis=alt.Axis(format="%"))  # fmt: skip
+    return alt.layer(
+        base.mark_rule(strokeWidth=3, color=INTERVAL).encode(x=x, x2="high:Q"),
+        base.mark_circle(size=90).encode(x="share:Q"),
+    ).properties(height=alt.Step(34))
+
+
+def _share(name: str) -> alt.Tooltip:
+    return alt.Tooltip(f"{name}:Q", format=".1%")
+
+
+def _time(session: Session) -> None:
+    measured = frames.arms(session)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Arms", help="The same step with the loader taken out (D), beside (X) and in "
+                     "place (W): the difference is the stall.")  # fmt: skip
+        if measured.is_empty():
+            _text("No arm was measured.")
+        else:
+            st.altair_chart(_arm_chart(measured), width="stretch")
+        _sections(session, ("Arms",))
+    with right:
+        st.subheader("Loading time of a batch, by stage")
+        made = frames.stages(session)
+        if made.is_empty():
+            _text("This loader tells nothing of its stages.")
+        else:
+            st.altair_chart(_stage_chart(made), width="stretch")
+        _sections(session, ("Stages",))
+    predicted = frames.prediction(session)
+    if not predicted.is_empty():
+        st.subheader("Predicted beside measured")
+        st.altair_chart(_prediction_chart(predicted), width="stretch")
+
+
+def _arm_chart(measured: pl.DataFrame) -> alt.LayerChart:
+    y = alt.Y("arm:N", sort=None, title=None, axis=alt.Axis(labelLimit=180))
+    told = ["arm", alt.Tooltip("ms:Q", format=".3f"), alt.Tooltip("low:Q", format=".3f"),
+            alt.Tooltip("high:Q", format=".3f"), "repeats"]  # fmt: skip
+    base = alt.Chart(measured).encode(y=y, tooltip=told)
+    return alt.layer(
+        base.mark_bar(opacity=0.75, size=16).encode(
+            x=alt.X("ms:Q", title="step period, ms (95 % interval)")
+        ),
+        base.mark_rule(strokeWidth=2.5, color=INTERVAL).encode(x="low:Q", x2="high:Q"),
+    ).properties(height=alt.Step(36))
+
+
+def _stage_chart(made: pl.DataFrame) -> alt.Chart:
+    return (
+        alt.Chart(made)
+        .mark_bar(size=16)
+        .encode(
+            y=alt.Y("stage:N", sort=None, title=None),
+            x=alt.X("ms:Q", title="ms a batch"),
+            color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
+            tooltip=["stage", "part", alt.Tooltip("ms:Q", format=".3f")],
+        )
+        .properties(height=alt.Step(36))
+    )
+
+
+def _prediction_chart(predicted: pl.DataFrame) -> alt.Chart:
+    return (
+        alt.Chart(predicted)
+        .mark_bar()
+        .encode(
+            y=alt.Y("setting:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
+            yOffset="kind:N",
+            x=alt.X("ms:Q", title="step period, ms"),
+            color=alt.Color("kind:N", title=None),
+            tooltip=["setting", "kind", alt.Tooltip("ms:Q", format=".3f")],
+        )
+        .properties(height=alt.Step(20))
+    )
+
+
+def _time_line(session: Session) -> None:
+    drawn = frames.time_line(session)
+    if drawn is None:
+        _text("This session holds no recorded loop.")
+        return
+    _text(
+        f"The first {drawn.seconds:.2f} s of the {drawn.total:.2f} s timed. Above, stalls: the "
+        "trainer asked for a batch and none could be delivered. Below, batches ready: in a "
+        "head-of-line (HOL) stall some are, but not the next one in order."
+    )
+    scale = alt.Scale(domain=[0, drawn.seconds])
+    zoom = alt.selection_interval(bind="scales", encodings=["x"])
+    charts = [_stall_chart(drawn.stalls, scale).add_params(zoom)] if drawn.stalls.height else []
+    if drawn.depth.height:
+        charts.append(_depth_chart(drawn.depth, scale))
+    if not charts:
+        _text("No stall, and the loader does not tell how many batches were ready.")
+        return
+    st.altair_chart(alt.vconcat(*charts).resolve_scale(x="shared"), width="stretch")
+    if not drawn.depth.height:
+        _text("Ready batches: n/a, this loader runs in the training process.")
+    if not drawn.stalls.height:
+        _text("No stall in this window.")
+    _sections(session, ("Stall events", "Waiting"))
+
+
+def _stall_chart(stalls: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
+    present = [c for c in CAUSES if c in set(stalls["cause"])]
+    return (
+        alt.Chart(stalls)
+        .mark_bar(height=18, stroke=None)
+        .encode(
+            x=alt.X("start:Q", scale=scale, title=None),
+            x2="end:Q",
+            y=alt.Y("cause:N", title="stalls by cause", sort=present),
+            color=alt.Color("cause:N", scale=alt.Scale(domain=CAUSES, range=COLOURS), legend=None),
+            tooltip=["cause", alt.Tooltip("ms:Q", format=".2f"), "batch", "worker"],
+        )
+        .properties(height=max(60, 34 * len(present)), width=1040)
+    )
+
+
+def _depth_chart(depth: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
+    axis = alt.Axis(tickMinStep=1, format="d")
+    return (
+        alt.Chart(depth)
+        .mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1})
+        .encode(
+            x=alt.X("second:Q", scale=scale, title="s since the start of the timed window"),
+            y=alt.Y("ready:Q", title="ready batches", axis=axis),
+            tooltip=[alt.Tooltip("second:Q", format=".3f"), "ready"],
+        )
+        .properties(height=150, width=1040)
+    )
+
+
+def _slow(session: Session, lookup: Lookup | None) -> None:
+    found = frames.slow_samples(session, lookup)
+    if found.is_empty():
+        _text("This session has no figures of single samples.")
+        return
+    _sections(session, ("Slowest samples",), rows=False)
+    st.dataframe(found, hide_index=True, width="stretch", column_config={"share of stall": PERCENT})
+    if lookup is not None and found.width <= 5:
+        _text("None of these names is a sample of the open run, so sizes are not known.")
+
+
+def _compare(name: str, session: Session) -> None:
+    others = [n for n in nearby() if n != name]
+    if not others:
+        _text("There is no second session to compare with: record one, or upload it.")
+        return
+    other = st.selectbox("A, the one before", others, index=None, placeholder="choose a session")
+    if other is None:
+        _text(f"B is {name}.")
+        return
+    path = nearby()[other]
+    before = _loaded(path, path.stat().st_mtime_ns)
+    found = compare(before, session)
+    _text(found["sentence"], strong=True)
+    _text(f"A is {other}, B is {name}.")
+    both = [
+        frames.arms(s).with_columns(session=pl.lit(n))
+        for s, n in ((before, other), (session, name))
+    ]
+    st.altair_chart(_compared(pl.concat(both)), width="stretch")
+
+
+def _compared(both: pl.DataFrame) -> alt.Chart:
+    return (
+        alt.Chart(both)
+        .mark_bar(size=13)
+        .encode(
+            y=alt.Y("arm:N", sort=None, title=None, axis=alt.Axis(labelLimit=180)),
+            yOffset=alt.YOffset("session:N", sort=None),
+            x=alt.X("ms:Q", title="step period, ms"),
+            color=alt.Color("session:N", sort=None, title=None),
+            tooltip=["session", "arm", alt.Tooltip("ms:Q", format=".3f")],
+        )
+        .properties(height=alt.Step(18))
+    )
+
+
+# ---- sections of the report ----
+
+
+def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> None:
+    for found in sections(session):
+        if found.title in titles:
+            _section(found, heading=False, rows=rows)
+
+
+def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
+    if heading:
+        st.subheader(found.title)
+    _text("\n".join(found.lines))
+    if found.rows and rows:
+        st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
+
+
+# ---- text ----
+
+
+def _text(words: str, *, strong: bool = False) -> None:
+    if words:
+        style = "overflow-wrap:anywhere;line-height:1.5;" + ("font-weight:600" if strong else "")
+        st.html("".join(f'<div style="{style}">{escape(line)}</div>' for line in words.split("\n")))
+
+
+def _notice(words: str) -> None:
+    st.html(f'<div class="ap"><div class="notice error"><span>{escape(words)}</span></div></div>')

@@ -1,0 +1,81 @@
+"""Which sessions the page may open: those named on the command line, found nearby, or uploaded.
+
+A link names one of these and never a path, so it can open nothing else on the disk. A file that is
+no session, or of a newer version, is one sentence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+from pipeline_profiler import trace
+from pipeline_profiler.diagnosis import diagnose
+from pipeline_profiler.session import ProfileError, Session
+
+FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
+ENDINGS = (".json", ".json.gz")
+MOST_BYTES = 64 << 20
+HEAD = 400  # bytes that tell a session from other JSON
+
+
+def nearby() -> dict[str, Path]:
+    """Return session files by name: given on the command line first, then from known folders."""
+    given = [Path(word) for word in sys.argv[1:] if word.endswith(ENDINGS)]
+    found = [p for folder in FOLDERS for p in sorted(Path(folder).glob("*.json*"))]
+    sessions: dict[str, Path] = {}
+    for path in dict.fromkeys(p.resolve() for p in (*given, *found)):
+        if path.name.endswith(ENDINGS) and looks_like_one(path):
+            sessions.setdefault(title(path.name), path)
+    return sessions
+
+
+def title(name: str) -> str:
+    """Return a file name without its endings."""
+    return name.removesuffix(".gz").removesuffix(".json")
+
+
+def looks_like_one(path: Path) -> bool:
+    """Say whether a file begins as a session of any version does."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+        if head[:2] == b"\x1f\x8b":
+            with gzip.open(path) as packed:
+                head = packed.read(HEAD)
+    except (OSError, EOFError):
+        return False
+    return b'"schema"' in head and b'"profile/' in head
+
+
+def load(path: Path) -> Session:
+    """Read a session, judging it anew where it was saved without results."""
+    return judged(Session.load(path))
+
+
+def read(data: bytes, name: str) -> Session:
+    """Read an uploaded session; raises ProfileError for anything else."""
+    try:
+        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        document = json.loads(text)
+    except (OSError, EOFError, ValueError):
+        raise ProfileError(
+            f"{name} is not a readable session: give a file that `pipeline-profiler run` saved."
+        ) from None
+    if not isinstance(document, dict):
+        raise ProfileError(f"{name} is JSON but not a session: give a file that `run` saved.")
+    return judged(Session.from_json(document, name))
+
+
+def judged(session: Session) -> Session:
+    """Return the session with a verdict where one can be given."""
+    if "verdict" not in session.results and session.arm("W"):
+        session.results |= diagnose(session).as_results()
+    return session
+
+
+def perfetto(session: Session) -> bytes:
+    """Return the session as a gzip-compressed trace for ui.perfetto.dev."""
+    return gzip.compress(json.dumps(trace.build(session), separators=(",", ":")).encode(), 6)

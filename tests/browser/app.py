@@ -1,0 +1,138 @@
+"""The app served as a person starts it, and a page of it in headless Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.ui.launch import command
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE_MS = 60_000
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage",
+)  # fmt: skip
+# At a deep link the server's own script looks for its health below the page's path first.
+PROBES = ("/_stcore/health", "/_stcore/host-config")
+
+
+def chromium(playwright: Any) -> str | None:
+    """Where a Chromium is: Playwright's own, else the system's; None without one."""
+    own = playwright.chromium.executable_path
+    if own and Path(own).exists():
+        return str(own)
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def without(reason: str) -> None:
+    """Skip with the reason; on a build server that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(f"the browser tests must run here, and cannot: {reason}")
+    pytest.skip(reason)
+
+
+@contextmanager
+def served(folder: Path, *words: Path) -> Iterator[str]:
+    """The address of the app, started in `folder` for these runs and sessions."""
+    port = _free_port()
+    line = command([str(w) for w in words], port=port, browser=False)
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with (folder / "app.log").open("w") as log:
+        process = subprocess.Popen(line, cwd=folder, stdout=log, stderr=log, env=quiet)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE_MS / 1000
+    while time.monotonic() < until:
+        assert process.poll() is None, "the app ended before it answered"
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise AssertionError("the app did not answer")
+
+
+@dataclass
+class Visitor:
+    """A tab of the browser at the app; `errors` is what its console and network complained of."""
+
+    page: Any
+    address: str
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.on("console", self._console)
+        self.page.on("request", self._request)
+        self.page.on("dialog", lambda d: (self.errors.append(f"dialog: {d.message}"), d.dismiss()))
+
+    def _console(self, message: Any) -> None:
+        where = message.location.get("url", "")
+        if message.type == "error" and not where.endswith(PROBES):
+            self.errors.append(f"{message.text} ({where})")
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith(
+            (self.address, "data:", "blob:", self.address.replace("http", "ws"))
+        ):
+            self.outside.append(request.url)
+
+    def open(self, link: str = "") -> None:
+        """Open a link and wait until the page is drawn."""
+        self.page.goto(f"{self.address}/{link}")
+        self.page.get_by_role("heading", level=1).first.wait_for()
+        self.rest()
+
+    def turn_to(self, title: str) -> None:
+        """Open a page through the navigation."""
+        self.page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
+        self.page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until the script has ended."""
+        self.page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+
+    def press(self, key: str, said: str) -> None:
+        """Press a key and wait for what the page says then."""
+        self.page.locator("body").press(key)
+        self.says(said)
+
+    def says(self, words: str) -> None:
+        """Wait until the words are on the page."""
+        self.page.get_by_text(words).first.wait_for()
+        self.rest()
+
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all elements that fit."""
+        return [str(t).strip() for t in self.page.locator(selector).all_inner_texts()]

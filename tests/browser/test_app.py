@@ -1,0 +1,238 @@
+"""The real app in headless Chromium, used as a person would: pages, keys, downloads, links.
+
+Every test waits for what the page says, never for a time. Whatever the console complains of, and
+any request to another server, fails the test that caused it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit import decisions
+from tests.browser.app import Visitor
+from tests.browser.conftest import Served
+from tests.browser.nasty import LABEL, NAME
+
+PAGES = (
+    "Overview", "Findings", "Duplicates", "Labels", "Explore", "Decisions", "Subset designer",
+    "Profiles", "Start",
+)  # fmt: skip
+ERROR = ".notice.error"
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
+def test_every_page_opens_without_a_complaint(
+    browser: Any, app: Served, width: int, theme: str
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    tab = Visitor(context.new_page(), app.address)
+    tab.open("?run=looked")
+    for title in PAGES:
+        tab.turn_to(title)
+        assert tab.texts(ERROR) == [], title
+        assert tab.page.get_by_test_id("stException").count() == 0, title
+        wide = tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide, f"{title} is wider than {width} px"
+    assert tab.errors == []
+    assert tab.outside == []
+    context.close()
+
+
+def test_the_overview_counts_and_leads_to_the_finding(visitor: Visitor) -> None:
+    visitor.open("?run=looked")
+    visitor.says("sample_data")
+    visitor.page.get_by_test_id("stMetricValue").get_by_text("307", exact=True).first.wait_for()
+    visitor.page.get_by_role("button", name="Look and decide").first.click()
+    visitor.page.get_by_role("heading", level=1, name="Findings", exact=True).wait_for()
+    visitor.says("SPLIT001 split-overlap")
+    assert "code=SPLIT001" in visitor.page.url
+
+
+def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
+    visitor: Visitor, app: Served
+) -> None:
+    run = app.runs["decided"]
+    visitor.open("duplicates?run=decided&code=DUP003")
+    visitor.says("9 groups")
+    assert visitor.page.locator(".gallery .card").count() >= 2
+    visitor.press("k", "Keeper rule applied")
+    visitor.says("8 groups")
+    dropped = [d.subject for d in decisions.log(run) if d.kind == "sample"]
+    assert dropped
+    visitor.press("u", "Taken back")
+    visitor.says("9 groups")
+    assert all(d.undone for d in decisions.log(run))
+    visitor.press("k", "Keeper rule applied")
+    visitor.says("8 groups")
+    visitor.turn_to("Decisions")
+    visitor.page.get_by_label("Folder to write").fill(str(app.folder / "out"))
+    visitor.page.get_by_label("Folder to write").press("Enter")
+    visitor.rest()
+    visitor.page.get_by_role("button", name="Export", exact=True).click()
+    visitor.says("Exported to")
+    with (app.folder / "out" / "quarantine.csv").open() as file:
+        assert {row["id"] for row in csv.DictReader(file)} == set(dropped)
+    with (app.folder / "out" / "manifest.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 307 - len(dropped)
+
+
+def test_keys_walk_through_findings_and_decide(visitor: Visitor, app: Served) -> None:
+    visitor.open("findings?run=walked&code=IMG003")
+    visitor.says("5 findings")
+    rows = visitor.page.locator(".listing tbody tr")
+    current = visitor.page.locator(".listing tr.current")
+    first, second = (rows.nth(i).get_attribute("data-id") for i in (0, 1))
+    visitor.page.locator("body").press("n")
+    visitor.page.locator(f'.listing tr.current[data-id="{second}"]').wait_for()
+    visitor.page.locator("body").press("p")
+    visitor.page.locator(f'.listing tr.current[data-id="{first}"]').wait_for()
+    visitor.rest()
+    visitor.press("f", "Marked as false positive")
+    visitor.says("4 findings")
+    assert current.get_attribute("data-id") == second  # the next one is open
+    assert [d.subject for d in decisions.log(app.runs["walked"])] == [first]
+
+
+def test_keys_do_nothing_while_text_is_typed(visitor: Visitor, app: Served) -> None:
+    visitor.open("findings?run=walked&code=IMG001")
+    before = len(decisions.log(app.runs["walked"]))
+    search = visitor.page.get_by_label("Search")
+    search.click()
+    search.press_sequentially("kdfnpu")
+    search.press("Enter")
+    visitor.says("No finding fits these filters")
+    assert len(decisions.log(app.runs["walked"])) == before
+
+
+def test_filters_page_and_image_survive_a_reload(visitor: Visitor) -> None:
+    visitor.open("explore?run=looked&sort=sharpness&order=descending")
+    visitor.says("307 files")
+    visitor.page.get_by_label("split", exact=True).click()
+    visitor.page.get_by_role("option", name="train", exact=True).click()
+    visitor.says("206 files, page 1")
+    visitor.page.keyboard.press("Escape")
+    visitor.page.get_by_role("button", name=re.compile("Next page")).click()
+    visitor.says("206 files, page 2")
+    names = visitor.texts(".gallery .card .title")
+    assert len(names) >= 24
+    visitor.page.reload()
+    visitor.says("206 files, page 2")
+    assert visitor.texts(".gallery .card .title") == names
+    visitor.page.locator(".gallery .card").last.click()
+    visitor.page.get_by_role("dialog").wait_for()
+    assert "image=" in visitor.page.url
+    visitor.page.reload()
+    visitor.page.get_by_role("dialog").get_by_text("Everything measured").wait_for()
+
+
+def test_a_lasso_fills_the_grid(visitor: Visitor) -> None:
+    visitor.open("explore?run=looked&view=Scatter")
+    canvas = visitor.page.locator(".scatter canvas")
+    canvas.wait_for()
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    mouse = visitor.page.mouse
+    corners = [(0.05, 0.03), (0.98, 0.03), (0.98, 0.85), (0.06, 0.85), (0.06, 0.3)]
+    points = [(box["x"] + a * box["width"], box["y"] + b * box["height"]) for a, b in corners]
+    mouse.move(*points[0])
+    mouse.down()
+    for x, y in points[1:]:
+        mouse.move(x, y, steps=4)
+    mouse.up()
+    visitor.says("The lasso holds")
+    held = visitor.page.get_by_text("The lasso holds").inner_text()
+    assert int(re.findall(r"holds ([\d,]+)", held)[0]) > 200
+    assert "lasso=" in visitor.page.url
+
+
+def test_a_subset_is_planned_drawn_and_downloaded(visitor: Visitor, tmp_path: Path) -> None:
+    visitor.open("subset?run=looked&split=train&half=10.0")
+    visitor.says("Draw and download")
+    visitor.page.get_by_role("button", name="Draw", exact=True).click()
+    visitor.says("Drew ")
+    drawn = int(re.findall(r"Drew ([\d,]+)", visitor.page.get_by_text("Drew ").inner_text())[0])
+    rows = list(
+        csv.DictReader(_downloaded(visitor, "Download CSV", tmp_path).read_text().splitlines())
+    )
+    assert len(rows) == drawn
+    assert {"sample_id", "stratum", "weight", "seed", "plan_hash"} <= set(rows[0])
+    plan = json.loads(_downloaded(visitor, "Download the plan", tmp_path).read_text())
+    assert (plan["schema"], plan["n"]) == ("subset-plan/1", drawn)
+
+
+def _downloaded(visitor: Visitor, name: str, folder: Path) -> Path:
+    with visitor.page.expect_download() as waiting:
+        visitor.page.get_by_role("button", name=name).click()
+    target = folder / waiting.value.suggested_filename
+    waiting.value.save_as(target)
+    return target
+
+
+def test_a_profile_is_read_compared_and_its_trace_taken_away(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    visitor.open("profiles?run=looked&session=slow")
+    visitor.says("input-bound high")
+    trace = gzip.decompress(
+        _downloaded(visitor, "Download the Perfetto trace", tmp_path).read_bytes()
+    )
+    assert any(event["name"] == "next()" for event in json.loads(trace)["traceEvents"])
+    visitor.page.get_by_role("tab", name="Time line").click()
+    visitor.says("batches ready")
+    visitor.page.locator('[data-testid="stVegaLiteChart"] .marks:visible').first.wait_for()
+    visitor.page.get_by_role("tab", name="Compare").click()
+    visitor.page.get_by_label("A, the one before").click()
+    visitor.page.get_by_role("option", name="mended").click()
+    visitor.says("times slower than A")
+
+
+def test_a_session_of_a_newer_version_is_one_sentence(visitor: Visitor) -> None:
+    visitor.open("profiles?run=looked&session=newer")
+    visitor.says("written by a newer pipeline-profiler")
+
+
+def test_names_labels_and_notes_are_never_markup(visitor: Visitor) -> None:
+    visitor.open("?run=nasty")
+    for title in ("Overview", "Findings", "Labels", "Explore", "Decisions"):
+        visitor.turn_to(title)
+        assert visitor.page.locator('img[src="x"], script:text("alert(1)")').count() == 0
+        assert visitor.page.locator('a[href^="javascript"]').count() == 0
+    visitor.open("findings?run=nasty&code=IMG001")
+    visitor.says("IMG001")
+    card = visitor.page.locator(".gallery .card .title").first
+    assert card.inner_text() == NAME
+    assert LABEL in visitor.page.locator(".gallery .card .line").first.inner_text()
+
+
+def test_a_scan_runs_in_the_background_and_opens(visitor: Visitor, app: Served) -> None:
+    source, out = app.folder / "names", app.folder / "fresh"
+    visitor.open("start?run=looked")
+    visitor.page.get_by_label("Folder or manifest").fill(str(source))
+    visitor.page.get_by_label("Folder or manifest").press("Enter")
+    visitor.rest()
+    visitor.page.get_by_label("Run directory").first.fill(str(out))
+    visitor.page.get_by_label("Run directory").first.press("Enter")
+    visitor.rest()
+    visitor.page.get_by_role("button", name="Scan", exact=True).click()
+    visitor.says("13 files read")
+    visitor.page.get_by_role("button", name="Open this run").click()
+    visitor.says("Now looking at")
+    visitor.turn_to("Overview")
+    visitor.page.get_by_test_id("stMetricValue").get_by_text("13", exact=True).first.wait_for()
+
+
+def test_a_run_deleted_under_the_app_is_one_sentence(visitor: Visitor, app: Served) -> None:
+    visitor.open("findings?run=doomed")
+    visitor.says("findings, the gravest first")
+    shutil.rmtree(app.runs["doomed"])
+    visitor.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Explore").click()
+    visitor.says("is gone: it was moved or deleted")
+    assert visitor.page.get_by_test_id("stException").count() == 0

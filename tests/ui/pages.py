@@ -1,0 +1,43 @@
+"""Running one page without a browser, and reading what it says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+PATIENCE_S = 120
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, page: str, *words: Path, **link: str) -> AppTest:
+    """A page of `audit.ui` as it opens from a link, for these runs and sessions."""
+    monkeypatch.setattr(sys, "argv", ["app.py", *map(str, words)])
+    at = AppTest.from_string(
+        f"from audit.ui.{page} import page\npage()", default_timeout=PATIENCE_S
+    )
+    for name, value in link.items():
+        at.query_params[name] = value
+    at.run()
+    return at
+
+
+def text(at: AppTest) -> str:
+    """Everything the page says in paragraphs, tags taken off."""
+    assert not at.exception, [e.value for e in at.exception]
+    parts = [element.proto.body for element in at.get("html")]
+    return unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", "\n".join(parts), flags=re.S))
+
+
+def html(at: AppTest) -> str:
+    """The HTML of the page's paragraphs."""
+    return "\n".join(element.proto.body for element in at.get("html"))
+
+
+def link_of(at: AppTest) -> dict[str, Any]:
+    """The link, single values only."""
+    return {k: v[0] if isinstance(v, list) and v else v for k, v in at.query_params.items()}
