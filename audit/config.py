@@ -8,7 +8,7 @@
     radius = 10          # bits of the perceptual hash within which every pair is a candidate
     turned = true        # the same for mirror images and quarter turns
     nearest = 12         # neighbours by descriptor that are candidates
-    looks = 2000         # most second looks at files
+    looks = 500          # most second looks at files
 
     [checks.IMG003]
     min_sharpness = 0.2

@@ -41,7 +41,7 @@ def bought(plan: Plan) -> dict[str, Figures]:
 
 
 def class_table(plan: Plan) -> pl.DataFrame:
-    """Return what the plan buys for each class's recall, in points."""
+    """Return what the plan buys for each class's recall, in points; no column without a value."""
     rows = [
         (
             c.label, c.n, c.units, points(c.step),
@@ -53,7 +53,9 @@ def class_table(plan: Plan) -> pl.DataFrame:
     names = ["class", "drawn", "of", "one answer", *(f"± {MEANING[n]}" for n in MEANING)]
     schema: dict[str, pl.DataType] = {name: pl.Float64() for name in names}
     schema |= {"class": pl.String(), "drawn": pl.Int64(), "of": pl.Int64()}
-    return pl.DataFrame(rows, schema={**schema, "detects, new data": pl.Float64()}, orient="row")
+    schema["detects, new data"] = pl.Float64()
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    return table.select(c for c in table.columns if table[c].null_count() < table.height)
 
 
 def excluded(plan: Plan) -> list[tuple[str, int]]:

@@ -22,7 +22,8 @@ from audit.neighbors.search import (
     Opener,
     Options,
     left_out,
-    look_at,
+    look_at_all,
+    look_bound,
     neighbour_pairs,
     union,
 )
@@ -123,10 +124,8 @@ def _look_again(
     away = np.abs(verified.score - threshold)
     rows = np.flatnonzero((away <= options.look_band) & (side >= LEAST_SIDE))
     rows = rows[np.argsort(away[rows], kind="stable")]
-    bound = options.looks if options.looks is not None else max(2000, len(table) // 10)
-    score = verified.score.copy()
-    for row in rows[:bound]:
-        same = look_at(verified, int(row), opener)
+    score, looked = verified.score.copy(), rows[: look_bound(options, len(table))]
+    for row, same in zip(looked, look_at_all(verified, looked, opener), strict=True):
         if same is not None:
             score[row] = max(score[row], threshold) if same else NO_MATCH
-    return score, min(len(rows), bound), len(rows)
+    return score, len(looked), len(rows)

@@ -13,8 +13,11 @@ the number of workers shows in the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -58,7 +61,7 @@ class Options:
     `radius`: bits within which all pairs of hashes are candidates; `turned`: of mirror images and
     quarter turns as well, at eight times the codes. `nearest`: neighbours by
     descriptor per image. `hash_pairs_per_image`: the radius is lowered until there are no more
-    candidates than this. `looks`: most second looks (None: 2,000 or one image in ten).
+    candidates than this. `looks`: most second looks (None: 500 or one image in fifty).
     `look_band`: distance of the score from the threshold within which a pair is looked at again.
     `threshold`: log odds (None: calibrated). `exact_limit`: images up to which the descriptor
     search is exact. `planted`: pictures on which known transformations are planted, to state the
@@ -319,17 +322,14 @@ class _Work:
         """Take second looks within the bound; return how many."""
         if opener is None:
             return 0
-        bound = self.options.looks
-        bound = max(2000, len(self.table) // 10) if bound is None else bound
-        taken = 0
-        for row in wanted[:bound]:
-            pair = (int(verified.pairs[row].min()), int(verified.pairs[row].max()))
-            if pair not in self.settled:
-                same = look_at(verified, int(row), opener)
-                if same is not None:
-                    self.settled[pair] = same
-            taken += 1
-        return taken
+        rows = wanted[: look_bound(self.options, len(self.table))]
+        pairs = [tuple(sorted(pair)) for pair in verified.pairs[rows].tolist()]
+        fresh = [k for k, pair in enumerate(pairs) if pair not in self.settled]
+        words = look_at_all(verified, rows[fresh], opener)
+        for k, same in zip(fresh, words, strict=True):
+            if same is not None:
+                self.settled[pairs[k]] = same
+        return len(rows)
 
     def _decided(self, verified: Verified) -> Floats:
         """Scores, overruled where a second look settled the matter."""
@@ -367,6 +367,25 @@ class _Work:
             kept.overlap,
         )
         return final, looked
+
+
+def look_bound(options: Options, images: int) -> int:
+    """Most second looks: as asked, else 500 or one image in fifty."""
+    return max(500, images // 50) if options.looks is None else options.looks
+
+
+def look_at_all(
+    verified: Verified, rows: npt.NDArray[np.intp], opener: Opener
+) -> list[bool | None]:
+    """Look at several pairs, on all cores; files are opened one at a time."""
+    lock = Lock()
+
+    def open_one(row: int) -> Picture | None:
+        with lock:
+            return opener(row)
+
+    with ThreadPoolExecutor(max(1, min(numba.get_num_threads(), 16))) as pool:
+        return list(pool.map(lambda row: look_at(verified, int(row), open_one), rows))
 
 
 def look_at(verified: Verified, row: int, opener: Opener) -> bool | None:

@@ -131,7 +131,10 @@ def _result(run: Opened, wish: Wish) -> None:
         help="Half-widths and the detectable difference of the class's recall, in percentage "
         "points; one answer: what a single example moves it by.",
     )
-    st.dataframe(subsets.class_table(made), hide_index=True, width="stretch")
+    table = subsets.class_table(made)
+    in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
+    one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
+    st.dataframe(table, hide_index=True, width="stretch", column_config=one_digit)
     _draw(run, wish, made)
     _reasons(made)
 

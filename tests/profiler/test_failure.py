@@ -12,7 +12,7 @@ Original Traceback (most recent call last):
   File "/x/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
     data = fetcher.fetch(index)
            ^^^^^^^^^^^^^^^^^^^^
-  File "/home/me/train.py", line 68, in __getitem__
+  File "/srv/train.py", line 68, in __getitem__
     raise ValueError("bad label")
 ValueError: bad label
 """
