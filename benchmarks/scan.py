@@ -44,8 +44,9 @@ ROOT = Path(__file__).parent.parent
 def photographs(source: Path, target: Path, count: int) -> Path:
     """Return a folder of `count` different JPEG files of the size of those in `source`.
 
-    Each is laid together from quarters of four photographs, cut at random places: no two show the
-    same, so that the search for near-duplicates has the work that a real collection gives it.
+    Each is laid together from quarters of four photographs, cut at random places and sizes and
+    turned at random: no two show the same, so that the search for near-duplicates has about the
+    work that a real collection gives it.
     """
     import numpy as np
     from PIL import Image
@@ -59,12 +60,14 @@ def photographs(source: Path, target: Path, count: int) -> Path:
         width, height = canvas.width // 2, canvas.height // 2
         for corner in range(4):
             other = originals[int(rng.integers(len(originals)))]
-            cut = min(width, other.width), min(height, other.height)
+            zoom = float(rng.uniform(0.3, 1.0))
+            cut = round(zoom * other.width), round(zoom * other.height)
             x, y = (
                 int(rng.integers(have - want + 1))
                 for have, want in zip(other.size, cut, strict=True)
             )
-            quarter = other.crop((x, y, x + cut[0], y + cut[1])).resize((width, height))
+            turned = other.crop((x, y, x + cut[0], y + cut[1])).transpose(int(rng.integers(7)))
+            quarter = turned.resize((width, height))
             canvas.paste(quarter, (corner % 2 * width, corner // 2 * height))
         file = io.BytesIO()
         canvas.save(file, "JPEG", quality=95 + number // len(originals) % 4)

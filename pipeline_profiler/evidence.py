@@ -21,7 +21,7 @@ from pipeline_profiler.intervals import Floats, Interval, mean_interval
 from pipeline_profiler.session import MAIN, Run, Session
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
-REPLAY_ERROR = 0.06  # typical error of a replayed period: benchmarks/prediction.py
+REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/prediction.py
 REPLAYED = 240  # batches of a replay, at least
 SAMPLE_US = 5000  # distance of stack samples
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
