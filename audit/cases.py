@@ -32,6 +32,20 @@ HEALTHY: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+# Near-duplicates for the cases that need some: hashes of pictures, and what a scan would store of
+# the first two, verified against each other.
+PICTURES = tuple(letter * 32 for letter in "abcd")
+NEAR_GROUP: Sequence[Mapping[str, Any]] = (
+    {"representative": PICTURES[0], "pixel_hash": PICTURES[0], "position": 0, "score": 1.0},
+    {"representative": PICTURES[0], "pixel_hash": PICTURES[1], "position": 1, "score": 9.5},
+)
+NEAR_PAIR: Mapping[str, Any] = {
+    "a": PICTURES[0], "b": PICTURES[1], "kind": "near", "score": 9.5, "similarity": 0.98,
+    "distance": 4, "overlap": 1.0, "transformation": "mirrored", "looked": False,
+}  # fmt: skip
+NEAR: Mapping[str, Sequence[Mapping[str, Any]]] = {"groups": NEAR_GROUP, "pairs": [NEAR_PAIR]}
+
+
 @dataclass(frozen=True)
 class Case:
     """A tiny dataset and what a check must say of it.

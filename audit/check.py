@@ -14,6 +14,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -62,6 +63,12 @@ class Check:
     def completeness(self, store: Store, params: Any) -> str:
         """Return one sentence on what was and was not examined, with counts; "" for none."""
         return ""
+
+
+def tally(values: Sequence[str]) -> str:
+    """Return how often each value occurs, in words: `cat 2, dog 1`; the empty one is `(none)`."""
+    counts = sorted(Counter(values).items())
+    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
 
 
 def page(check: Check) -> str:

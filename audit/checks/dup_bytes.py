@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit.cases import Case
-from audit.check import Check, NoParams
+from audit.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
 from audit.store import Store
 
@@ -93,8 +92,8 @@ class ByteIdentical(Check):
                 _message(row, spans),
                 {
                     "members": len(row["ids"]),
-                    "splits": _tally(row["splits"]),
-                    "labels": _tally(row["labels"]),
+                    "splits": tally(row["splits"]),
+                    "labels": tally(row["labels"]),
                     "n_bytes": row["n_bytes"],
                     "blank": int(row["blank"]),
                 },
@@ -117,14 +116,9 @@ def _spans(row: Mapping[str, Any]) -> list[str]:
     return [what for what in ("splits", "labels") if len({v for v in row[what] if v}) > 1]
 
 
-def _tally(values: Sequence[str]) -> str:
-    counts = sorted(Counter(values).items())
-    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
-
-
 def _message(row: Mapping[str, Any], spans: Sequence[str]) -> str:
     head = f"{len(row['ids'])} files have the same {row['n_bytes']:,} bytes"
     if row["blank"]:
         return f"{head}: a blank picture, of one colour or see-through all over."
-    told = " and ".join(f"{what} ({_tally(row[what])})" for what in spans)
+    told = " and ".join(f"{what} ({tally(row[what])})" for what in spans)
     return f"{head} and span {told}." if told else f"{head}, all in one class and split."

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check, NoParams
+from audit.cases import NEAR, NEAR_GROUP, PICTURES, Case
+from audit.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
 from audit.store import Store
 
-A, B, C = "a" * 32, "b" * 32, "c" * 32
-GROUP = [
-    {"representative": A, "pixel_hash": A, "position": 0, "score": 1.0},
-    {"representative": A, "pixel_hash": B, "position": 1, "score": 9.5},
-]
-PAIR = {"a": A, "b": B, "kind": "near", "score": 9.5, "similarity": 0.98, "distance": 4,
-        "overlap": 1.0, "transformation": "mirrored", "looked": False}  # fmt: skip
-NEAR = {"groups": GROUP, "pairs": [PAIR]}
-THREE = {"groups": [*GROUP, {"representative": A, "pixel_hash": C, "position": 2, "score": 3.5}]}
+A, B, C = PICTURES[:3]
+THREE = {
+    "groups": [*NEAR_GROUP, {"representative": A, "pixel_hash": C, "position": 2, "score": 3.5}]
+}
 
 
 class NearDuplicate(Check):
@@ -115,7 +109,7 @@ class NearDuplicate(Check):
             f"{len(row['ids']):,} files{place} with {row['pictures']:,} different pictures show "
             f"the same thing; the weakest link has log odds of {row['score']:+.1f}{changed}"
         )
-        labels = _tally(row["labels"])
+        labels = tally(row["labels"])
         evidence: dict[str, float | int | str] = {
             "members": len(row["ids"]),
             "pictures": row["pictures"],
@@ -166,8 +160,3 @@ def _effective(store: Store) -> list[str]:
     return ["Effective sample size, copies counted once a class: " + ", ".join(parts) + "."] * bool(
         parts
     )
-
-
-def _tally(values: Sequence[str]) -> str:
-    counts = sorted(Counter(values).items())
-    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import polars as pl
 
 from audit.cases import Case
-from audit.check import Check, NoParams
+from audit.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
 from audit.store import Store
 
@@ -101,7 +100,7 @@ class PixelIdentical(Check):
 
     def _group(self, row: Mapping[str, Any]) -> Finding:
         spans = [what for what in ("splits", "labels") if len({v for v in row[what] if v}) > 1]
-        told = " and ".join(f"{what} ({_tally(row[what])})" for what in spans)
+        told = " and ".join(f"{what} ({tally(row[what])})" for what in spans)
         return Finding(
             self.code,
             Severity.ERROR if spans else self.severity,
@@ -112,8 +111,8 @@ class PixelIdentical(Check):
             {
                 "members": len(row["ids"]),
                 "different_files": row["files"],
-                "splits": _tally(row["splits"]),
-                "labels": _tally(row["labels"]),
+                "splits": tally(row["splits"]),
+                "labels": tally(row["labels"]),
                 "formats": row["formats"],
             },
             Action.REVIEW if "labels" in spans else Action.DROP,
@@ -139,8 +138,3 @@ class PixelIdentical(Check):
         sql = "SELECT count(pixel_hash) AS n, count(*) - count(pixel_hash) AS left_out FROM images"
         (row,) = store.rows(sql)
         return f"All {row['n']:,} pictures compared; {row['left_out']:,} without were left out."
-
-
-def _tally(values: Sequence[str]) -> str:
-    counts = sorted(Counter(values).items())
-    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)

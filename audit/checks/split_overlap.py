@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check
+from audit.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
+from audit.check import Check, tally
 from audit.records import Action, Finding, Severity
 from audit.stats import wilson
 from audit.store import Store
 
-A, B, C, D = "a" * 32, "b" * 32, "c" * 32, "d" * 32
-GROUP = [
-    {"representative": A, "pixel_hash": A, "position": 0, "score": 1.0},
-    {"representative": A, "pixel_hash": B, "position": 1, "score": 9.5},
-]
-PAIR = {"a": A, "b": B, "kind": "near", "score": 9.5, "similarity": 0.98, "distance": 4,
-        "overlap": 1.0, "transformation": "mirrored", "looked": False}  # fmt: skip
-NEAR = {"groups": GROUP, "pairs": [PAIR]}
+A, B, C, D = PICTURES
 OTHER = [
     {"representative": C, "pixel_hash": C, "position": 0, "score": 1.0},
     {"representative": C, "pixel_hash": D, "position": 1, "score": 4.5},
 ]
-BRIDGE = {**PAIR, "a": B, "b": C, "score": 2.5}
+BRIDGE = {**NEAR_PAIR, "a": B, "b": C, "score": 2.5}
 TEST = {"split": "test"}
 SAID = {
     "bytes": "the same bytes",
@@ -96,7 +88,7 @@ class SplitOverlap(Check):
              [{"pixel_hash": A}, {"pixel_hash": B}, {"pixel_hash": C, **TEST},
               {"pixel_hash": D, **TEST}],
              ["group:aaaaaaaaaaaaaaaa|cccccccccccccccc"],
-             tables={"groups": [*GROUP, *OTHER], "pairs": [PAIR, BRIDGE]}),
+             tables={"groups": [*NEAR_GROUP, *OTHER], "pairs": [NEAR_PAIR, BRIDGE]}),
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
@@ -108,7 +100,7 @@ class SplitOverlap(Check):
 
     def _group(self, row: Mapping[str, Any]) -> Finding:
         kind = "bytes" if row["same_bytes"] else "pixels" if row["same_pixels"] else "near"
-        splits, labels = _tally(row["splits"]), _tally(row["labels"])
+        splits, labels = tally(row["splits"]), tally(row["labels"])
         conflict = len({label for label in row["labels"] if label}) > 1
         evidence: dict[str, float | int | str] = {
             "kind": kind,
@@ -235,8 +227,3 @@ LEAKED = f"""
         ) AS leaked
     FROM placed WHERE split = ?
 """
-
-
-def _tally(values: Sequence[str]) -> str:
-    counts = sorted(Counter(values).items())
-    return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)

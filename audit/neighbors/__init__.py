@@ -8,6 +8,7 @@
     verification the score of a pair: log odds for "one picture"
     calibration the threshold from random pairs of the user's own pictures
     inspection  the two files themselves, where thumbnails cannot decide
+    looks       which pairs get that second look; taking them on all cores
     transformation what was done to the picture, in words
     groups      stars around representatives
     search      all of it, within a set: `relate`

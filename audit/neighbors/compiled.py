@@ -16,6 +16,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+MOST_THREADS = 16
+"""Beyond that the tables that each thread keeps cost more than it saves."""
+
+
+def usable_threads() -> int:
+    """Return how many Python threads to share work among: as many as numba would use."""
+    return max(1, min(int(numba.get_num_threads()), MOST_THREADS))
+
+
 def compiled(
     *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:

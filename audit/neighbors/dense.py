@@ -21,12 +21,11 @@ from threading import Lock
 from typing import Any
 
 import cv2
-import numba
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.neighbors.compiled import compiled, inlined
+from audit.neighbors.compiled import compiled, inlined, usable_threads
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
 
 Array = npt.NDArray[Any]
@@ -35,7 +34,6 @@ Indices = npt.NDArray[np.int64]
 EXACT_LIMIT = 200_000
 """Images up to which all pairs are compared: about two minutes on two cores."""
 BLOCK = 1024
-MOST_THREADS = 16
 ANCHORS_PER_IMAGE = 3
 
 
@@ -130,7 +128,7 @@ def _in_threads(
                 done[0] += 1
                 advance(done[0] / len(tasks))
 
-    threads = max(1, min(numba.get_num_threads(), len(tasks), MOST_THREADS))
+    threads = max(1, min(usable_threads(), len(tasks)))
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
     best, index = tables[0]

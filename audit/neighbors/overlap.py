@@ -9,21 +9,19 @@ as many descriptor products, minutes rather than hours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from audit.neighbors.dense import nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, within_radius_of
-from audit.neighbors.inspection import LEAST_SIDE, Picture
+from audit.neighbors.inspection import Picture
+from audit.neighbors.looks import Opener, look_at_all, look_bound, worth_a_look
 from audit.neighbors.search import (
     Completeness,
-    Opener,
     Options,
     left_out,
-    look_at_all,
-    look_bound,
     neighbour_pairs,
     union,
 )
@@ -32,7 +30,6 @@ from audit.neighbors.verification import (
     NO_MATCH,
     Floats,
     Verified,
-    kept_size,
     key_ranks,
     verify,
 )
@@ -89,15 +86,7 @@ def search_against(
     rows = np.flatnonzero(score >= threshold)
     rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
     kept = verified.take(rows)
-    pairs = Verified(
-        kept.pairs - np.array([0, n]),
-        score[rows],
-        kept.similarity,
-        kept.template,
-        kept.orientation,
-        kept.matrix,
-        kept.overlap,
-    )
+    pairs = replace(kept, pairs=kept.pairs - np.array([0, n]), score=score[rows])
     completeness = Completeness(
         n + len(library),
         len(use_new) + len(use_old),
@@ -120,11 +109,8 @@ def _look_again(
     table: Signatures, verified: Verified, threshold: float, options: Options, opener: Opener
 ) -> tuple[Floats, int, int]:
     """Second looks on pairs near the threshold; return scores, looks taken, looks wanted."""
-    side = kept_size(table[verified.pairs]).min(axis=(1, 2))
-    away = np.abs(verified.score - threshold)
-    rows = np.flatnonzero((away <= options.look_band) & (side >= LEAST_SIDE))
-    rows = rows[np.argsort(away[rows], kind="stable")]
-    score, looked = verified.score.copy(), rows[: look_bound(options, len(table))]
+    rows = worth_a_look(table, verified, threshold, options.look_band)
+    score, looked = verified.score.copy(), rows[: look_bound(options.looks, len(table))]
     for row, same in zip(looked, look_at_all(verified, looked, opener), strict=True):
         if same is not None:
             score[row] = max(score[row], threshold) if same else NO_MATCH

@@ -13,11 +13,8 @@ the number of workers shows in the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from threading import Lock
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +23,7 @@ from audit.neighbors.dense import EXACT_LIMIT, Neighbours, nearest
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.groups import Grouping, Pairs, group
 from audit.neighbors.hamming import Codes, within_radius
-from audit.neighbors.inspection import LEAST_SIDE, Picture, second_look
+from audit.neighbors.looks import Opener, look_at_all, look_bound, worth_a_look
 from audit.neighbors.memory import (
     Fingerprints,
     Memory,
@@ -40,14 +37,11 @@ from audit.neighbors.verification import (
     NO_MATCH,
     Floats,
     Verified,
-    kept_size,
     key_ranks,
     spread,
     verify,
 )
 
-Opener = Callable[[int], Picture | None]
-"""Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
 Advance = Callable[[float], None]
 """Gets the share of the work that is done, 0 to 1."""
 # Shares of the work after which the slow steps end: neighbours, verification.
@@ -182,6 +176,7 @@ class _Work:
         self.descriptors: Descriptors = describe(table)
         self.threshold = 0.0
         self.settled: dict[tuple[int, int], bool] = {}
+        self.more: list[Verified] = []  # what grouping asked for
         self.advance: Advance = lambda share: None
 
     def run(self, opener: Opener | None, known: Memory, advance: Advance) -> Relation:
@@ -195,11 +190,11 @@ class _Work:
         candidates = union(hash_pairs, neighbour_pairs(near))
         verified, refused, remembered = self._verify_new(candidates, known.refused)
         self._remember(known.looks)
-        wanted = self._worth_a_look(verified)
+        wanted = worth_a_look(self.table, verified, self.threshold, options.look_band)
         looks = self._look(verified, wanted, opener)
         scores = self._decided(verified)
         grouping = group(verified.pairs, scores, self._verify_more, self.threshold, self.keys)
-        pairs, looked = self._kept(verified, grouping)
+        pairs, looked = self._kept(Verified.joined([verified, *self.more]))
         completeness = Completeness(
             len(self.table),
             len(self.usable),
@@ -256,9 +251,7 @@ class _Work:
         similarity = np.full(index.shape, -2.0, np.float32)
         index[self.usable] = np.where(found.index >= 0, self.usable[found.index], -1)
         similarity[self.usable] = found.similarity
-        return Neighbours(
-            index, similarity, found.exact, found.recall, found.sample, found.compared
-        )
+        return replace(found, index=index, similarity=similarity)
 
     def _hash_candidates(self) -> tuple[Pairs, int, str]:
         """Pairs of usable rows within the radius, which shrinks where there would be too many."""
@@ -302,7 +295,8 @@ class _Work:
         return verified, hopeless, int(old.sum())
 
     def _verify_more(self, pairs: Pairs) -> Floats:
-        return self._decided(self._verify(pairs))
+        self.more.append(self._verify(pairs))
+        return self._decided(self.more[-1])
 
     def _remember(self, known: Mapping[tuple[bytes, bytes], float]) -> None:
         """Translate what earlier second looks settled from keys to rows."""
@@ -311,18 +305,11 @@ class _Work:
             if a in row and b in row:
                 self.settled[min(row[a], row[b]), max(row[a], row[b])] = word > 0
 
-    def _worth_a_look(self, verified: Verified) -> npt.NDArray[np.intp]:
-        """Pairs near the threshold whose files hold more than the thumbnail, nearest first."""
-        side = kept_size(self.table[verified.pairs]).min(axis=(1, 2))
-        away = np.abs(verified.score - self.threshold)
-        rows = np.flatnonzero((away <= self.options.look_band) & (side >= LEAST_SIDE))
-        return rows[np.argsort(away[rows], kind="stable")]
-
     def _look(self, verified: Verified, wanted: npt.NDArray[np.intp], opener: Opener | None) -> int:
         """Take second looks within the bound; return how many."""
         if opener is None:
             return 0
-        rows = wanted[: look_bound(self.options, len(self.table))]
+        rows = wanted[: look_bound(self.options.looks, len(self.table))]
         pairs = [tuple(sorted(pair)) for pair in verified.pairs[rows].tolist()]
         fresh = [k for k, pair in enumerate(pairs) if pair not in self.settled]
         words = look_at_all(verified, rows[fresh], opener)
@@ -342,64 +329,13 @@ class _Work:
                     score[k] = level
         return score
 
-    def _kept(
-        self, verified: Verified, grouping: Grouping
-    ) -> tuple[Verified, npt.NDArray[np.bool_]]:
-        """Verified pairs at or above the threshold, those of grouping included."""
-        more = self._verify(grouping.extra)
-        both = Verified(
-            *(
-                np.concatenate([getattr(verified, name), getattr(more, name)])
-                for name in Verified.__dataclass_fields__
-            )
-        )
-        score = self._decided(both)
+    def _kept(self, verified: Verified) -> tuple[Verified, npt.NDArray[np.bool_]]:
+        """Pairs at or above the threshold, and which of them a second look settled."""
+        score = self._decided(verified)
         rows = np.flatnonzero(score >= self.threshold)
-        kept = both.take(rows)
+        kept = replace(verified.take(rows), score=score[rows])
         looked = np.array([tuple(sorted(p)) in self.settled for p in kept.pairs.tolist()], bool)
-        final = Verified(
-            kept.pairs,
-            score[rows],
-            kept.similarity,
-            kept.template,
-            kept.orientation,
-            kept.matrix,
-            kept.overlap,
-        )
-        return final, looked
-
-
-def look_bound(options: Options, images: int) -> int:
-    """Most second looks: as asked, else 500 or one image in fifty."""
-    return max(500, images // 50) if options.looks is None else options.looks
-
-
-def look_at_all(
-    verified: Verified, rows: npt.NDArray[np.intp], opener: Opener
-) -> list[bool | None]:
-    """Look at several pairs, on all cores; files are opened one at a time."""
-    lock = Lock()
-
-    def open_one(row: int) -> Picture | None:
-        with lock:
-            return opener(row)
-
-    with ThreadPoolExecutor(max(1, min(numba.get_num_threads(), 16))) as pool:
-        return list(pool.map(lambda row: look_at(verified, int(row), open_one), rows))
-
-
-def look_at(verified: Verified, row: int, opener: Opener) -> bool | None:
-    """Open both files of a pair and look: same, different, or None where that decides nothing."""
-    first, second = (int(r) for r in verified.pairs[row])
-    if verified.template[row] == 1:
-        first, second = second, first
-    pictures = opener(first), opener(second)
-    if pictures[0] is None or pictures[1] is None:
-        return None
-    look = second_look(
-        pictures[0], pictures[1], int(verified.orientation[row]), verified.matrix[row]
-    )
-    return look.same if look.decided else None
+        return kept, looked
 
 
 def left_out(table: Signatures) -> dict[str, int]:
@@ -429,31 +365,17 @@ def union(*parts: Pairs) -> Pairs:
 
 def _restore(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
     """Translate row numbers from the order of the keys back to the order of the input."""
-    found = relation.pairs
-    pairs = Verified(
-        order[found.pairs],
-        found.score,
-        found.similarity,
-        found.template,
-        found.orientation,
-        found.matrix,
-        found.overlap,
-    )
+    pairs = replace(relation.pairs, pairs=order[relation.pairs.pairs])
     stars = tuple(
         type(star)(
             int(order[star.representative]), tuple(int(order[m]) for m in star.members), star.scores
         )
         for star in relation.groups.stars
     )
-    groups = Grouping(
-        stars,
-        order[relation.groups.extra],
-        relation.groups.extra_scores,
-        relation.groups.rounds,
-    )
+    groups = replace(relation.groups, stars=stars, extra=order[relation.groups.extra])
     near = relation.neighbours
     index, similarity = np.empty_like(near.index), np.empty_like(near.similarity)
     index[order] = np.where(near.index >= 0, order[near.index], -1)
     similarity[order] = near.similarity
-    neighbours = Neighbours(index, similarity, near.exact, near.recall, near.sample, near.compared)
+    neighbours = replace(near, index=index, similarity=similarity)
     return replace(relation, pairs=pairs, groups=groups, neighbours=neighbours)

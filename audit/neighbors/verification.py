@@ -83,14 +83,16 @@ class Verified:
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Verified:
         """Return some of the pairs."""
-        return Verified(
-            self.pairs[rows],
-            self.score[rows],
-            self.similarity[rows],
-            self.template[rows],
-            self.orientation[rows],
-            self.matrix[rows],
-            self.overlap[rows],
+        return Verified(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Verified]) -> Verified:
+        """Return the pairs of all parts (at least one), one after the other."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in cls.__dataclass_fields__
+            )
         )
 
 
@@ -137,12 +139,7 @@ def verify(
     for start in range(0, max(len(pairs), 1), batch):
         parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
         advance(min(1.0, (start + batch) / max(len(pairs), 1)))
-    return Verified(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in Verified.__dataclass_fields__
-        )
-    )
+    return Verified.joined(parts)
 
 
 def _verify(
