@@ -29,7 +29,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler import metrics, predict, tune
 from pipeline_profiler.arms import Bench, drive
-from pipeline_profiler.session import Recorder, Run
+from pipeline_profiler.recorder import Recorder
+from pipeline_profiler.session import Run
 
 BATCH = 4
 USABLE = predict.usable_cores()

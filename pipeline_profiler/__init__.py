@@ -10,10 +10,11 @@ when a loader of theirs is handed in, never before.
 """
 
 from pipeline_profiler.adapters import attach as _attach
-from pipeline_profiler.session import ProfileError, Recorder, Run, Session, Span
+from pipeline_profiler.recorder import Recorder
+from pipeline_profiler.session import ProfileError, Run, Session, Span
 from pipeline_profiler.stages import stage
 
 __all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
 
-# session.py may import the standard library alone, so the adapters hand themselves to it.
+# recorder.py may import the standard library alone, so the adapters hand themselves to it.
 Recorder.attach = staticmethod(_attach)

@@ -22,13 +22,15 @@ from typing import Any
 
 from pipeline_profiler import cold_cache, environment
 from pipeline_profiler.adapters import module_for
-from pipeline_profiler.session import Recorder, Run
+from pipeline_profiler.recorder import Recorder
+from pipeline_profiler.session import Run
 from pipeline_profiler.stages import Clock
 
 Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
 KEPT_BATCHES = 8
-NULL_STEPS, NULL_STEP_MS = 120, 5.0
+NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
+LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 
 
@@ -95,6 +97,16 @@ def drive(
     device is synchronised at the edges of the timed window only.
     """
     kept: list[Any] = []
+    try:
+        _train(bench, loader, recorder, steps, seconds, kept)
+    finally:
+        recorder.session()
+    return kept
+
+
+def _train(
+    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float, kept: list[Any]
+) -> None:
     deadline = math.inf
     edges = (recorder.run.warmup - 1, steps - 1)
     while recorder.steps < steps and bench.clock() < deadline:
@@ -113,8 +125,6 @@ def drive(
         _close(epoch)
         if recorder.steps == before:
             break
-    recorder.session()
-    return kept
 
 
 def _close(epoch: Iterator[Any]) -> None:
@@ -316,20 +326,26 @@ def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
     return run
 
 
-def null_run(bench: Bench, kept: list[Any]) -> Run:
+def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
     """Arm "N": next() of a loader that has nothing to do, the floor of what can be told apart.
 
-    For a DataLoader with workers that is one over a constant: the hand-over between processes
-    costs about a millisecond, whatever the dataset.
+    For a DataLoader with workers that is one over a constant, beside the user's own step: the
+    hand-over between processes costs about a millisecond, whatever the dataset, and more after a
+    long step than after a short one (caches and clocks have cooled down). Steps too long for the
+    hand-over to matter are replaced by a shorter pause.
     """
     recorder = Recorder(bench.clock, arm="N")
-    recorder.run.warmup = 10
+    recorder.run.warmup = NULL_WARMUP
     if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
         from pipeline_profiler.adapters import torch_loader
 
-        pause = emulated_step(NULL_STEP_MS)
-        for batch in recorder.watch(torch_loader.null_loader(bench.loader(), NULL_STEPS)):
-            pause(batch)  # the batch shall be ready when it is asked for
+        short = step_ns <= LONGEST_NULL_MS * 1e6
+        step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
+        steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
+        batches = itertools.cycle(kept)
+        for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
+            step(next(batches))
     else:
         for _, batch in zip(range(500), recorder.watch(Cycle(kept)), strict=False):
             del batch

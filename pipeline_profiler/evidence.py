@@ -22,6 +22,7 @@ from pipeline_profiler.session import MAIN, Run, Session
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
 REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/prediction.py
+LEAST_DRIFT = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
 REPLAYED = 240  # batches of a replay, at least
 SAMPLE_US = 5000  # distance of stack samples
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
@@ -89,6 +90,7 @@ class Evidence:
     null_p99_ns: float = 0.0
     floor_ns: float = 0.0  # empty loader's next(), taken off where the step is below 20 of them
     wobble: float = 0.0  # half width inside the runs, relative to the stall
+    drift: float = 0.0  # how far periods of two single runs of one arm lie apart, relative
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -145,7 +147,8 @@ class Evidence:
             spread = self.stall.half_width / max(abs(self.stall.value), 1e-9) * abs(found.value)
             found = Interval(found.value, found.value - spread, found.value + spread, 1)
         inside = at_least(found, self.wobble * abs(found.value))
-        return inside.widened(abs(found.value) * error + self.recording_share)
+        instrument = LEAST_DRIFT * max(0.0, 1.0 - found.value)  # none where all of it is the cause
+        return inside.widened(abs(found.value) * error + self.recording_share + instrument)
 
 
 def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
@@ -155,7 +158,7 @@ def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
     if list(change) != [key] or len(pairs) < 2:
         return predicted()
     found = mean_interval([(w - z) / w for z, w in pairs])
-    return at_least(found, e.wobble * abs(found.value)).widened(e.recording_share)
+    return at_least(found, e.wobble * abs(found.value)).widened(e.recording_share + LEAST_DRIFT)
 
 
 def gather(session: Session) -> Evidence:
@@ -185,6 +188,7 @@ def gather(session: Session) -> Evidence:
         labels=labels,
         places=places,
         stack_samples=_stack_samples(session),
+        drift=_drift(periods),
         null_ns=null,
         null_p99_ns=_null_p99(session),
         floor_ns=floor,
@@ -212,13 +216,19 @@ def _wobble(runs: list[Run]) -> float:
     return float(np.mean(known)) / (1.0 if same else math.sqrt(len(known)))
 
 
+def _drift(periods: dict[str, list[float]]) -> float:
+    """95 % half width of the ratio of two single runs, from the repeats of D and W."""
+    spreads = [np.std(v, ddof=1) / np.mean(v) for v in (periods["D"], periods["W"]) if len(v) > 1]
+    return max(LEAST_DRIFT, 1.96 * math.sqrt(2) * float(max(spreads, default=0.0)))
+
+
 def _null_p99(session: Session) -> float:
     waits = _null_waits(session)
     return float(np.quantile(np.concatenate(waits), 0.99)) if waits else 0.0
 
 
 def _null_waits(session: Session) -> list[metrics.Ints]:
-    return [metrics.steps(run, 10).wait for run in session.arm("N")]
+    return [metrics.steps(run).wait for run in session.arm("N")]
 
 
 def null_latency_ns(session: Session) -> float:

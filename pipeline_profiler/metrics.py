@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.intervals import Interval, block_interval, ratio_of_sums
+from pipeline_profiler.intervals import Floats, Interval, block_interval, ratio_of_sums
 from pipeline_profiler.session import MAIN, Run
 
 Ints = NDArray[np.int64]
@@ -185,6 +185,13 @@ def main_stage_ns(run: Run, stage: str) -> float:
     return float(rows["wall"][rows["batch"] >= run.warmup].sum() / max(1, len(window)))
 
 
+def stage_cpu_ns(run: Run, stage: str) -> float:
+    """Mean CPU nanoseconds a batch of a stage in the workers, over the timed window."""
+    rows = _select(run, stage, None)
+    cpu = rows["cpu"][rows["batch"] >= run.warmup]
+    return float(np.maximum(cpu, 0).mean()) if len(cpu) else 0.0
+
+
 # ---------------------------------------------------------------------------------- one run
 
 
@@ -195,12 +202,25 @@ def period_ns(run: Run) -> float:
 
 
 def starvation(run: Run) -> Interval:
-    """Observed share of the time spent inside next(), moving-block interval inside one run."""
+    """Observed share of the time spent inside next(), moving-block interval inside one run.
+
+    The steps around an epoch's start are not drawn by chance: every epoch has one, so they count
+    as they are and the bootstrap draws from the others.
+    """
     window = steps(run)
     if not len(window.period):
         return Interval(float("nan"), float("-inf"), float("inf"))
     rows = np.stack([_exposed(window), window.period], axis=1).astype(float)
-    return block_interval(rows, _block(run), ratio_of_sums)
+    edge = window.first | np.append(window.first[1:], False)  # iter() lies in the period before
+    fixed = rows[edge].sum(axis=0)
+    if fixed[1] == 0 or (~edge).sum() < 6:
+        return block_interval(rows, _block(run), ratio_of_sums)
+
+    def with_starts(drawn: Floats) -> Floats:
+        sums: Floats = drawn.sum(axis=1) + fixed
+        return sums[:, 0] / sums[:, 1]
+
+    return block_interval(rows[~edge], _block(run), with_starts)
 
 
 def _exposed(window: Steps) -> Ints:

@@ -12,7 +12,8 @@ from typing import Any
 
 from pipeline_profiler import cuda, environment, metrics
 from pipeline_profiler.arms import Bench, Options, drive
-from pipeline_profiler.session import Recorder, Run, Session
+from pipeline_profiler.recorder import Recorder
+from pipeline_profiler.session import Run, Session
 from pipeline_profiler.stack_sampler import StackSampler
 
 PROBED = 3

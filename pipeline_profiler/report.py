@@ -114,7 +114,7 @@ def _utilisation(session: Session) -> list[str]:
     if not arms.get("D") or not arms.get("W"):
         return []
     ideal, real = arms["D"]["period_ms"], arms["W"]["period_ms"]
-    null = [float(np.mean(metrics.steps(run, 10).wait)) / 1e6 for run in session.arm("N")]
+    null = [float(np.mean(metrics.steps(run).wait)) / 1e6 for run in session.arm("N")]
     lines = []
     if null and ideal < NULL_FACTOR * null[0]:
         au_null = ideal / (ideal + null[0])

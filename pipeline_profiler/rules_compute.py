@@ -41,6 +41,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     warm = float(np.mean([metrics.input_wait_ns(case.run) - case.startup for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
+    share = share.widened(e.drift * (1 - share.value))
     if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
         return None
     return Diagnosis(

@@ -8,6 +8,7 @@ is silent on the healthy pipelines of the planted-bottleneck benchmark.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -72,7 +73,15 @@ def _floor(e: Evidence, case: Case) -> float:
 
 def _without_transfer(e: Evidence, case: Case) -> float:
     late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
-    return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand)
+    # many small objects slow the step too: collections, and caches they have emptied
+    loop = np.minimum(case.loop, _step_alone(e))
+    return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
+
+
+def _step_alone(e: Evidence) -> float:
+    """The step's nanoseconds with batches in hand (arm D); infinite where it was not measured."""
+    alone = e.periods.get("D")
+    return float(np.mean(alone)) if alone else math.inf
 
 
 def shallow_prefetch(e: Evidence) -> Diagnosis | None:
@@ -145,14 +154,30 @@ def _demand(e: Evidence) -> float:
 
 
 def _queueing(e: Evidence) -> Interval:
-    """What the wait for a core is worth: loading, hand-over and step as on idle cores."""
-    alone = e.periods.get("D")
-    step = float(np.mean(alone)) if alone else math.inf
+    """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
+
+    Workers and trainer still share them by the throughput model: it is the threads beyond them
+    that go.
+    """
+    step = _step_alone(e)
 
     def idle(case: Case) -> float:
-        late = min(case.overhead, max(case.ready, e.null_ns))
-        loop = np.minimum(case.loop, step)
-        return case.play(fetch=_without_queueing(case), overhead=late, loop=loop)
+        if not case.workers:
+            loop = np.minimum(case.loop, step)
+            return case.play(fetch=_without_queueing(case), loop=loop)
+        known = predict.measured_costs(case.run)
+        receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
+        pickling = metrics.stage_cpu_ns(case.run, "serialise") + e.null_ns
+        costs = replace(
+            known,
+            blocked=np.maximum(_without_queueing(case) - known.cpu, 0.0),
+            serialise=np.minimum(case.lag, pickling),
+            loop=np.minimum(case.loop, step),
+            overhead=min(case.overhead, receipt),
+            ready=min(case.ready, receipt),
+        )
+        setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
+        return predict.shared(costs, setting, e.cores).period + case.startup
 
     return e.saving(idle)
 

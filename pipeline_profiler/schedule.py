@@ -15,14 +15,24 @@ from typing import Any
 
 from pipeline_profiler import cold_cache, environment, failure, metrics, probes
 from pipeline_profiler.adapters import module_for
-from pipeline_profiler.arms import Bench, Options, buffered, drive, null_run, run_arm
-from pipeline_profiler.session import ProfileError, Recorder, Run, Session
+from pipeline_profiler.arms import (
+    NULL_SECONDS,
+    Bench,
+    Options,
+    buffered,
+    drive,
+    null_run,
+    run_arm,
+)
+from pipeline_profiler.recorder import Recorder
+from pipeline_profiler.session import ProfileError, Run, Session
 
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
 OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
+FEW_OVERRUN = 1.35  # the same for the third block: two repeats say next to nothing
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
@@ -137,7 +147,7 @@ def _fixed_seconds(first: Run, options: Options) -> float:
     probing = probes.stack_seconds(options) + pilot_seconds(options)
     if first.config.get("kind") == "tf":
         probing += 0.35 * budget  # prefixes and interventions
-    return min(probing + 1.5 + 2 * _start(first), 0.6 * budget)
+    return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
 def _shadow_arm(arms: list[str], reasons: list[str], first: Run) -> tuple[list[str], list[str]]:
@@ -185,8 +195,18 @@ def _fit(
         repeats = 2
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
+    epoch = _epoch_length(first)
+    if 0 < epoch <= steps:
+        steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
     chosen = (steps, repeats, warmup)
     return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
+
+
+def _epoch_length(first: Run) -> int:
+    """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
+    starts = metrics.steps(first, 0).batch[metrics.steps(first, 0).first]
+    seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
+    return seen or int(first.config.get("batches") or 0)
 
 
 def _settled(first: Run) -> int:
@@ -262,10 +282,12 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     if first.config.get("kind") == "tf":
         probes.try_interventions(bench, options, session)
     rng = random.Random(options.seed)
-    session.runs.append(null_run(bench, kept))
+    alone = float(metrics.steps(first).loop.mean())
+    session.runs.append(null_run(bench, kept, alone))
     begun = bench.clock()
-    deadline = start + OVERRUN * 1e9 * max(options.budget, plan["seconds"])
+    planned = 1e9 * max(options.budget, plan["seconds"])
     for block in range(plan["repeats"]):
+        deadline = start + planned * (OVERRUN if block > 2 else FEW_OVERRUN)
         if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
             text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
             session.notes.append(text)
@@ -278,7 +300,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
         more = plan["repeats"] > 1 and not plan["lean"]
         if block == 0 and more and probes.try_a_change(bench, session, plan):
             session.runs.append(run_arm(bench, "Z", block, plan, kept, session.runs))
-    session.runs.append(null_run(bench, kept))
+    session.runs.append(null_run(bench, kept, alone))
     plan["repeatable"] = probes.repeatable(bench)
     plan |= probes.on_device(bench, kept, plan["steps"])
     plan["slow_samples"] = probes.slow_samples(bench, session)

@@ -20,8 +20,9 @@ from pipeline_profiler import environment, metrics, predict
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.arms import Bench, Options, buffered, drive, run_arm
 from pipeline_profiler.intervals import Interval, mean_interval
+from pipeline_profiler.recorder import Recorder
 from pipeline_profiler.schedule import make_plan, pilot
-from pipeline_profiler.session import ProfileError, Recorder, Run, Session
+from pipeline_profiler.session import ProfileError, Run, Session
 
 NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
 ROUNDS = 4

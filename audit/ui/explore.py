@@ -24,6 +24,7 @@ from audit.ui.deciding import button, decide_samples
 from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import default_lines, gallery
 from audit.ui.opened import Opened, cached, guarded, opened
+from audit.ui.piece import piece, turned
 from audit.ui.scatter import scatter
 
 SIZES = ("24", "36", "60")
@@ -215,6 +216,7 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
 # ---- grid ----
 
 
+@piece
 def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, total: int) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
     with run.store() as store:
@@ -287,12 +289,14 @@ def _export(run: Opened, asked: Sequence[Condition]) -> bytes:
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
+    turned()
     link.first_page()
     if edge is not None and number > 1:
         link.put(page=str(number), **{way: edge.to_link()})
 
 
 def _pick(found: Page, ids: list[str]) -> None:
+    turned()
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]

@@ -26,6 +26,7 @@ from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import gallery
 from audit.ui.listing import Column, Line, listing
 from audit.ui.opened import Opened, guarded, opened
+from audit.ui.piece import piece, turned
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -44,7 +45,15 @@ def page() -> None:
     """Show the page."""
     run = opened()
     st.title("Findings")
-    asked = _filters(run)
+    _filters(run)
+    _body(run)
+    dialogue(run)
+
+
+@piece
+def _body(run: Opened) -> None:
+    """Draw the list and the open finding."""
+    asked = asked_of_link()
     with run.store() as store:
         rows, total, current = _look(store, asked)
     if current is None and not rows.rows:
@@ -56,7 +65,6 @@ def page() -> None:
     with right:
         if current is not None:
             finding(run, asked, current)
-    dialogue(run)
 
 
 # ---- which findings ----
@@ -76,7 +84,7 @@ def asked_of_link(codes: tuple[str, ...] = ()) -> Asked:
     )
 
 
-def _filters(run: Opened) -> Asked:
+def _filters(run: Opened) -> None:
     asked = asked_of_link()
     with run.store() as store:
         facets = {
@@ -124,7 +132,6 @@ def _filters(run: Opened) -> Asked:
         link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
     with box[5]:
         link.write("Search", "q", resets=["finding"], placeholder="file name or message")
-    return asked_of_link()
 
 
 def _without(asked: Asked, **changes: Any) -> Asked:
@@ -219,11 +226,13 @@ def _following(rows: Rows) -> str:
 
 
 def _turn(way: str, fingerprint: str) -> None:
+    turned()
     link.first_page("finding")
     link.put(**{way: fingerprint})
 
 
 def _open(fingerprint: str) -> None:
+    turned()
     link.put(finding=fingerprint)
     st.session_state[PICKED] = []
 
@@ -270,6 +279,10 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
         then = partial(step, run, asked, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
+    def go(*, back: bool = False) -> None:
+        turned()
+        step(run, asked, current.place, back=back)
+
     with st.container(horizontal=True, vertical_alignment="bottom"):
         button(f"Keep {what}".strip(), "keep", act(Verb.keep), shortcut="K")
         button(
@@ -280,10 +293,8 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
             disabled=current.finding.n_samples == 0,
         )
         button("False positive", "waive", act(Verb.false_positive), shortcut="F")
-        button(
-            "Previous", "previous", lambda: step(run, asked, current.place, back=True), shortcut="P"
-        )
-        button("Next", "next", lambda: step(run, asked, current.place), shortcut="N", primary=True)
+        button("Previous", "previous", lambda: go(back=True), shortcut="P")
+        button("Next", "next", go, shortcut="N", primary=True)
     with st.expander("Relabel, move, note"):
         _values(run, act, disabled=current.finding.n_samples == 0)
 
@@ -291,7 +302,7 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
 def _values(
     run: Opened, act: Callable[[Verb, str | None], Callable[[], None]], *, disabled: bool
 ) -> None:
-    st.text_input("Note, kept with the decision", key=NOTE, placeholder="why")
+    st.text_input("Note, kept with the decision", key=NOTE, placeholder="why", on_change=turned)
     data = run.report().dataset
     classes = [c for c in data.by_class() if c]
     splits = [s for s in data.by_split() if s]
@@ -307,6 +318,7 @@ def _values(
                 index=None,
                 key=f"value of {verb}",
                 accept_new_options=True,
+                on_change=turned,
                 placeholder="choose or type",
             )
             button(
@@ -350,4 +362,5 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
 
 
 def _pick(ids: list[str]) -> None:
+    turned()
     st.session_state[PICKED] = ids

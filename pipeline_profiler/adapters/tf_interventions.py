@@ -24,6 +24,7 @@ from pipeline_profiler.stages import Clock
 CACHE_BATCHES = 64
 WARM_STEPS = 8
 SHORT_EPOCH = 100
+LEAST_SPREAD = 0.03  # half width of a gain: two short repeats agree by chance
 FIRST_ELEMENT_S = 20.0
 
 
@@ -271,7 +272,7 @@ def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) ->
         "how": offer.how,
         "baseline_ms": float(np.mean([times[None] for times in rounds])),
         "period_ms": float(np.mean([times[offer] for times in rounds])),
-        "spread": max(0.02, float(np.ptp(gains))),
+        "spread": max(LEAST_SPREAD, 2 * float(np.ptp(gains))),
         "repeats": len(rounds),
         "gains": gains,
     }
@@ -284,8 +285,9 @@ def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock)
     each iterator.
     """
     length = int(dataset.cardinality().numpy())
-    # short epochs: at least two of them, or their start-up would be left out
-    least = 2 * length if 0 < length <= SHORT_EPOCH else 4
+    # short epochs: at least two of them, and whole ones, as each has one start-up
+    short = 0 < length <= SHORT_EPOCH
+    least = 2 * length if short else 4
     begun, start, steps, counted = clock(), 0, 0, 0
     while True:
         before = steps
@@ -294,7 +296,8 @@ def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock)
             steps += 1
             if start:
                 counted += 1
-                if counted > least and clock() - start > seconds * 1e9:
+                whole = not short or counted % length == 0
+                if whole and counted >= least and clock() - start > seconds * 1e9:
                     return (clock() - start) / counted / 1e6
             elif steps >= WARM_STEPS and clock() - begun > seconds * 0.5e9:
                 start = clock()

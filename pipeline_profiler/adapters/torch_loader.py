@@ -24,7 +24,8 @@ from pipeline_profiler.adapters.torch_worker import (
     Parcel,
     SamplerProxy,
 )
-from pipeline_profiler.session import Delivery, ProfileError
+from pipeline_profiler.recorder import Delivery
+from pipeline_profiler.session import ProfileError
 
 PRIVATE = ("_task_info", "_rcvd_idx", "_send_idx", "_tasks_outstanding", "_data_queue")
 

@@ -62,21 +62,27 @@ class _Loading:
         self.reset()
         self.open, self.tag, self.gc_ns = True, tag, 0
         self.timer.collect()
-        self._before = (self.counters.queued_ns(), *self.counters.io(), time.process_time_ns())
+        self._before = (*self._clocks(), *self.counters.io())
         self._start, self._cpu = self.timer.clock(), self.timer.cpu()
+
+    def _clocks(self) -> tuple[int, int]:
+        """(run-queue delay, CPU of all threads); in the trainer the recorder has them already."""
+        if self.worker == MAIN:
+            return -1, -1
+        return self.counters.queued_ns(), time.process_time_ns()
 
     def sample(self, key: Any, wall: int, cpu: int) -> None:
         """Book one sample; the slowest of the batch is kept by name."""
         self.samples += 1
         if wall > self.slow[0]:
-            self.slow = (wall, cpu, key if isinstance(key, (int, str)) else _as_key(key))
+            self.slow = (wall, cpu, _key(key))
 
     def finish(self) -> BatchTrace:
         """Close the batch."""
         cpu = self.timer.cpu() - self._cpu
         wall = self.timer.clock() - self._start
-        after = (self.counters.queued_ns(), *self.counters.io(), time.process_time_ns())
-        queued, device, chars, process = map(difference, after, self._before)
+        after = (*self._clocks(), *self.counters.io())
+        queued, process, device, chars = map(difference, after, self._before)
         self.open = False
         # recvs on sockets do not show in /proc: what the hooks saw counts where it is more
         chars = max(chars, self.timer.received) if chars >= 0 else chars
@@ -91,20 +97,23 @@ _LOADING: _Loading | None = None
 
 
 def _loading(sample_stacks: bool) -> _Loading:
+    """This process's state; made anew after a fork, and for each recorder in the trainer."""
     global _LOADING
-    if _LOADING is None or _LOADING.pid != os.getpid() or _LOADING.worker == MAIN:
+    state = _LOADING
+    if state is None or state.pid != os.getpid() or state.timer is not active():
         from torch.utils.data import get_worker_info
 
         info = get_worker_info()
         worker = MAIN if info is None else info.id
-        if _LOADING is None or _LOADING.pid != os.getpid() or _LOADING.timer is not active():
-            _LOADING = _Loading(worker, sample_stacks)
-            if worker != MAIN:
-                stage_hooks.install()
-    return _LOADING
+        state = _LOADING = _Loading(worker, sample_stacks)
+        if worker != MAIN:
+            stage_hooks.install()
+    return state
 
 
-def _as_key(key: Any) -> int | str:
+def _key(key: Any) -> int | str:
+    if isinstance(key, (int, str)):
+        return key
     try:
         return int(key)
     except (TypeError, ValueError):
@@ -167,16 +176,20 @@ class DatasetProxy:
 
         A tenth of a microsecond a sample remains, for its wall time.
         """
-        dataset, clock, sample = self._dataset, state.timer.clock, state.sample
-        rows = []
+        dataset, clock = self._dataset, state.timer.clock
+        rows, walls = [], []
         state.timer.enter("getitem")
         try:
+            now = clock()
             for index in indices:
-                start = clock()
                 rows.append(dataset[index])
-                sample(index, clock() - start, -1)
+                before, now = now, clock()
+                walls.append(now - before)
         finally:
             state.timer.leave()
+        state.samples = len(walls)
+        slow = max(walls, default=0)
+        state.slow = (slow, -1, _key(indices[walls.index(slow)]) if walls else -1)
         return rows
 
     def __getitems__(self, indices: Any) -> Any:

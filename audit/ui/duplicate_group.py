@@ -1,0 +1,175 @@
+"""One group of duplicates: its members, what the rule would do, and any two compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from audit.browse.findings import Asked
+from audit.browse.findings import Opened as OpenedFinding
+from audit.browse.images import Card
+from audit.browse.pictures import Difference, difference
+from audit.decisions import Verb
+from audit.report.wording import counted, number_text, visible
+from audit.show_pair import SAID, PairCard, show_pair
+from audit.ui import link, words
+from audit.ui.deciding import button, decide_finding
+from audit.ui.detail import open_image
+from audit.ui.findings import PICKED, step
+from audit.ui.gallery import gallery, place
+from audit.ui.keeper_rule import apply, explained, marks, proposed, would_drop
+from audit.ui.opened import Opened, cached
+from audit.ui.piece import turned
+
+
+def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
+    """Draw the open group; `asked` is the list that Next goes on in."""
+    found = current.finding
+    words.write(
+        words.chip(found.severity.value, found.severity.value),
+        words.tag("span", f"{found.code} {found.name}", "strong"),
+        words.chip(current.status, "good") if current.status != "open" else "",
+        words.tag("p", found.message),
+    )
+    proposal = proposed(run, found.code, (found.fingerprint,))
+    _group_bar(run, asked, current, proposal)
+    shown = marks(proposal) | dict(run.told.by_sample)
+    picked = [i for i in st.session_state.get(PICKED, []) if i in {c.id for c in current.members}]
+    gallery(
+        "group members",
+        current.members,
+        run.thumbnails().many(current.members),
+        marks=shown,
+        on_open=open_image,
+        on_pick=_pick,
+        picked=picked,
+        lines=_lines,
+        width=230 if len(current.members) <= 4 else 170,
+    )
+    if proposal is not None and proposal["keep"].null_count():
+        why = explained(proposal["why"].drop_nulls()[0])
+        words.notice(f"The rule leaves this group open: {why}.")
+    _compare(run, current)
+    with st.expander("Evidence"):
+        words.write(words.pairs({k: number_text(v) for k, v in found.evidence.items()}))
+
+
+def _pick(ids: list[str]) -> None:
+    turned()
+    st.session_state[PICKED] = ids
+
+
+def _lines(card: Card) -> list[str]:
+    quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
+    sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
+    return [place(card), words.size_text(card), f"{card.format or 'no format'}{quality}", sharp]
+
+
+def _group_bar(
+    run: Opened, asked: Asked, current: OpenedFinding, proposal: pl.DataFrame | None
+) -> None:
+    fingerprint = current.finding.fingerprint
+    then = partial(step, run, asked, current.place)
+
+    def go(*, back: bool = False) -> None:
+        turned()
+        then(back=back)
+
+    picked = [i for i in st.session_state.get(PICKED, []) if i in {c.id for c in current.members}]
+    ready = would_drop(proposal)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        button(
+            "Apply the rule",
+            "apply rule",
+            partial(apply, run, proposal, then),
+            shortcut="K",
+            disabled=not ready,
+            help_="Drops the copies marked drop (rule).",
+        )
+        label = f"Drop {counted(len(picked), 'selected')}" if picked else "Drop selected"
+        button(
+            label,
+            "drop selected",
+            lambda: decide_finding(run, fingerprint, Verb.drop, samples=picked, then=then),
+            shortcut="D",
+            disabled=not picked,
+        )
+        button(
+            "False positive",
+            "waive group",
+            lambda: decide_finding(run, fingerprint, Verb.false_positive, then=then),
+            shortcut="F",
+        )
+        button(
+            "Previous",
+            "previous group",
+            partial(go, back=True),
+            shortcut="P",
+        )
+        button("Next", "next group", go, shortcut="N", primary=True)
+
+
+# ---- two of a group ----
+
+
+def _compare(run: Opened, current: OpenedFinding) -> None:
+    members = {card.id: card for card in current.members}
+    if len(members) < 2:
+        return
+    st.subheader("Compare two")
+    names = list(members)
+    left, right = st.columns(2)
+    with left:
+        first = link.choose("First", "a", names, any_=None, shown=visible)
+    with right:
+        second = link.choose(
+            "Second", "b", [n for n in names if n != first], any_=None, shown=visible
+        )
+    shown = _difference(run.key, first, second, members[first], members[second])
+    if shown.error:
+        words.empty("No difference image", shown.error)
+        return
+    for side, data, title in zip(
+        st.columns(3),
+        (shown.first, shown.second, shown.difference),
+        ("First", "Second", "Difference, 4 times as strong"),
+        strict=True,
+    ):
+        with side:
+            st.image(data, width="stretch")
+            words.text(title, "quiet small")
+    words.write(words.pairs(_evidence(shown, _pair(run.key, first, second, run))))
+
+
+@cached
+def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> Difference:
+    return difference(_a, _b)
+
+
+@cached
+def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
+    return show_pair(_run.run, first, second)
+
+
+def _evidence(shown: Difference, pair: PairCard) -> Sequence[tuple[str, str]]:
+    rows = [("verdict", SAID[pair.kind])]
+    if pair.transformation and pair.kind == "near":
+        rows.append(("what changed", f"{pair.transformation} (first to second)"))
+    rows.append(
+        (
+            "difference",
+            f"{shown.mean:.1f} grey levels of 255 on average, where both reach "
+            f"({shown.covered:.0%} of the first); second laid over: {shown.said}",
+        )
+    )
+    if pair.distance is not None:
+        rows.append(("hashes", f"{pair.distance} of 64 bits differ (phash)"))
+    if pair.score is not None:
+        bound = "" if pair.threshold is None else f" (same from {pair.threshold:+.2f})"
+        rows.append(("log odds", f"{pair.score:+.2f}{bound}"))
+    if pair.similarity is not None:
+        rows.append(("similarity", f"{pair.similarity:.3f} (correlation of gradients, -1..1)"))
+    return rows

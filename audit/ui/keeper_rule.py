@@ -1,0 +1,123 @@
+"""The keeper rule of the page Duplicates: which copy stays, the preview, and applying it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from audit import keepers
+from audit.ui import link, words
+from audit.ui.deciding import about, button, leave_trail
+from audit.ui.opened import Opened, cached, say
+
+RULES = {
+    "largest": "the largest: most pixels, then most bytes",
+    "sharpest": "the sharpest",
+    "least-compressed": "the least compressed",
+}
+
+
+def rule() -> tuple[str, tuple[str, ...]]:
+    """Return the keeper rule of the link, and the splits that give way."""
+    chosen = link.get("rule", "largest")
+    split = link.get("from")
+    return chosen, (split,) if split else ()
+
+
+def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
+    """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
+    if code not in keepers.CODES:
+        return None
+    chosen, give_way = rule()
+    proposed: pl.DataFrame = _propose(
+        run.key, run.told.revision, code, chosen, fingerprints, give_way, run
+    )
+    return None if proposed.is_empty() else proposed
+
+
+@cached
+def _propose(
+    key: str,
+    revision: str,
+    code: str,
+    chosen: str,
+    fingerprints: tuple[str, ...] | None,
+    give_way: tuple[str, ...],
+    _run: Opened,
+) -> pl.DataFrame:
+    return keepers.propose(_run.run, code, chosen, fingerprints, give_way)
+
+
+def rule_for_all(run: Opened, code: str) -> None:
+    """Draw the rule, what it would do to all open groups of a code, and the button that does it."""
+    with st.container(border=True):
+        st.markdown(
+            "**Keeper rule**",
+            help="Ranks the copies of a group. A group whose labels "
+            "differ, or that lies in several splits while no split gives way, is left "
+            "open.",
+        )
+        splits = [s for s in run.report().dataset.by_split() if s]
+        options = [*RULES, *(f"split:{s}" for s in splits)]
+        link.choose(
+            "Keep",
+            "rule",
+            options,
+            any_=None,
+            shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
+        )
+        link.choose("Across splits, take from", "from", splits, any_="nowhere: leave open")
+        proposal = proposed(run, code, None)
+        if proposal is None:
+            words.text(f"No open group of {code} for a rule.", "quiet small")
+            return
+        _summary(code, proposal)
+        button(
+            f"Apply to all of {code}",
+            "apply all",
+            partial(apply, run, proposal),
+            disabled=not would_drop(proposal),
+        )
+
+
+def _summary(code: str, proposal: pl.DataFrame) -> None:
+    told = keepers.summarise(proposal)
+    drops = ", ".join(f"{n:,} from {split}" for split, n in told.drops.items()) or "nothing"
+    rows = [("groups", f"{told.groups:,} of {code}"), ("stay", f"{told.stay:,}"), ("drops", drops)]
+    rows += [("left open", f"{n:,}: {explained(why)}") for why, n in told.open.items()]
+    words.write(words.pairs(rows))
+
+
+def explained(why: str) -> str:
+    """Return a rule's reason with the control of this page in place of the command's option."""
+    return why.replace("say which gives way with --take-from", "choose which split gives way")
+
+
+def marks(proposal: pl.DataFrame | None) -> dict[str, str]:
+    """Return what the rule would do, as marks of cards; nothing where it leaves a group open."""
+    if proposal is None:
+        return {}
+    known = {True: "keep (rule)", False: "drop (rule)"}
+    rows = proposal.select("sample_id", "keep").iter_rows()
+    return {name: known[keep] for name, keep in rows if keep is not None}
+
+
+def would_drop(proposal: pl.DataFrame | None) -> bool:
+    """Return whether there is anything to apply."""
+    return proposal is not None and bool(proposal["keep"].not_().any())
+
+
+def apply(
+    run: Opened, proposal: pl.DataFrame | None, then: Callable[[], None] | None = None
+) -> None:
+    """Drop what the rule drops, say so, and go on."""
+    if proposal is None:
+        return
+    done = keepers.apply(run.run, proposal)
+    say(f"Keeper rule applied: {about(done)} dropped. U takes it back.")
+    leave_trail()
+    if then is not None:
+        then()

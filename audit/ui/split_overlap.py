@@ -1,0 +1,75 @@
+"""The overlap of the splits: which share of one is shown in another, as a matrix."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from audit.browse.duplicates import overlap_matrix
+from audit.ui import link, words
+from audit.ui.opened import Opened, cached
+
+
+def overlap(run: Opened) -> None:
+    """Draw the matrix, and the way to the groups behind it."""
+    matrix = _matrix(run.key, run)
+    if matrix.is_empty():
+        words.empty(
+            "This dataset has fewer than two splits with pictures.",
+            "There is nothing that could leak from one into another.",
+        )
+        return
+    words.text(
+        "Of the files of a row's split, how many show a picture that the column's split "
+        "shows too: by bytes, by pixels, or as a verified near-duplicate."
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.altair_chart(_heat(matrix), width="stretch")
+    with right:
+        st.dataframe(
+            matrix,
+            hide_index=True,
+            width="stretch",
+            column_config={"share": st.column_config.NumberColumn(format="percent")},
+        )
+    said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
+    for sentence in filter(None, said):
+        words.text(sentence, "quiet small")
+    st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
+
+
+@cached
+def _matrix(key: str, _run: Opened) -> pl.DataFrame:
+    with _run.store() as store:
+        return overlap_matrix(store)
+
+
+def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
+    shown = matrix.rename({"of": "row", "in": "column"})
+    base = alt.Chart(shown).encode(
+        x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
+        y=alt.Y("row:N", title="files of"),
+    )
+    colour = alt.Color(
+        "share:Q",
+        title="leaked share",
+        scale=alt.Scale(scheme="blues", domainMin=0),
+        legend=alt.Legend(format="%"),
+    )
+    told = [
+        "row",
+        "column",
+        alt.Tooltip("shared", format=","),
+        alt.Tooltip("files", format=","),
+        alt.Tooltip("share", format=".1%"),
+    ]
+    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=told)
+    text = base.mark_text(fontSize=14, fontWeight=600).encode(
+        text=alt.Text("share:Q", format=".1%"),
+        color=alt.condition("datum.share > 0.09", alt.value("white"), alt.value("#1c1e21")),
+    )
+    return alt.layer(cells, text).properties(height=90 * matrix["of"].n_unique() + 40)
