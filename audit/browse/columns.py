@@ -78,11 +78,14 @@ def source_of(store: Store, names: Iterable[str] = ()) -> str:
     wanted = set(names)
     if any(n.startswith(f"{METADATA}.") for n in wanted):
         return "images i LEFT JOIN metadata m ON m.sample_id = i.id"
-    if wanted <= OF_SAMPLES:
-        return "samples i"
-    if wanted <= OF_FEATURES:
-        return "(SELECT *, sample_id AS id FROM features) i"
-    return "images i"
+    sources = {"samples": "samples i", "features": "(SELECT *, sample_id AS id FROM features) i"}
+    return sources.get(table_of(wanted), "images i")
+
+
+def table_of(names: Iterable[str]) -> str:
+    """Return the one table that has all the named columns, samples before features; "" for none."""
+    wanted = set(names)
+    return "samples" if wanted <= OF_SAMPLES else "features" if wanted <= OF_FEATURES else ""
 
 
 def column(known: Mapping[str, ColumnOf], name: str) -> ColumnOf:

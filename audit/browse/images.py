@@ -13,16 +13,19 @@ from typing import Any
 
 import polars as pl
 
-from audit.browse.columns import ColumnOf, column, columns, source_of
+from audit.browse.columns import ColumnOf, column, columns, source_of, table_of
 from audit.browse.conditions import Condition, used, where
 from audit.errors import UsageError
 from audit.export import FORMULA, NUMBER
 from audit.store import Store, identifier
 
-CARD = (
-    "id", "uri", "split", "label", "n_bytes", "width", "height", "format", "jpeg_quality",
-    "sharpness", "status", "error_kind", "error", "content_hash", "pixel_hash",
-)  # fmt: skip
+CARD_OF = {
+    "samples": ("uri", "split", "label", "n_bytes"),
+    "features": (
+        "width", "height", "format", "jpeg_quality", "sharpness", "status", "error_kind", "error",
+        "content_hash", "pixel_hash",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +130,19 @@ def page(
     edge = before or after
     sql, values = where(known, conditions)
     beyond, more = _beyond(by, order, edge, back=back)
-    ids = store.query(
-        f"SELECT i.id, {by.sql} AS value FROM {source_of(store, [*used(conditions), by.name])} "
+    read = [*used(conditions), by.name]
+    # what the same table knows of a card comes along: DuckDB reads it for the rows it returns
+    known_here = CARD_OF.get(table_of(read), ())
+    also = "".join(f", i.{name}" for name in known_here)
+    found = store.rows(
+        f"SELECT i.id, {by.sql} AS value{also} FROM {source_of(store, read)} "
         f"WHERE ({sql}) AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
         [*values, *more],
     )
-    rows = list(ids.head(size).iter_rows())
-    rows = rows[::-1] if back else rows
-    cut = ids.height > size
+    rows = found[:size][::-1] if back else found[:size]
+    cut = len(found) > size
     return Page(
-        tuple(_cards(store, dict(rows))),
+        tuple(_cards(store, {row["id"]: row for row in rows})),
         before=cut if back else edge is not None,
         after=True if back else cut,
     )
@@ -168,29 +174,33 @@ def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tup
 
 def cards(store: Store, ids: Sequence[str]) -> list[Card]:
     """Return the cards of these samples, in this order; what the run does not hold is left out."""
-    return _cards(store, dict.fromkeys(ids))
+    return _cards(store, {name: {"id": name} for name in ids})
 
 
-def _cards(store: Store, values: Mapping[str, Any]) -> list[Card]:
-    if not values:
+def _cards(store: Store, begun: Mapping[str, dict[str, Any]]) -> list[Card]:
+    """Complete rows by id to cards; what they hold already is not read again.
+
+    From the tables, not the view: 24 rows need no join of millions; and between the first and the
+    last of them, so that blocks of other rows are not even read.
+    """
+    if not begun:
         return []
-    names = ", ".join(f"s.{n}" if n in SAMPLE_NAMES else f"f.{n}" for n in CARD)
-    # From the tables, not the view: 24 rows need no join of millions; and between the first and
-    # the last of them, so that blocks of other rows are not even read.
-    wanted = list(values)
-    marks = ", ".join("?" * len(wanted))
-    within = f"BETWEEN ? AND ? AND {{}} IN ({marks})"
-    sql = (
-        f"SELECT {names} FROM (SELECT * FROM samples WHERE id {within.format('id')}) s LEFT JOIN "
-        f"(SELECT * FROM features WHERE sample_id {within.format('sample_id')}) f "
-        "ON f.sample_id = s.id"
-    )
-    bounded = [min(wanted), max(wanted), *wanted]
-    found = {row["id"]: row for row in store.rows(sql, [*bounded, *bounded])}
-    return [Card(**found[name], value=values[name]) for name in wanted if name in found]
+    held = set(next(iter(begun.values())))
+    known = {name: dict(row) for name, row in begun.items()}
+    if not held.issuperset(CARD_OF["samples"]):
+        found = _rows(store, "samples", "id", list(begun))
+        known = {row["id"]: known[row["id"]] | row for row in found}
+    if known and not held.issuperset(CARD_OF["features"]):
+        for row in _rows(store, "features", "sample_id", list(known)):
+            known[row["id"]] |= row
+    return [Card(**known[name]) for name in begun if name in known]
 
 
-SAMPLE_NAMES = frozenset({"id", "uri", "split", "label", "n_bytes"})
+def _rows(store: Store, table: str, key: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    names = ", ".join([f"{key} AS id", *CARD_OF[table]])
+    marks = ", ".join("?" * len(ids))
+    sql = f"SELECT {names} FROM {table} WHERE {key} BETWEEN ? AND ? AND {key} IN ({marks})"
+    return store.rows(sql, [min(ids), max(ids), *ids])
 
 
 def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
