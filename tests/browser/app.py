@@ -128,6 +128,16 @@ class Visitor:
         self.page.locator("body").press(key)
         self.says(said)
 
+    def choose(self, label: str, option: str) -> None:
+        """Choose from a list; one opened while its box unfolds closes again, and is reopened."""
+        listed = self.page.get_by_role("option", name=option, exact=True)
+        until = time.monotonic() + PATIENCE_MS / 1000
+        while not listed.is_visible():
+            assert time.monotonic() < until, f"{label} does not offer {option}"
+            self.page.get_by_label(label, exact=True).click()
+            self.page.wait_for_timeout(500)
+        listed.click()
+
     def says(self, words: str) -> None:
         """Wait until the words are on the page."""
         self.page.get_by_text(words).first.wait_for()

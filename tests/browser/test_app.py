@@ -133,6 +133,50 @@ def test_filters_page_and_image_survive_a_reload(visitor: Visitor) -> None:
     visitor.page.get_by_role("dialog").get_by_text("Everything measured").wait_for()
 
 
+def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
+    visitor: Visitor, app: Served
+) -> None:
+    run = app.runs["walked"]
+    visitor.open("findings?run=walked&code=IMG005")
+    from playwright.sync_api import expect
+
+    page = visitor.page
+    page.locator("body").press("n")
+    expect(page.locator(".listing tbody tr").nth(1)).to_have_class(re.compile("current"))
+    visitor.rest()
+    page.get_by_text("Relabel, move, note").click()
+    visitor.choose("New class", "fish")
+    relabel = page.get_by_role("button", name="Relabel", exact=True)
+    expect(relabel).to_be_enabled()
+    page.get_by_label("Note, kept with the decision").fill("seen by hand")
+    page.get_by_label("Note, kept with the decision").press("Enter")
+    relabel.click()
+    visitor.says("Relabelled to fish")
+    last = decisions.log(run)[-1]
+    assert (last.verb.value, last.value, last.note) == ("relabel", "fish", "seen by hand")
+    visitor.press("u", "Taken back")
+
+
+def test_after_a_turned_page_a_decision_still_redraws_the_rest(
+    visitor: Visitor, app: Served
+) -> None:
+    run = app.runs["walked"]
+    visitor.open("explore?run=walked")
+    visitor.says("307 files, page 1")
+    before = len(decisions.log(run))
+    visitor.press("PageDown", "page 2")
+    card = visitor.page.locator(".gallery").last.locator(".card").first  # below the extremes
+    name = card.get_attribute("data-id")
+    card.focus()
+    visitor.page.keyboard.press("Space")
+    visitor.page.get_by_role("button", name="Drop 1 selected").click()
+    visitor.says("Dropped: 1 sample")
+    visitor.says(f"Last: drop of {str(name).rsplit('/', 1)[-1]}")
+    assert [d.verb.value for d in decisions.log(run)][before:] == ["drop"]
+    visitor.says("page 2")
+    visitor.press("u", "Taken back")
+
+
 def test_a_lasso_fills_the_grid(visitor: Visitor) -> None:
     visitor.open("explore?run=looked&view=Scatter")
     canvas = visitor.page.locator(".scatter canvas")
