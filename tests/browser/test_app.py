@@ -152,7 +152,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     page.get_by_label("Note, kept with the decision").press("Enter")
     relabel.click()
     visitor.says("Relabelled to fish")
-    last = decisions.log(run)[-1]
+    last = decisions.log(run)[0]  # the newest first
     assert (last.verb.value, last.value, last.note) == ("relabel", "fish", "seen by hand")
     visitor.press("u", "Taken back")
 
@@ -172,7 +172,8 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     visitor.page.get_by_role("button", name="Drop 1 selected").click()
     visitor.says("Dropped: 1 sample")
     visitor.says(f"Last: drop of {str(name).rsplit('/', 1)[-1]}")
-    assert [d.verb.value for d in decisions.log(run)][before:] == ["drop"]
+    assert len(decisions.log(run)) == before + 1
+    assert decisions.log(run)[0].verb.value == "drop"
     visitor.says("page 2")
     visitor.press("u", "Taken back")
 
