@@ -185,7 +185,7 @@ PLANTS: list[Plant] = []
 # these keep cores busy: they would disturb a neighbour, and be disturbed by one
 BUSY = {
     *("slow_decode_on_cpu", "giant_pickles", "oversubscribed", "gc_pauses", "contention"),
-    *("compute_bound_host",),
+    *("compute_bound_host", "large_arrays_in_the_pipe"),
 }
 
 
@@ -571,6 +571,49 @@ class Records(torch.utils.data.IterableDataset[Any]):
 @plant("PIPE001")
 def slow_read_of_a_stream(planted: bool) -> Any:
     return DataLoader(Records(8.0 if planted else 0.0), BATCH, num_workers=2), sleepy()
+
+
+class Shards(torch.utils.data.IterableDataset[Any]):
+    """A stream that opens a shard now and then."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is wrapped or measured."""
+        self.ms = ms
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Samples without end."""
+        for number in itertools.count():
+            if number % 100 == 0:
+                nap(self.ms)
+            nap(0.5)
+            yield torch.zeros(8)
+
+
+@plant("PIPE009")
+def shards_that_open_slowly(planted: bool) -> Any:
+    return DataLoader(Shards(250.0 if planted else 0.0), BATCH, num_workers=1), sleepy()
+
+
+class Arrays(Dataset[Any]):
+    """Large numpy arrays: cheap to make here, and all their bytes go through a pipe."""
+
+    def __init__(self, side: int) -> None:
+        """Keep what is wrapped or measured."""
+        self.array = np.zeros((side, side, 3), np.float32)
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def __getitem__(self, i: int) -> Any:
+        """One sample, timed."""
+        return self.array
+
+
+@plant("PIPE005")
+def large_arrays_in_the_pipe(planted: bool) -> Any:
+    dataset = Arrays(360 if planted else 8)
+    return DataLoader(dataset, BATCH, num_workers=2, collate_fn=np.stack), sleepy()
 
 
 class Locked(Dataset[Any]):

@@ -106,6 +106,8 @@ def diagnose(session: Session) -> Conclusion:
             "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
         )
     verdict, more = verdict_of(evidence.stall)
+    if verdict == "inconclusive" and _only_the_hand_over(evidence):
+        verdict, more = "not input-bound", 0
     found = [d for rule in COMPUTE_RULES if (d := rule(evidence)) is not None]
     bound = verdict.startswith("input-bound") or evidence.stall.value >= MODERATE
     if bound:
@@ -115,6 +117,11 @@ def diagnose(session: Session) -> Conclusion:
     return Conclusion(
         verdict, _sentence(verdict, evidence, more), evidence.stall, causes, more, evidence
     )
+
+
+def _only_the_hand_over(e: Evidence) -> bool:
+    """Around 5 % the hand-over of an empty loader decides: what is beyond it is judged instead."""
+    return e.beyond is not None and e.beyond.high < MODERATE
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
@@ -158,6 +165,8 @@ def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
     if not math.isfinite(s.half_width):
         return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
     text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
+    if not evidence.floor_ns and verdict.startswith("not") and s.high >= MODERATE:
+        text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     if more >= TOO_MANY_REPEATS:

@@ -88,6 +88,7 @@ class Evidence:
     stack_samples: float = 0.0  # how many stacks the labels rest on
     null_ns: float = 0.0  # the empty loader's mean next()
     null_p99_ns: float = 0.0
+    beyond: Interval | None = None  # the stall less what an empty loader costs here
     floor_ns: float = 0.0  # empty loader's next(), taken off where the step is below 20 of them
     wobble: float = 0.0  # half width inside the runs, relative to the stall
     drift: float = 0.0  # how far periods of two single runs of one arm lie apart, relative
@@ -192,6 +193,7 @@ def gather(session: Session) -> Evidence:
         null_ns=null,
         null_p99_ns=_null_p99(session),
         floor_ns=floor,
+        beyond=None if observed else at_least(_stall(session, null), wobble).widened(cost),
     )
 
 

@@ -17,6 +17,7 @@ from pipeline_profiler.session import Run, Session
 from pipeline_profiler.stack_sampler import StackSampler
 
 PROBED = 3
+MOST_PARTS = 100_000  # objects of a batch that are counted
 STACK_SHARE = 0.12  # of a shorter budget
 
 
@@ -64,6 +65,26 @@ def probe_fields(bench: Bench, kept: list[Any], options: Options) -> dict[str, A
     sizes = {str(k): _bytes(v) for k, v in kept[0].items()}
     unused = {k: n for k, n in sizes.items() if k not in {str(t) for t in touched}}
     return {"unused_fields": unused, "batch_bytes": sum(sizes.values())}
+
+
+def piped_bytes(bench: Bench, kept: list[Any]) -> dict[str, Any]:
+    """Bytes of a batch that go through a worker's pipe: all but tensors; {} without workers."""
+    if bench.settings().get("kind") != "torch" or not bench.settings().get("workers"):
+        return {}
+    size, looked, open_ = 0, 0, [kept[0]]
+    while open_ and looked < MOST_PARTS:
+        value = open_.pop()
+        looked += 1
+        if hasattr(value, "is_cuda"):  # a tensor's bytes travel in shared memory
+            continue
+        if isinstance(value, dict):
+            open_ += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple, set)):
+            open_ += value
+        else:
+            size += _bytes(value)
+    # a batch of very many parts is looked at in part
+    return {"piped_bytes": size * (1 + len(open_) / looked)}
 
 
 class Touched(dict[Any, Any]):

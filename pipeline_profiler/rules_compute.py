@@ -27,6 +27,10 @@ _SIDE_WORK = re.compile(
     r"hook|visuali[sz]e|evaluate|validate)",
     re.IGNORECASE,
 )
+_SIDE_LINE = re.compile(
+    r"\b(print|fsync|flush|write|add_scalars?|add_image|savefig|dump|log|log_metrics|debug|info)\("
+    r"|torch\.save\("
+)
 _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss", "update")
 
 
@@ -141,6 +145,8 @@ def _kind(place: str) -> str:
     head, _, line = innermost.partition(": ")
     if _SYNC.search(line):
         return "sync"
+    if _SIDE_LINE.search(line):
+        return "side"
     for name in [head.rpartition(" ")[2], *callers]:
         function = name.rpartition(".")[2]
         if _SYNC.search(function):

@@ -20,6 +20,7 @@ from pipeline_profiler.intervals import Floats, Interval
 CROWDED = 0.40  # share of worker time runnable without a core
 FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
+PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 TRY_PREFETCH = 8
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
@@ -32,8 +33,9 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
     ms = float(np.mean([_handing_over(e, case) for case in e.cases])) / 1e6
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
-    if _pickling_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
-        return _late_wake_up(share, ms)
+    if _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
+        # where the workers' own demand crowds the cores, a late trainer is a consequence
+        return None if crowded_by_itself(e) else _late_wake_up(share, ms)
     return Diagnosis(
         "PIPE005",
         f"handing a batch over costs {ms:.1f} ms: pickling, the pipe, unpickling",
@@ -55,10 +57,19 @@ def _late_wake_up(share: Interval, ms: float) -> Diagnosis:
     )
 
 
-def _pickling_ms(e: Evidence) -> float:
-    """Milliseconds a batch inside pickle, on both sides of the pipe."""
-    both = [float((c.made.serialise + c.made.receive).mean()) for c in e.cases if c.traced]
-    return float(np.mean(both)) / 1e6 if both else 0.0
+def _weight_ms(e: Evidence) -> float:
+    """Milliseconds a batch that its own weight costs: pickling on both sides, bytes in the pipe.
+
+    CPU time of the pickling: its wall time also holds the wait for a core.
+    """
+    rows = []
+    for case in e.cases:
+        if case.traced:
+            on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
+            receipt = min(float(case.made.receive.mean()), on_cpu)
+            rows.append(metrics.stage_cpu_ns(case.run, "serialise") + receipt)
+    piped = float(e.session.plan.get("piped_bytes") or 0.0) / PIPE_BYTES_PER_MS
+    return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
 
 
 def _handing_over(e: Evidence, case: Case) -> float:
@@ -159,27 +170,41 @@ def _queueing(e: Evidence) -> Interval:
     Workers and trainer still share them by the throughput model: it is the threads beyond them
     that go.
     """
-    step = _step_alone(e)
 
     def idle(case: Case) -> float:
         if not case.workers:
-            loop = np.minimum(case.loop, step)
+            loop = np.minimum(case.loop, _step_alone(e))
             return case.play(fetch=_without_queueing(case), loop=loop)
-        known = predict.measured_costs(case.run)
-        receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
-        pickling = metrics.stage_cpu_ns(case.run, "serialise") + e.null_ns
-        costs = replace(
-            known,
-            blocked=np.maximum(_without_queueing(case) - known.cpu, 0.0),
-            serialise=np.minimum(case.lag, pickling),
-            loop=np.minimum(case.loop, step),
-            overhead=min(case.overhead, receipt),
-            ready=min(case.ready, receipt),
-        )
-        setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
-        return predict.shared(costs, setting, e.cores).period + case.startup
+        return shared_period(e, case, uncrowded(e, case))
 
     return e.saving(idle)
+
+
+def uncrowded(e: Evidence, case: Case) -> predict.Costs:
+    """What a batch of a loader with workers costs when nobody waits for a core."""
+    known = predict.measured_costs(case.run)
+    receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
+    pickling = metrics.stage_cpu_ns(case.run, "serialise") + e.null_ns
+    return replace(
+        known,
+        blocked=np.maximum(_without_queueing(case) - known.cpu, 0.0),
+        serialise=np.minimum(case.lag, pickling),
+        loop=np.minimum(case.loop, _step_alone(e)),
+        overhead=min(case.overhead, receipt),
+        ready=min(case.ready, receipt),
+    )
+
+
+def shared_period(e: Evidence, case: Case, costs: predict.Costs) -> float:
+    """The period with these costs, workers and trainer sharing the cores; nanoseconds."""
+    setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
+    return predict.shared(costs, setting, e.cores).period + case.startup
+
+
+def crowded_by_itself(e: Evidence) -> bool:
+    """Whether the workers' own demand is more than the cores, and they wait for one."""
+    queued = e.loading_shares().get("queued", 0.0)
+    return bool(e.workers) and queued >= CROWDED and _demand(e) > 1.1 * e.cores
 
 
 def _without_queueing(case: Case) -> Floats:

@@ -154,7 +154,7 @@ def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     none = np.zeros(len(made.batch), bool)
     if not case.traced or np.median(made.samples) < 2 or len(made.batch) != len(case.fetch):
         return none
-    if _periodic_by_probe(case):
+    if _periodic_by_probe(case) or _nameless(case):
         return none
     typical = max(_typical_sample(case), 1.0)
     hit = (made.slow > STRAGGLER_TIMES * typical) & (made.slow > STRAGGLER_SHARE * made.fetch)
@@ -164,6 +164,12 @@ def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _periodic_by_probe(case: Case) -> bool:
     """A second look at the slow samples alone found them fast: it is not the samples."""
     return case.run.totals.get("probe_ratio_percent", 1000) < 200
+
+
+def _nameless(case: Case) -> bool:
+    """A stream whose samples carry no name: the n-th of a worker is no sample to look at."""
+    streamed = bool(case.run.config.get("iterable_dataset"))
+    return streamed and not any(isinstance(key, str) for key in case.run.slow_keys[:100])
 
 
 def _capped_samples(case: Case) -> Floats:

@@ -6,12 +6,19 @@ itself comes first. Shares come from a replay of the run's batches without the s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pipeline_profiler.evidence import Case, Evidence
 from pipeline_profiler.finding import Diagnosis
 from pipeline_profiler.intervals import Floats, Interval
-from pipeline_profiler.rules_input import LIGHTER_BATCH
+from pipeline_profiler.rules_input import (
+    LIGHTER_BATCH,
+    crowded_by_itself,
+    shared_period,
+    uncrowded,
+)
 
 DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
 REPEATED_SHARE = 0.3  # of the loading time
@@ -64,7 +71,7 @@ def _top_stage(e: Evidence) -> tuple[str, float]:
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
-    share = e.saving(lambda case: case.play(fetch=_without_stage(case, name)))
+    share = e.saving(lambda case: _played_without(e, case, name))
     share = share.widened(share.value * e.label_error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
@@ -139,8 +146,16 @@ def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
     return fetch
 
 
-def _without_stage(case: Case, name: str) -> Floats:
-    return _without_parts(case, (name,))
+def _played_without(e: Evidence, case: Case, name: str) -> float:
+    """The period without a stage; where loading crowds the cores, the crowd goes with its part."""
+    fetch = _without_parts(case, (name,))
+    if not crowded_by_itself(e):
+        return case.play(fetch=fetch)
+    left = float(fetch.sum() / case.fetch.sum())
+    costs = uncrowded(e, case)
+    return shared_period(
+        e, case, replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
+    )
 
 
 def _mostly(e: Evidence) -> tuple[float, str]:

@@ -278,7 +278,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.environment = environment.describe()
     bench.progress(announcement(plan))
     session.runs.append(probes.sample_stacks(bench, options))
-    plan |= probes.probe_fields(bench, kept, options)
+    plan |= probes.probe_fields(bench, kept, options) | probes.piped_bytes(bench, kept)
     if first.config.get("kind") == "tf":
         probes.try_interventions(bench, options, session)
     rng = random.Random(options.seed)

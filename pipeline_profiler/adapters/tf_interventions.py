@@ -104,7 +104,9 @@ def calls_python(dataset: Any) -> bool:
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)
-        if graph is not None and any("PyFunc" in node.type for node in graph.get_operations()):
+        kinds = [node.type for node in graph.get_operations()] if graph is not None else []
+        # a generator's Python sits in functions of the GeneratorDataset inside its flat_map
+        if any("PyFunc" in kind or kind == "GeneratorDataset" for kind in kinds):
             return True
     return False
 

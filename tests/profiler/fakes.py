@@ -52,7 +52,9 @@ def made_run(rows: Sequence[dict[str, Any]], arm: str = "W", **config: Any) -> R
         entry, got, end = ns(row["entry"]), ns(row["got"]), ns(row["end"])
         if row.get("first"):
             run.spans.add("iter", batch, MAIN, ns(row["iter"]), entry - ns(row["iter"]))
-        run.spans.add("wait", batch, MAIN, entry, got - entry, ns(row.get("wait_cpu", 0)))
+        run.spans.add(
+            "wait", batch, MAIN, entry, got - entry, ns(row.get("wait_cpu", row.get("receive", 0)))
+        )
         run.spans.add("loop", batch, MAIN, got, end - got, ns(row.get("loop_cpu", 0)))
         if "fetch" not in row:
             continue
