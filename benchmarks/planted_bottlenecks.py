@@ -793,8 +793,9 @@ class Outcome:
 
 def bare_period(loader: Any, step: Callable[[Any], Any], seconds: float) -> float:
     """Mean period (s) of an unwatched loop after a warm-up; whole epochs where they are short."""
-    length = len(loader) if hasattr(loader, "__len__") else 0
-    epoch = length if 0 < length <= SHORT_EPOCH else 1
+    epoch = 1
+    with contextlib.suppress(TypeError):  # a stream has no length
+        epoch = len(loader) if len(loader) <= SHORT_EPOCH else 1
     done, start, count = 0, 0.0, 0
     deadline = time.perf_counter() + 4 * seconds + 5
     while time.perf_counter() < deadline:

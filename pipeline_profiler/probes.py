@@ -17,7 +17,7 @@ from pipeline_profiler.session import Run, Session
 from pipeline_profiler.stack_sampler import StackSampler
 
 PROBED = 3
-MOST_PARTS = 100_000  # objects of a batch that are counted
+MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
 
 
@@ -71,20 +71,20 @@ def piped_bytes(bench: Bench, kept: list[Any]) -> dict[str, Any]:
     """Bytes of a batch that go through a worker's pipe: all but tensors; {} without workers."""
     if bench.settings().get("kind") != "torch" or not bench.settings().get("workers"):
         return {}
-    size, looked, open_ = 0, 0, [kept[0]]
-    while open_ and looked < MOST_PARTS:
-        value = open_.pop()
-        looked += 1
-        if hasattr(value, "is_cuda"):  # a tensor's bytes travel in shared memory
-            continue
-        if isinstance(value, dict):
-            open_ += [*value.keys(), *value.values()]
-        elif isinstance(value, (list, tuple, set)):
-            open_ += value
-        else:
-            size += _bytes(value)
-    # a batch of very many parts is looked at in part
-    return {"piped_bytes": size * (1 + len(open_) / looked)}
+    return {"piped_bytes": _piped(kept[0])}
+
+
+def _piped(value: Any) -> float:
+    """Bytes of a value without its tensors, which travel in shared memory; long lists by sample."""
+    if hasattr(value, "is_cuda"):
+        return 0.0
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if not isinstance(value, (list, tuple, set)):
+        return float(_bytes(value))
+    parts = list(value)
+    looked = parts[:: max(1, len(parts) // MOST_PARTS)]
+    return sum(map(_piped, looked)) * len(parts) / max(1, len(looked))
 
 
 class Touched(dict[Any, Any]):

@@ -125,7 +125,7 @@ class Recorder:
                     break
                 delay, cpu_end, end = difference(queued(), queued_begin), cpu(), clock()
                 self.phase = "step"
-                used = process() - hidden
+                used = difference(process(), hidden)
                 self._hidden_ns += max(0, used - (cpu_end - cpu_begin))
                 wait = (begin, end - begin, cpu_end - cpu_begin, delay)
                 batch, item = self._record_wait(source, item, wait, depth, used), None

@@ -177,7 +177,7 @@ class DatasetProxy:
         A tenth of a microsecond a sample remains, for its wall time.
         """
         dataset, clock = self._dataset, state.timer.clock
-        rows, walls = [], []
+        rows, walls, keys = [], [], []  # the indices may be any iterable
         state.timer.enter("getitem")
         try:
             now = clock()
@@ -185,11 +185,12 @@ class DatasetProxy:
                 rows.append(dataset[index])
                 before, now = now, clock()
                 walls.append(now - before)
+                keys.append(index)
         finally:
             state.timer.leave()
         state.samples = len(walls)
         slow = max(walls, default=0)
-        state.slow = (slow, -1, _key(indices[walls.index(slow)]) if walls else -1)
+        state.slow = (slow, -1, _key(keys[walls.index(slow)]) if walls else -1)
         return rows
 
     def __getitems__(self, indices: Any) -> Any:

@@ -15,7 +15,7 @@ import polars as pl
 
 from pipeline_profiler import metrics
 from pipeline_profiler.intervals import mean_interval
-from pipeline_profiler.report import ARM_NAMES
+from pipeline_profiler.report_sections import ARM_NAMES
 from pipeline_profiler.session import MAIN, Run, Session
 
 MOST_POINTS = 2000

@@ -1,7 +1,7 @@
 """Profiles: what a session says, with its evidence: causes, arms, stages, a time line, the rest.
 
-What the report prints comes from `report.sections`, so a section added there appears here. Texts of
-a session (names of stages and samples, sentences) are shown as text: never as Markdown.
+What the report prints comes from `report_sections.sections`, so a section added there appears here.
+Texts of a session (names of stages and samples, sentences) are shown as text: never as Markdown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.report import Section, sections
+from pipeline_profiler.report_sections import Section, sections
 from pipeline_profiler.session import ProfileError, Session
 from pipeline_profiler.tune import compare
 from pipeline_profiler.ui import frames

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler import ProfileError, cold_cache, diagnosis, metrics, schedule
+from pipeline_profiler import ProfileError, cold_cache, diagnosis, metrics, probes, schedule
 from pipeline_profiler.arms import Bench, Options
 from pipeline_profiler.schedule import StoppedError, measure
 from pipeline_profiler.session import Session
@@ -213,3 +213,23 @@ def test_eviction_is_proved(tmp_path: Any) -> None:
 
 def test_a_missing_file_is_counted() -> None:
     assert cold_cache.evict(["/nonexistent"]) == ["1 of 1 files could not be put out of the cache."]
+
+
+def test_the_window_holds_whole_epochs() -> None:
+    session = measure(bench(FakeClock(), n=16), quick())
+    assert session.plan["steps"] == 64  # of 60 asked for
+    starts = {int(metrics.steps(run).first.sum()) for run in session.arm("W")}
+    assert starts == {4}
+
+
+def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    made = Bench(list, lambda batch: None)
+    made._settings = {"kind": "torch", "workers": 2}
+    batch = {"x": np.zeros(1000), "y": [torch.zeros(1000), b"x" * 500]}
+    size = probes.piped_bytes(made, [batch])["piped_bytes"]
+    assert 8500 < size < 9500
+    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])["piped_bytes"]
+    assert many == pytest.approx(300_000 * 28, rel=0.2)
+    made._settings = {"kind": "torch", "workers": 0}
+    assert probes.piped_bytes(made, [batch]) == {}

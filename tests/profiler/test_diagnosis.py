@@ -8,7 +8,7 @@ from pipeline_profiler.diagnosis import diagnose, verdict_of
 from pipeline_profiler.finding import NAMES
 from pipeline_profiler.intervals import Interval
 from pipeline_profiler.session import MAIN, ProfileError, Session
-from tests.profiler.fakes import MS, made_session, schedule
+from tests.profiler.fakes import MS, made_run, made_session, schedule
 
 
 def first(session: Session) -> str:
@@ -280,3 +280,53 @@ def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     cause = diagnose(session).causes[0]
     assert cause.code == "PIPE006"
     assert cause.share.value == pytest.approx(1 - 25 / 38, abs=0.01)
+
+
+def with_empty_loader(session: Session, wait: float) -> Session:
+    rows = [{"entry": 20.0 * i, "got": 20.0 * i + wait, "end": 20.0 * i + 20} for i in range(40)]
+    session.runs.append(made_run(rows, "N"))
+    return session
+
+
+def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
+    rows = schedule(120, 2, 2, 20.0, lambda j: 5.0, overhead=1.0)
+    unsure = made_session(rows, 20.0, jitter=0.1, workers=2, prefetch=2)
+    assert diagnose(unsure).verdict == "inconclusive"
+    found = diagnose(with_empty_loader(unsure, 0.95))
+    assert found.verdict == "not input-bound"
+    assert found.stall.value == pytest.approx(1 / 21, abs=0.01)  # as it was measured
+    assert "an empty loader costs 4.5% here by itself" in found.sentence
+
+
+def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
+    session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
+    assert diagnose(session).verdict == "input-bound moderate"
+    found = diagnose(with_empty_loader(session, 1.0))
+    assert found.verdict == "not input-bound"
+    assert found.stall.value == pytest.approx(0.0, abs=0.01)
+
+
+def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
+    session = session_of(lambda j: 5.0, overhead=40.0, receive=2.0)
+    assert first(session) == "PIPE029"
+    session.plan["piped_bytes"] = 25e6
+    assert first(session) == "PIPE005"
+
+
+def test_workers_that_crowd_each_other_out_with_their_own_work() -> None:
+    # 16 ms of CPU a batch on two cores: no fewer threads would end it, less work would
+    more = {"workers": 8, "cpu": 16.0, "queued": 34.0, "overhead": 3.0, "receive": 0.2}
+    found = diagnose(session_of(lambda j: 50.0, step=5.0, **more))
+    assert found.causes[0].code == "PIPE025"
+    assert found.causes[0].share.value > 0.25
+
+
+def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
+    def cost(j: int) -> float:
+        return 260.0 if j % 12 == 5 else 4.0
+
+    rows = schedule(120, 1, 2, 20.0, cost, slow=lambda j: cost(j) - 3.0)
+    known = made_session(rows, 20.0, workers=1, prefetch=2)
+    stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
+    assert first(known) == "PIPE008"
+    assert first(stream) == "PIPE009"

@@ -141,3 +141,16 @@ def test_waiting_for_a_core_is_told_from_being_blocked_in_any_loop() -> None:
     assert shares["cpu"] == pytest.approx(0.2)
     assert shares["queued"] == pytest.approx(0.5)
     assert shares["blocked"] == pytest.approx(0.3)
+
+
+def test_every_epoch_has_its_start_up_so_it_is_not_drawn_by_chance() -> None:
+    """Ten epochs of 10 steps, each with 100 ms before its first batch: no spread at all."""
+    rows, now = [], 0.0
+    for j in range(100):
+        row: dict[str, object] = {"entry": now, "got": now + (101 if j % 10 == 0 else 1)}
+        row |= {"first": True, "iter": now} if j % 10 == 0 else {}
+        now = float(str(row["got"])) + 20
+        rows.append(row | {"end": now})
+    found = metrics.starvation(made_run(rows))
+    assert found.value == pytest.approx((100 + 10 * 100) / (100 * 21 + 10 * 100))
+    assert found.half_width < 1e-9

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline_profiler import charts, report
 from pipeline_profiler.diagnosis import diagnose
+from pipeline_profiler.report_sections import percent
 from pipeline_profiler.session import Session
 from tests.profiler.fakes import made_session, schedule
 
@@ -54,8 +55,8 @@ def test_json_carries_the_contract(session: Session) -> None:
 
 
 def test_an_interval_without_ends_is_not_printed_as_numbers() -> None:
-    assert report.percent({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
-    assert report.percent({"share": None}) == "n/a"
+    assert percent({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
+    assert percent({"share": None}) == "n/a"
 
 
 def test_a_partial_session_says_so() -> None:

@@ -36,6 +36,9 @@ def test_the_innermost_telling_name_decides(names: list[str], stage: str) -> Non
         ("train.py:8 nap: time.sleep(1) < train_step < save_all", ""),
         ("train.py:8 forward: x = self.conv(x)", ""),
         ("train.py:8 catalogue: pass", ""),
+        ("train.py:8 step: log.write(row); os.fsync(log)", "side"),
+        ("train.py:8 step: print(loss)", "side"),
+        ("train.py:8 step: x = blueprint(x)", ""),
     ],
 )
 def test_lines_tell_waiting_from_side_work(place: str, kind: str) -> None:

@@ -177,3 +177,29 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
     run: Run = real.session().runs[0]
     assert len(metrics.steps(run).batch) == 8
     assert len(metrics.time_to_first_batch_ns(run)) == 2
+
+
+def test_a_generator_is_python_that_no_service_can_run() -> None:
+    spec = tf.TensorSpec((), tf.int64)
+    made = tf.data.Dataset.from_generator(lambda: iter(range(8)), output_signature=spec)
+    assert tf_interventions.calls_python(made.batch(2))
+    assert not tf_interventions.calls_python(graph())
+
+
+def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
+    """20 steps of 10 ms, and 100 ms before each epoch: 15 ms a step, wherever the clock stops."""
+    clock = FakeClock()
+
+    class Epoch:
+        def cardinality(self) -> Any:
+            return tf.constant(20)
+
+        def __iter__(self) -> Any:
+            clock.advance(100)
+            yield from range(20)
+
+    paces = [
+        tf_interventions.pace(Epoch(), lambda batch: clock.advance(10), seconds, clock)
+        for seconds in (0.25, 0.33, 0.41)
+    ]
+    assert paces == [15.0, 15.0, 15.0]
