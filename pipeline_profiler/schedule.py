@@ -32,7 +32,9 @@ BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
 OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
-FEW_OVERRUN = 1.35  # the same for the third block: two repeats say next to nothing
+# the same for the third block, as two repeats say next to nothing; less where the budget is the
+# default one, which a promise goes with (30 s quick, else 2 minutes)
+FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
@@ -286,8 +288,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.runs.append(null_run(bench, kept, alone))
     begun = bench.clock()
     planned = 1e9 * max(options.budget, plan["seconds"])
+    few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     for block in range(plan["repeats"]):
-        deadline = start + planned * (OVERRUN if block > 2 else FEW_OVERRUN)
+        deadline = start + planned * (OVERRUN if block > 2 else few)
         if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
             text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
             session.notes.append(text)
