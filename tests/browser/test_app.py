@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from audit import decisions
-from tests.browser.app import Visitor
+from tests.browser.app import PATIENCE_MS, Visitor
 from tests.browser.conftest import Served
 from tests.browser.nasty import LABEL, NAME
 
@@ -141,13 +141,15 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     from playwright.sync_api import expect
 
     page = visitor.page
+    visitor.says("2 findings")
+    second = page.locator(".listing tbody tr").nth(1)
     page.locator("body").press("n")
-    expect(page.locator(".listing tbody tr").nth(1)).to_have_class(re.compile("current"))
+    expect(second).to_have_class(re.compile("current"), timeout=PATIENCE_MS)
     visitor.rest()
     page.get_by_text("Relabel, move, note").click()
     visitor.choose("New class", "fish")
     relabel = page.get_by_role("button", name="Relabel", exact=True)
-    expect(relabel).to_be_enabled()
+    expect(relabel).to_be_enabled(timeout=PATIENCE_MS)
     page.get_by_label("Note, kept with the decision").fill("seen by hand")
     page.get_by_label("Note, kept with the decision").press("Enter")
     relabel.click()
