@@ -351,7 +351,8 @@ class Spinning(Dataset[Any]):
 
     def __getitem__(self, i: int) -> torch.Tensor:
         """One sample, timed."""
-        if not self.started:
+        # in workers only: threads left in this process would disturb the pipelines that follow
+        if not self.started and torch.utils.data.get_worker_info() is not None:
             self.started = True
             for _ in range(self.threads):
                 threading.Thread(target=self._spin, daemon=True).start()
