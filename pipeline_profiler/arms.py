@@ -255,7 +255,6 @@ def run_arm(
     try:
         _run_arm(bench, recorder, plan, kept)
     except BaseException:
-        recorder.session()
         if broken is not None and recorder.steps:
             broken.append(recorder.run)
         raise

@@ -118,7 +118,7 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
     shares = e.loading_shares()
     queued, threads = shares.get("queued", 0.0), shares.get("threads", 1.0)
-    own = _demand(e) > 1.1 * e.cores or threads > 1.5
+    own = _short_of_cores(e) or threads > 1.5
     crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
     beside = (
@@ -164,6 +164,10 @@ def _demand(e: Evidence) -> float:
     return float(np.mean(rows)) if rows else 0.0
 
 
+def _short_of_cores(e: Evidence) -> bool:
+    return _demand(e) > 1.1 * e.cores
+
+
 def _queueing(e: Evidence) -> Interval:
     """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
 
@@ -175,7 +179,7 @@ def _queueing(e: Evidence) -> Interval:
         if not case.workers:
             loop = np.minimum(case.loop, _step_alone(e))
             return case.play(fetch=_without_queueing(case), loop=loop)
-        return shared_period(e, case, uncrowded(e, case))
+        return shared_period(e.cores, case, uncrowded(e, case))
 
     return e.saving(idle)
 
@@ -195,16 +199,16 @@ def uncrowded(e: Evidence, case: Case) -> predict.Costs:
     )
 
 
-def shared_period(e: Evidence, case: Case, costs: predict.Costs) -> float:
-    """The period with these costs, workers and trainer sharing the cores; nanoseconds."""
+def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) -> float:
+    """The period with these costs and settings, workers and trainer sharing the cores; ns."""
     setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
-    return predict.shared(costs, setting, e.cores).period + case.startup
+    return predict.shared(costs, setting | changes, cores).period + case.startup
 
 
 def crowded_by_itself(e: Evidence) -> bool:
     """Whether the workers' own demand is more than the cores, and they wait for one."""
     queued = e.loading_shares().get("queued", 0.0)
-    return bool(e.workers) and queued >= CROWDED and _demand(e) > 1.1 * e.cores
+    return bool(e.workers) and queued >= CROWDED and _short_of_cores(e)
 
 
 def _without_queueing(case: Case) -> Floats:
@@ -265,8 +269,7 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
 
 def _with_workers(case: Case, count: int, cores: int) -> float:
     costs = predict.measured_costs(case.run)
-    setting = {"workers": count, "prefetch": max(2, case.prefetch), "in_order": case.in_order}
-    return predict.shared(costs, setting, cores).period + case.startup
+    return shared_period(cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
 
 
 def _enough_workers(e: Evidence, most: int) -> int:

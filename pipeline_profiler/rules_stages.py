@@ -71,7 +71,8 @@ def _top_stage(e: Evidence) -> tuple[str, float]:
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
-    share = e.saving(lambda case: _played_without(e, case, name))
+    crowded = crowded_by_itself(e)
+    share = e.saving(lambda case: _played_without(e, case, name, crowded))
     share = share.widened(share.value * e.label_error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
@@ -146,16 +147,15 @@ def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
     return fetch
 
 
-def _played_without(e: Evidence, case: Case, name: str) -> float:
+def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
     """The period without a stage; where loading crowds the cores, the crowd goes with its part."""
     fetch = _without_parts(case, (name,))
-    if not crowded_by_itself(e):
+    if not crowded:
         return case.play(fetch=fetch)
     left = float(fetch.sum() / case.fetch.sum())
     costs = uncrowded(e, case)
-    return shared_period(
-        e, case, replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
-    )
+    less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
+    return shared_period(e.cores, case, less)
 
 
 def _mostly(e: Evidence) -> tuple[float, str]:

@@ -206,7 +206,8 @@ def _fit(
 
 def _epoch_length(first: Run) -> int:
     """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
-    starts = metrics.steps(first, 0).batch[metrics.steps(first, 0).first]
+    window = metrics.steps(first, 0)
+    starts = window.batch[window.first]
     seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
     return seen or int(first.config.get("batches") or 0)
 

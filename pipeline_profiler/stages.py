@@ -88,10 +88,11 @@ class StageTimer:
 
     def collect(self) -> tuple[StageSum, ...]:
         """Hand out the sums since the last call and start anew."""
+        self.received = 0
         if not self._sums:
             return ()
         sums = tuple([(name, *row) for name, row in self._sums.items()])
-        self._sums, self.received = {}, 0
+        self._sums = {}
         return sums  # type: ignore[return-value]
 
 

@@ -18,11 +18,10 @@ from audit.show_pair import SAID, PairCard, show_pair
 from audit.ui import link, words
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
-from audit.ui.findings import PICKED, step
+from audit.ui.findings import pick, selected, step, walk
 from audit.ui.gallery import gallery, place
 from audit.ui.keeper_rule import apply, explained, marks, proposed, would_drop
 from audit.ui.opened import Opened, cached
-from audit.ui.piece import turned
 
 
 def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
@@ -35,16 +34,16 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         words.tag("p", found.message),
     )
     proposal = proposed(run, found.code, (found.fingerprint,))
-    _group_bar(run, asked, current, proposal)
+    picked = selected(current)
+    _group_bar(run, asked, current, proposal, picked)
     shown = marks(proposal) | dict(run.told.by_sample)
-    picked = [i for i in st.session_state.get(PICKED, []) if i in {c.id for c in current.members}]
     gallery(
         "group members",
         current.members,
         run.thumbnails().many(current.members),
         marks=shown,
         on_open=open_image,
-        on_pick=_pick,
+        on_pick=pick,
         picked=picked,
         lines=_lines,
         width=230 if len(current.members) <= 4 else 170,
@@ -57,11 +56,6 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         words.write(words.pairs({k: number_text(v) for k, v in found.evidence.items()}))
 
 
-def _pick(ids: list[str]) -> None:
-    turned()
-    st.session_state[PICKED] = ids
-
-
 def _lines(card: Card) -> list[str]:
     quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
     sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
@@ -69,16 +63,15 @@ def _lines(card: Card) -> list[str]:
 
 
 def _group_bar(
-    run: Opened, asked: Asked, current: OpenedFinding, proposal: pl.DataFrame | None
+    run: Opened,
+    asked: Asked,
+    current: OpenedFinding,
+    proposal: pl.DataFrame | None,
+    picked: list[str],
 ) -> None:
     fingerprint = current.finding.fingerprint
     then = partial(step, run, asked, current.place)
-
-    def go(*, back: bool = False) -> None:
-        turned()
-        then(back=back)
-
-    picked = [i for i in st.session_state.get(PICKED, []) if i in {c.id for c in current.members}]
+    go = partial(walk, run, asked, current.place)
     ready = would_drop(proposal)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         button(
@@ -103,12 +96,7 @@ def _group_bar(
             lambda: decide_finding(run, fingerprint, Verb.false_positive, then=then),
             shortcut="F",
         )
-        button(
-            "Previous",
-            "previous group",
-            partial(go, back=True),
-            shortcut="P",
-        )
+        button("Previous", "previous group", partial(go, back=True), shortcut="P")
         button("Next", "next group", go, shortcut="N", primary=True)
 
 

@@ -16,7 +16,7 @@ from audit.store import Store
 from audit.ui import link, words
 from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
-from audit.ui.findings import COLUMNS
+from audit.ui.findings import COLUMNS, page_buttons
 from audit.ui.keeper_rule import rule_for_all
 from audit.ui.listing import Line, listing
 from audit.ui.opened import Opened, guarded, opened
@@ -137,27 +137,9 @@ def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
         for row in rows.rows
     ]
     listing("groups list", COLUMNS, lines, _open, current.finding.fingerprint)
-    with st.container(horizontal=True):
-        for label, way, there, at in (
-            ("Previous page", "before", rows.before, 0),
-            ("Next page", "start", rows.after, -1),
-        ):
-            row = rows.rows[at].fingerprint if rows.rows else ""
-            st.button(
-                label,
-                disabled=not there,
-                on_click=_turn,
-                args=(way, row),
-                shortcut="PageUp" if way == "before" else "PageDown",
-            )
+    page_buttons(rows)
 
 
 def _open(fingerprint: str) -> None:
     turned()
     link.put(finding=fingerprint)
-
-
-def _turn(way: str, fingerprint: str) -> None:
-    turned()
-    link.first_page("finding")
-    link.put(**{way: fingerprint})

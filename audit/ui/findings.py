@@ -197,21 +197,18 @@ def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
     ]
     chosen = current.finding.fingerprint if current else None
     listing("findings list", COLUMNS, lines, lambda f: _open(f), chosen)
+    page_buttons(rows)
+
+
+def page_buttons(rows: Rows) -> None:
+    """Draw the buttons that turn the pages of a list of findings."""
+    ends = [row.fingerprint for row in rows.rows] or [""]
     with st.container(horizontal=True):
-        st.button(
-            "Previous page",
-            disabled=not rows.before,
-            shortcut="PageUp",
-            on_click=_turn,
-            args=("before", rows.rows[0].fingerprint if rows.rows else ""),
-        )
-        st.button(
-            "Next page",
-            disabled=not rows.after,
-            shortcut="PageDown",
-            on_click=_turn,
-            args=("start", _following(rows)),
-        )
+        for label, key, way, there, end in (
+            ("Previous page", "PageUp", "before", rows.before, ends[0]),
+            ("Next page", "PageDown", "start", rows.after, ends[-1]),
+        ):
+            st.button(label, disabled=not there, shortcut=key, on_click=_turn, args=(way, end))
 
 
 def _about(row: browse.Row) -> str:
@@ -219,10 +216,6 @@ def _about(row: browse.Row) -> str:
         return row.message
     more = f" and {row.n_samples - 1:,} more" if row.n_samples > 1 else ""
     return f"{row.first.rsplit('/', 1)[-1]}{more}: {row.message}"
-
-
-def _following(rows: Rows) -> str:
-    return rows.rows[-1].fingerprint if rows.rows else ""
 
 
 def _turn(way: str, fingerprint: str) -> None:
@@ -250,7 +243,7 @@ def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         words.chip(current.status, "good") if current.status != "open" else "",
         words.tag("p", found.message),
     )
-    picked = _picked(current)
+    picked = selected(current)
     _decision_bar(run, asked, current, picked)
     _pictures(run, current, picked)
     with st.expander("Evidence", expanded=True):
@@ -264,7 +257,8 @@ def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
             st.markdown(check_page(check))
 
 
-def _picked(current: OpenedFinding) -> list[str]:
+def selected(current: OpenedFinding) -> list[str]:
+    """Return the samples of the finding that are selected."""
     there = {card.id for card in current.members}
     return [i for i in st.session_state.get(PICKED, []) if i in there]
 
@@ -279,10 +273,7 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
         then = partial(step, run, asked, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
-    def go(*, back: bool = False) -> None:
-        turned()
-        step(run, asked, current.place, back=back)
-
+    go = partial(walk, run, asked, current.place)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         button(f"Keep {what}".strip(), "keep", act(Verb.keep), shortcut="K")
         button(
@@ -293,7 +284,7 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
             disabled=current.finding.n_samples == 0,
         )
         button("False positive", "waive", act(Verb.false_positive), shortcut="F")
-        button("Previous", "previous", lambda: go(back=True), shortcut="P")
+        button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
     with st.expander("Relabel, move, note"):
         _values(run, act, disabled=current.finding.n_samples == 0)
@@ -337,6 +328,12 @@ def step(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
     link.put(finding=other)
 
 
+def walk(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
+    """Step on without a decision: only the piece is drawn again."""
+    turned()
+    step(run, asked, place, back=back)
+
+
 def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
     found = current.finding
     if not current.members:
@@ -355,12 +352,13 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         thumbs,
         marks=run.told.by_sample,
         on_open=open_image,
-        on_pick=_pick if several else None,
+        on_pick=pick if several else None,
         picked=picked,
         width=260 if len(current.members) <= 4 else 170,
     )
 
 
-def _pick(ids: list[str]) -> None:
+def pick(ids: list[str]) -> None:
+    """Keep what is selected."""
     turned()
     st.session_state[PICKED] = ids
