@@ -10,10 +10,10 @@ from __future__ import annotations
 import streamlit as st
 
 from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
+from audit.ui.html import icon, style
 from audit.ui.link import follow
 from audit.ui.opened import sizes_of
 from audit.ui.sidebar import sidebar
-from audit.ui.words import icon, style
 from pipeline_profiler.ui import profiles
 
 PAGES = {

@@ -1,5 +1,5 @@
 """audit: find what is wrong with an image dataset before anyone trains on it.
 
-The library is used as `audit.engine.scan(...)`, `audit.store.open_run(...)`, `audit.report...`;
-this file imports nothing, so that `import audit` costs nothing.
+The library is used as `audit.scanning.scan(...)`, `audit.run.store.open_run(...)`,
+`audit.report...`; this file imports nothing, so that `import audit` costs nothing.
 """

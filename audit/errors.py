@@ -41,4 +41,4 @@ class LockedError(RunError):
 
 
 class CheckContractError(AuditError):
-    """A file in checks/ does not follow the contract of `audit.check`."""
+    """A file in checks/ does not follow the contract of `audit.checking.check`."""

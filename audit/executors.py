@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from audit.errors import UsageError
@@ -33,6 +35,22 @@ NO_START = (
     "A worker process ended while starting: scripts that scan with several jobs need "
     '`if __name__ == "__main__":` around their main part; or use one job.'
 )
+
+
+def usable_cores() -> int:
+    """Return the cores this process may use: affinity and the container's CPU quota, at least 1.
+
+    Half a core is no core to run a process on: a quota of 1.5 gives 1.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ WORDS = {
 
 
 class Step(Protocol):
-    """What a scan reports: see `audit.engine.Progress`."""
+    """What a scan reports: see `audit.scanning.Progress`."""
 
     @property
     def phase(self) -> str:

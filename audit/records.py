@@ -1,4 +1,4 @@
-"""The nouns of an audit: Sample, Finding, Action, Severity, Group. Frozen, standard library only.
+"""The nouns of an audit: Sample, Finding, Action, Severity, Column. Frozen, standard library only.
 
 Everything that passes between sources, engine, checks, reports and the app is one of these or a
 table. They carry no behaviour beyond their own identity, so any of them can be re-made from a row.
@@ -12,6 +12,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Severity(StrEnum):
@@ -90,15 +94,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Samples that are one picture: the representative first, then the members by id."""
-
-    representative: str
-    members: tuple[str, ...]
-    weakest: float
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """How paths become splits and labels: inferred from a tree or given, with the reason kept.
 
@@ -147,6 +142,23 @@ class Column:
     version: int = 1
 
 
+# DuckDB type of a column -> name of the Arrow type that is appended to it.
+ARROW_TYPES = {
+    "VARCHAR": "string", "JSON": "string", "BIGINT": "int64", "INTEGER": "int32",
+    "UBIGINT": "uint64", "DOUBLE": "float64", "BOOLEAN": "bool_", "TIMESTAMP": "timestamp",
+}  # fmt: skip
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema that appends to a table of these columns."""
+    import pyarrow as pa
+
+    def arrow_type(name: str) -> pa.DataType:
+        return pa.timestamp("us") if name == "timestamp" else getattr(pa, name)()
+
+    return pa.schema([(c.name, arrow_type(ARROW_TYPES[c.type])) for c in columns])
+
+
 def sample_id(relative_path: str, source: str = "") -> str:
     """Return the machine-independent id of a path: NFC, POSIX separators, odd bytes as %XX."""
     raw = relative_path
@@ -159,8 +171,3 @@ def _escape(char: str) -> str:
     # os.fsdecode maps an undecodable byte 0xNN to the lone surrogate U+DCNN.
     code = ord(char)
     return f"%{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else char
-
-
-def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings ordered by severity, then code, then subject."""
-    return sorted(findings, key=lambda f: (f.severity.rank, f.code, f.subject))

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from audit.features import MEASURED
-from audit.runs import MEASUREMENTS, building, discard_building, publish
-from audit.store import SCHEMA_VERSION, Store
+from audit.picture.features import FEATURE_ROW, MEASURED
+from audit.run.generations import MEASUREMENTS, building, discard_building, publish
+from audit.run.store import SCHEMA_VERSION, Store
 from audit.ui.launch import command
 
 SPLITS = ("train", "train", "train", "train", "val", "test")
@@ -55,7 +55,7 @@ def make_run(run: Path, rows: int, findings: int, classes: int = 200) -> None:
     draw = np.random.default_rng(7)
     ids = _ids(draw, rows, classes)
     with Store.create(building(run) / MEASUREMENTS) as store:
-        store.create_measurements(MEASURED)
+        store.create_measurements(FEATURE_ROW)
         store.append("samples", _samples(ids))
         store.append("features", _features(draw, ids))
         store.set_meta(

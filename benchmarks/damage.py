@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from audit import engine
-from audit.decode import Limits, decode
-from audit.runs import open_run
+from audit import scanning
+from audit.picture.decode import Limits, decode
+from audit.run.generations import open_run
 from audit.sources import open_source
 
 ROOT = Path(__file__).parent.parent
@@ -143,7 +143,7 @@ def main() -> None:
                 seen[kind] += pillow_raises(data)
                 pixels[kind] += shows_change(data, sound)
         run = Path(work) / "run"
-        engine.scan(open_source([str(root)], layout="class/file"), run, checks=JUDGES)
+        scanning.scan(open_source([str(root)], layout="class/file"), run, checks=JUDGES)
         with open_run(run) as store:
             rows = store.rows(
                 "SELECT s.label, f.code, count(DISTINCT s.id) AS n FROM findings f "

@@ -37,7 +37,7 @@ from audit.neighbors import (
     signatures,
     verify,
 )
-from audit.neighbors.looks import look_at
+from audit.neighbors.rechecks import look_at
 
 Picture = npt.NDArray[np.uint8]
 

@@ -2,7 +2,7 @@
 
 Pictures: 200 photographs and 6,000 CIFAR-10 pictures of 32 px. Half of the sources (even
 positions) tuned the weights of the score and the descriptor; the other half is planted here: each
-held-out source is changed in every way of `audit.neighbors.planted` and four times by three ways
+held-out source is changed in every way of `audit.neighbors.synthetic` and four times by three ways
 at once, and searched in the library of *all* pictures. A hit is a pair with the source (or one of
 its judged copies); every other pair is a false one, except pairs judged unsure. Precision and
 recall count pairs, so a query matched to ten wrong pictures costs ten.

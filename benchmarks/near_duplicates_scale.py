@@ -2,7 +2,7 @@
 
 CIFAR-10 pictures (6,000 of 32 px) are grown to `--files` distinct ones by blending two of them at
 a random share and mirroring some; one file in fifty is then a changed copy of another, changed in
-one of the ways of `audit.neighbors.planted`. `audit scan` runs on them as a user runs it, all
+one of the ways of `audit.neighbors.synthetic`. `audit scan` runs on them as a user runs it, all
 checks included, in a process of its own; the seconds are those that it reports by phase, and the
 whole from start to exit. Of the planted copies it says how many were found.
 

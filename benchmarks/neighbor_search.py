@@ -32,14 +32,7 @@ import numpy.typing as npt
 from hard_negatives import cifar_pictures, logo, page, read
 from PIL import Image
 
-from audit.neighbors import (
-    describe,
-    nearest,
-    signature,
-    signatures,
-    verify,
-    within_radius,
-)
+from audit.neighbors import describe, nearest, signature, signatures, verify, within_radius
 from audit.neighbors.search import neighbour_pairs, union
 
 Codes = npt.NDArray[np.uint64]

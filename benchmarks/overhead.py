@@ -28,7 +28,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler import Recorder
-from pipeline_profiler.intervals import Interval
+from pipeline_profiler.diagnose.intervals import Interval
 
 STEP_MS = 5.0
 

@@ -45,11 +45,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipeline_profiler import diagnosis
-from pipeline_profiler.arms import QUICK_SECONDS, Bench, Options, emulated_step
-from pipeline_profiler.intervals import Interval
-from pipeline_profiler.schedule import measure
-from pipeline_profiler.session import Session
+from pipeline_profiler.diagnose import verdict
+from pipeline_profiler.diagnose.intervals import Interval
+from pipeline_profiler.measure.arms import QUICK_SECONDS, Bench, Options, emulated_step
+from pipeline_profiler.measure.schedule import measure
+from pipeline_profiler.record.session import Session
 
 BATCH = 8
 SAMPLES = 20_000
@@ -853,7 +853,7 @@ def profile(p: Plant, seconds: float, seed: int, keep: Path | None = None) -> Ou
 
 def said(session: Session) -> tuple[str, str, Share, Share, list[str]]:
     """(verdict, first cause, its share, the stall, the first four causes) of a session."""
-    found = diagnosis.diagnose(session)
+    found = verdict.diagnose(session)
     first = found.causes[0] if found.causes else None
     return (
         found.verdict,

@@ -33,10 +33,10 @@ import numpy as np
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler talks on stderr
 
-from pipeline_profiler.models import SHIPPED
-from pipeline_profiler.precision_data import SIDE, Data, Noise, torch_loader
-from pipeline_profiler.train_step import Cell, Recipe, out_of_memory
-from pipeline_profiler.train_step_torch import TorchBackend
+from pipeline_profiler.precision.image_data import SIDE, Data, Noise, torch_loader
+from pipeline_profiler.precision.models import SHIPPED
+from pipeline_profiler.precision.trainer import Cell, Recipe, out_of_memory
+from pipeline_profiler.precision.trainer_torch import TorchBackend
 
 PADDING, CLASSES, EPOCH = 4, 10, 50_000
 PUBLISHED = {

@@ -27,13 +27,16 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipeline_profiler import metrics, predict, tune
-from pipeline_profiler.arms import Bench, drive
-from pipeline_profiler.recorder import Recorder
-from pipeline_profiler.session import Run
+from pipeline_profiler.diagnose import predict
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.measure import tune
+from pipeline_profiler.measure.arms import Bench, drive
+from pipeline_profiler.record.cores import usable_cores
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import Run
 
 BATCH = 4
-USABLE = predict.usable_cores()
+USABLE = usable_cores()
 
 
 class Costly(Dataset[Any]):

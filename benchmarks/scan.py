@@ -122,7 +122,7 @@ def floor_all(paths: Sequence[str]) -> int:
 
 def spread(folder: Path, name: str) -> None:
     """Run one of the two bare arms over a folder with one process a core."""
-    from audit.store import usable_cores
+    from audit.executors import usable_cores
 
     paths = sorted(str(p) for p in folder.rglob("*.jpg"))
     chunks = [paths[i : i + 64] for i in range(0, len(paths), 64)]
@@ -154,7 +154,7 @@ if __name__ == "__main__":
 def command(arm: str, folder: Path, run: Path, peers: str) -> list[str]:
     """Return the command line of an arm."""
     here = [sys.executable, str(Path(__file__))]
-    ours = [sys.executable, "-m", "audit.cli", "scan", str(folder), "--out", str(run)]
+    ours = [sys.executable, "-m", "audit.cli.main", "scan", str(folder), "--out", str(run)]
     ours += ["--fail-on", "never"]
     return {
         "ours": ours,

@@ -10,9 +10,9 @@ when a loader of theirs is handed in, never before.
 """
 
 from pipeline_profiler.adapters import attach as _attach
-from pipeline_profiler.recorder import Recorder
-from pipeline_profiler.session import ProfileError, Run, Session, Span
-from pipeline_profiler.stages import stage
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import ProfileError, Run, Session, Span
+from pipeline_profiler.record.stages import stage
 
 __all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
 

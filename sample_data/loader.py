@@ -147,9 +147,9 @@ def make_torch_loader() -> Any:
 
 def record(name: str, step_ms: float, seconds: float) -> str:
     """Profile the DataLoader beside a step of so many ms; returns the verdict's sentence."""
-    from pipeline_profiler.arms import Bench, Options, emulated_step
-    from pipeline_profiler.diagnosis import diagnose
-    from pipeline_profiler.schedule import measure
+    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.measure.arms import Bench, Options, emulated_step
+    from pipeline_profiler.measure.schedule import measure
 
     options = Options(quick=True, emulate_ms=step_ms, seconds=seconds)
     session = measure(Bench(make_torch_loader, emulated_step(step_ms)), options)

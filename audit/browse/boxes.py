@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from audit.store import Store, identifier
+from audit.run.store import Store, identifier
 
 TABLES = ("boxes", "annotations")
 SPELLINGS = (("x", "y", "width", "height"), ("x", "y", "w", "h"))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from audit.errors import UsageError
-from audit.features import MEASURED
-from audit.store import SAMPLES, Store, identifier
+from audit.picture.features import MEASURED
+from audit.run.store import SAMPLES, Store, identifier
 
 NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "HUGEINT", "DECIMAL")
 # Numbers that say nothing by their size: hashes, times in nanoseconds.

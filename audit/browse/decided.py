@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from audit.decisions import Applied, Decision, applied, log, revision
-from audit.runs import Generation
+from audit.review.decisions import Applied, Decision, applied, log, revision
+from audit.run.generations import Generation
 
 RECENT = 30
 

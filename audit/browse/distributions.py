@@ -15,7 +15,7 @@ import polars as pl
 from audit.browse.columns import Kind, column, columns, source_of
 from audit.browse.conditions import Condition, used, where
 from audit.browse.images import Card, Order, page
-from audit.store import Store
+from audit.run.store import Store
 
 BINS = 40
 POINTS = 20_000

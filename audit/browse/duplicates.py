@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from audit.store import Store
+from audit.run.store import Store
 
 SEEN_IN = """
     WITH placed AS (

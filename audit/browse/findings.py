@@ -15,7 +15,7 @@ from typing import Any
 from audit.browse.images import Card, cards
 from audit.records import Severity
 from audit.report.contents import Found
-from audit.store import Store
+from audit.run.store import Store
 
 INDEX = "memory.main.finding_index"
 STATUS = "memory.main.finding_status"

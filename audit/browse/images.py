@@ -16,8 +16,8 @@ import polars as pl
 from audit.browse.columns import ColumnOf, column, columns, source_of, table_of
 from audit.browse.conditions import Condition, used, where
 from audit.errors import UsageError
-from audit.export import FORMULA, NUMBER
-from audit.store import Store, identifier
+from audit.review.export import FORMULA, NUMBER
+from audit.run.store import Store, identifier
 
 CARD_OF = {
     "samples": ("uri", "split", "label", "n_bytes"),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from audit.browse.boxes import Box
 from audit.browse.images import Card
 from audit.browse.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
-from audit.pixels import Pixels
+from audit.picture.pixels import Pixels
 
 LONGEST = 1200  # px
 COMPARED = 480  # px

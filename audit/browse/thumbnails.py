@@ -19,8 +19,8 @@ from pathlib import Path
 import cv2
 
 from audit.browse.images import Card
-from audit.decode import DecodeError, Limits, decode, read_bytes
-from audit.pixels import Pixels
+from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.pixels import Pixels
 from audit.sources.paths import path_of
 
 LONGEST = 256  # px

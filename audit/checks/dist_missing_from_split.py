@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 
 class ClassMissingFromSplit(Check):

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
+from audit.run.store import Store
 from audit.stats import wilson_share
-from audit.store import Store
 
 ONE_EACH = [{"label": x, "split": "test"} for x in ("cat", "dog", "owl")]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check, NoParams, tally
+from audit.checking.cases import Case
+from audit.checking.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 A = {"content_hash": "a" * 64, "pixel_hash": "a" * 32}
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.cases import NEAR, NEAR_GROUP, PICTURES, Case
-from audit.check import Check, NoParams, tally
+from audit.checking.cases import NEAR, NEAR_GROUP, PICTURES, Case
+from audit.checking.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 A, B, C = PICTURES[:3]
 THREE = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check, NoParams, tally
+from audit.checking.cases import Case
+from audit.checking.check import Check, NoParams, tally
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 P = {"pixel_hash": "b" * 32}
 BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}

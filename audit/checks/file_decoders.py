@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 
 class Rule(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 # Which extensions belong to which content. MPO is JPEG with more pictures behind the first;
 # Netpbm's family shares one reader; camera raw formats are TIFF inside.

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 JUDGED = "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $1 AND transparent < 0.5"
 SPREAD: Sequence[Mapping[str, Any]] = [{"sharpness": 0.40 + 0.01 * (i % 20)} for i in range(40)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 
 class Bright(Check):

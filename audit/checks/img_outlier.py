@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from audit.cases import Case
-from audit.check import Check, NoParams
+from audit.checking.cases import Case
+from audit.checking.check import Check, NoParams
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 P = {"pixel_hash": "d" * 32}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.cases import Case
-from audit.check import Check, NoParams
+from audit.checking.cases import Case
+from audit.checking.check import Check, NoParams
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 
 class MissingLabel(Check):

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from audit.cases import Case
-from audit.check import Check
+from audit.checking.cases import Case
+from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
-from audit.store import Store
+from audit.run.store import Store
 
 # Letters of other scripts that print like Latin ones: they arrive with copied text.
 LOOKALIKES = str.maketrans("аеорсухіјѕԁһԛԝοαικνρτυ", "aeopcyxijsdhqwoaikvptu")

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
-from audit.check import Check, tally
+from audit.checking.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
+from audit.checking.check import Check, tally
 from audit.records import Action, Finding, Severity
+from audit.run.store import Store
 from audit.stats import wilson
-from audit.store import Store
 
 A, B, C, D = PICTURES
 OTHER = [

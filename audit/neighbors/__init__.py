@@ -26,10 +26,10 @@ from audit.neighbors.descriptor import describe, similarities
 from audit.neighbors.groups import Grouping, Star, group
 from audit.neighbors.hamming import CodePairs, within_radius, within_radius_of
 from audit.neighbors.inspection import Look, second_look
-from audit.neighbors.memory import Memory
 from audit.neighbors.overlap import Overlap, search_against
-from audit.neighbors.planted import TRANSFORMATIONS, plant
+from audit.neighbors.pair_cache import Memory
 from audit.neighbors.search import Completeness, Options, Relation, relate
+from audit.neighbors.synthetic import TRANSFORMATIONS, plant
 from audit.neighbors.thumbnails import (
     SIGNATURE_DTYPE,
     SIGNATURE_VERSION,

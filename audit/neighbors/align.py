@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.registration import align_batch
+from audit.neighbors.kernels.registration import align_batch
 
 ORIENTATIONS = (
     "upright",

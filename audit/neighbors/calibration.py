@@ -23,7 +23,7 @@ import numpy.typing as npt
 from audit.neighbors.dense import nearest_in, similarity_table
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.inspection import second_look
-from audit.neighbors.planted import TRANSFORMATIONS, Picture, plant
+from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, plant
 from audit.neighbors.thumbnails import Signatures, comparable, signature, signatures
 from audit.neighbors.verification import NO_MATCH, Floats, verify
 

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.neighbors.compiled import compiled, inlined, usable_threads
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
+from audit.neighbors.kernels.compiled import compiled, inlined, usable_threads
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.popcount import brute_kernel, chunk_kernel, cross_kernel, permute_bits
+from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, cross_kernel, permute_bits
 
 Codes = npt.NDArray[np.uint64]
 BRUTE_RATE = 4.0

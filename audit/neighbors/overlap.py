@@ -17,22 +17,10 @@ from audit.neighbors.dense import nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, within_radius_of
 from audit.neighbors.inspection import Picture
-from audit.neighbors.looks import Opener, look_at_all, look_bound, worth_a_look
-from audit.neighbors.search import (
-    Completeness,
-    Options,
-    left_out,
-    neighbour_pairs,
-    union,
-)
+from audit.neighbors.rechecks import Opener, look_at_all, look_bound, worth_a_look
+from audit.neighbors.search import Completeness, Options, left_out, neighbour_pairs, union
 from audit.neighbors.thumbnails import Signatures, comparable
-from audit.neighbors.verification import (
-    NO_MATCH,
-    Floats,
-    Verified,
-    key_ranks,
-    verify,
-)
+from audit.neighbors.verification import NO_MATCH, Floats, Verified, key_ranks, verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,24 +23,11 @@ from audit.neighbors.dense import EXACT_LIMIT, Neighbours, nearest
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.groups import Grouping, Pairs, group
 from audit.neighbors.hamming import Codes, within_radius
-from audit.neighbors.looks import Opener, look_at_all, look_bound, worth_a_look
-from audit.neighbors.memory import (
-    Fingerprints,
-    Memory,
-    contained,
-    key_codes,
-    pair_fingerprints,
-)
+from audit.neighbors.pair_cache import Fingerprints, Memory, contained, key_codes, pair_fingerprints
+from audit.neighbors.rechecks import Opener, look_at_all, look_bound, worth_a_look
 from audit.neighbors.thumbnails import Flag, Signatures, comparable
 from audit.neighbors.turned import within_radius_turned
-from audit.neighbors.verification import (
-    NO_MATCH,
-    Floats,
-    Verified,
-    key_ranks,
-    spread,
-    verify,
-)
+from audit.neighbors.verification import NO_MATCH, Floats, Verified, key_ranks, spread, verify
 
 Advance = Callable[[float], None]
 """Gets the share of the work that is done, 0 to 1."""

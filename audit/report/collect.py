@@ -15,8 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from audit import runs
-from audit.check import all_checks, page
+from audit.checking.check import all_checks, page
 from audit.records import Layout, Severity, SkippedFiles
 from audit.report.contents import (
     CheckSummary,
@@ -29,8 +28,9 @@ from audit.report.contents import (
     Report,
     Spread,
 )
-from audit.standing import waived
-from audit.store import Store
+from audit.review.status import waived
+from audit.run import generations
+from audit.run.store import Store
 
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
@@ -64,9 +64,9 @@ def collect(
     `scan_seconds` are the seconds by phase of a scan that just ended; a run does not keep them.
     Raises RunError for a run that is absent, unfinished or damaged.
     """
-    generation = runs.require(run)
+    generation = generations.require(run)
     silent = tuple(sorted(waived(run, generation)))
-    with runs.open_generation(generation) as store:
+    with generations.open_generation(generation) as store:
         _hide(store, silent)
         facts = store.meta()
         dataset = _dataset(store, facts)
@@ -105,7 +105,7 @@ def findings(report: Report) -> Iterator[Found]:
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
-    with runs.open_generation(report.generation) as store:
+    with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
             yield _found(row)

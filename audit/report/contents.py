@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.records import Layout, Severity, SkippedFiles
-from audit.runs import Generation
+from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
 

@@ -1,9 +1,9 @@
 """Small JPEG pictures of the worst examples, made from the files when the page is written.
 
-The files may have gone, changed or be hostile by then. Bytes pass through `audit.decode` and its
-limits alone; a file that crashed a decoder, hung it or was a bomb during the scan is not opened
-again. What gives no picture gives a sentence. A thumbnail is at most 160 px and about 5 kB; making
-one costs about one decode.
+The files may have gone, changed or be hostile by then. Bytes pass through `audit.picture.decode`
+and its limits alone; a file that crashed a decoder, hung it or was a bomb during the scan is not
+opened again. What gives no picture gives a sentence. A thumbnail is at most 160 px and about 5 kB;
+making one costs about one decode.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import zip_longest
 
 import cv2
 
-from audit.decode import DecodeError, Limits, decode, read_bytes
-from audit.pixels import Picture
+from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.pixels import Picture
 from audit.report.contents import Example, Member, Report
 from audit.sources.paths import path_of
 

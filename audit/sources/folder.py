@@ -15,9 +15,9 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import names
+from audit.sources.folder_listing import Listing, beside_images, repeats_parent
 from audit.sources.formats import PACKED
 from audit.sources.layout import Plan, plan
-from audit.sources.look import Listing, beside_images, repeats_parent
 from audit.sources.paths import SeenIds, uri_of
 from audit.sources.tally import Tally
 from audit.sources.walk import Exclusion, Folder, Walk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.sources.look import Look
+from audit.sources.folder_listing import Look
 from audit.sources.voc import xml_annotation
 
 NAME = "LabelMe"

@@ -20,7 +20,7 @@ from typing import Protocol, cast
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
-from audit.sources.look import FOLDERS_LOOKED_INTO, Level, Look
+from audit.sources.folder_listing import FOLDERS_LOOKED_INTO, Level, Look
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),

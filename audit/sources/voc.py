@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from audit.sources.look import Look, head_and_tail
+from audit.sources.folder_listing import Look, head_and_tail
 
 NAME = "VOC"
 ORDER = 30

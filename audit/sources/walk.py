@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from audit.records import sample_id
+from audit.sources.folder_listing import Listing, list_folder
 from audit.sources.formats import extension_of, kind_of
-from audit.sources.look import Listing, list_folder
 from audit.sources.names import SYSTEM
 from audit.sources.tally import Tally
 

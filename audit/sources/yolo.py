@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from audit.sources.look import Look, head_and_tail
+from audit.sources.folder_listing import Look, head_and_tail
 
 NAME = "YOLO"
 ORDER = 20

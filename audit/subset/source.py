@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 
 from audit.errors import UsageError
-from audit.runs import open_run
-from audit.store import Store, identifier
+from audit.run.generations import open_run
+from audit.run.store import Store, identifier
 
 UNREADABLE = "unreadable file"
 TRAIN = ["train", "training"]

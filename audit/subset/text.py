@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from audit.subset.curve import Curve
 from audit.subset.design import Interval
 from audit.subset.draw import Subset
+from audit.subset.outcome import MetricScore
 from audit.subset.plan import Figures, Plan
 from audit.subset.represent import BiasCheck, MetricCheck
-from audit.subset.score import MetricScore, ModelScore, Score
+from audit.subset.score import ModelScore, Score
 from audit.subset.verdict import Comparison
 from audit.subset.wording import listed
 

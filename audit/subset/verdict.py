@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from audit.stats import Floats
 from audit.subset import bootstrap, estimate, sizes
 from audit.subset.design import Design
 from audit.subset.estimate import ESTIMANDS, Estimand
-
-if TYPE_CHECKING:
-    from audit.subset.score import Outcome
+from audit.subset.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from audit.browse import distributions
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Between, Condition, Contains, OneOf, to_link, used
 from audit.browse.distributions import Extent
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
 MISSING = "(none)"
@@ -84,7 +84,7 @@ def _filter(
 def _range(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: object) -> None:
     bounds = _extent(run.key, one.name, run)
     if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
-        words.text(f"{one.name}: no range to choose from", "quiet small")
+        html.text(f"{one.name}: no range to choose from", "quiet small")
         return
     whole = (bounds.low, bounds.high)
     st.session_state[key] = _within(now, whole)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from audit import decisions
-from audit.decisions import Decision, Verb
 from audit.report.wording import counted, visible
+from audit.review import decisions
+from audit.review.decisions import Decision, Verb
 from audit.ui import link
 from audit.ui.opened import Opened, answering, say
 

@@ -11,10 +11,10 @@ import streamlit as st
 from audit.browse.boxes import boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
-from audit.decisions import Verb
+from audit.report.file_card import FileCard, show
 from audit.report.wording import counted, number_text, visible
-from audit.show import FileCard, show
-from audit.ui import link, words
+from audit.review.decisions import Verb
+from audit.ui import html, link
 from audit.ui.deciding import button, decide_samples
 from audit.ui.opened import Opened, cached, safely
 
@@ -67,18 +67,18 @@ def _picture(run: Opened, sample: str) -> None:
         found = cards(store, [sample])
         drawn = boxes(store, sample)
     if not found:
-        words.empty("This run has no such sample.")
+        html.empty("This run has no such sample.")
         return
     shown = view(found[0], drawn)
     if shown.data:
         st.image(shown.data, width="stretch")
     else:
-        words.empty("No picture", shown.error)
+        html.empty("No picture", shown.error)
     if shown.note:
-        words.text(shown.note, "quiet small")
+        html.text(shown.note, "quiet small")
     if drawn:
         names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
-        words.text(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
+        html.text(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
 
 
 def _facts(run: Opened, card: FileCard) -> None:
@@ -93,10 +93,10 @@ def _facts(run: Opened, card: FileCard) -> None:
     if sample.id in run.told.by_sample:
         told.append(("decided", run.told.by_sample[sample.id]))
     told += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
-    words.write(words.tag("p", sample.id, "strong"), words.pairs(told))
+    html.write(html.tag("p", sample.id, "strong"), html.pairs(told))
     if card.on_disk in SAID:
-        words.notice(SAID[card.on_disk])
-    words.write(words.tag("p", sample.uri, "mono quiet"))
+        html.notice(SAID[card.on_disk])
+    html.write(html.tag("p", sample.uri, "mono quiet"))
 
 
 def _decide(run: Opened, card: FileCard) -> None:
@@ -111,17 +111,17 @@ def _decide(run: Opened, card: FileCard) -> None:
 
 def _findings(card: FileCard) -> None:
     if not card.findings and not card.twins:
-        words.empty("No check has anything to say about this file.")
+        html.empty("No check has anything to say about this file.")
     for found in card.findings:
-        words.write(
-            words.chip(found.severity.value, found.severity.value),
-            words.tag("span", f"{found.code} {found.name}", "strong"),
-            words.tag("p", found.message),
+        html.write(
+            html.chip(found.severity.value, found.severity.value),
+            html.tag("span", f"{found.code} {found.name}", "strong"),
+            html.tag("p", found.message),
         )
     for twin in card.twins:
         same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
-        words.write(
-            words.tag(
+        html.write(
+            html.tag(
                 "p", f"{twin.id} ({twin.split or 'no split'}, {twin.label or 'no label'}): {same}"
             )
         )

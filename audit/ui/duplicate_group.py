@@ -12,10 +12,10 @@ from audit.browse.findings import Asked
 from audit.browse.findings import Opened as OpenedFinding
 from audit.browse.images import Card
 from audit.browse.pictures import Difference, difference
-from audit.decisions import Verb
+from audit.report.pair_card import SAID, PairCard, show_pair
 from audit.report.wording import counted, number_text, visible
-from audit.show_pair import SAID, PairCard, show_pair
-from audit.ui import link, words
+from audit.review.decisions import Verb
+from audit.ui import html, link
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
 from audit.ui.findings import pick, selected, step, walk
@@ -27,11 +27,11 @@ from audit.ui.opened import Opened, cached
 def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
     """Draw the open group; `asked` is the list that Next goes on in."""
     found = current.finding
-    words.write(
-        words.chip(found.severity.value, found.severity.value),
-        words.tag("span", f"{found.code} {found.name}", "strong"),
-        words.chip(current.status, "good") if current.status != "open" else "",
-        words.tag("p", found.message),
+    html.write(
+        html.chip(found.severity.value, found.severity.value),
+        html.tag("span", f"{found.code} {found.name}", "strong"),
+        html.chip(current.status, "good") if current.status != "open" else "",
+        html.tag("p", found.message),
     )
     proposal = proposed(run, found.code, (found.fingerprint,))
     picked = selected(current)
@@ -50,16 +50,16 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
     )
     if proposal is not None and proposal["keep"].null_count():
         why = explained(proposal["why"].drop_nulls()[0])
-        words.notice(f"The rule leaves this group open: {why}.")
+        html.notice(f"The rule leaves this group open: {why}.")
     _compare(run, current)
     with st.expander("Evidence"):
-        words.write(words.pairs({k: number_text(v) for k, v in found.evidence.items()}))
+        html.write(html.pairs({k: number_text(v) for k, v in found.evidence.items()}))
 
 
 def _lines(card: Card) -> list[str]:
     quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
     sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
-    return [place(card), words.size_text(card), f"{card.format or 'no format'}{quality}", sharp]
+    return [place(card), html.size_text(card), f"{card.format or 'no format'}{quality}", sharp]
 
 
 def _group_bar(
@@ -118,7 +118,7 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         )
     shown = _difference(run.key, first, second, members[first], members[second])
     if shown.error:
-        words.empty("No difference image", shown.error)
+        html.empty("No difference image", shown.error)
         return
     for side, data, title in zip(
         st.columns(3),
@@ -128,8 +128,8 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
     ):
         with side:
             st.image(data, width="stretch")
-            words.text(title, "quiet small")
-    words.write(words.pairs(_evidence(shown, _pair(run.key, first, second, run))))
+            html.text(title, "quiet small")
+    html.write(html.pairs(_evidence(shown, _pair(run.key, first, second, run))))
 
 
 @cached

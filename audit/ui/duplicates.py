@@ -12,15 +12,15 @@ from audit.browse import findings as browse
 from audit.browse.findings import Asked
 from audit.browse.findings import Opened as OpenedFinding
 from audit.report.wording import counted
-from audit.store import Store
-from audit.ui import link, words
+from audit.run.store import Store
+from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
 from audit.ui.findings import COLUMNS, page_buttons
+from audit.ui.fragment import piece, turned
 from audit.ui.keeper_rule import rule_for_all
 from audit.ui.listing import Line, listing
 from audit.ui.opened import Opened, guarded, opened
-from audit.ui.piece import piece, turned
 from audit.ui.split_overlap import overlap
 
 VIEWS = ("Groups", "Overlap of splits")
@@ -111,18 +111,18 @@ def _start(store: Store) -> int:
 
 def _nothing(asked: Asked) -> None:
     if asked.status == "open" and not (asked.split or asked.label or asked.text):
-        words.empty(
+        html.empty(
             "No open group of duplicates.", "Choose the status all to see those that were decided."
         )
     else:
-        words.empty("No group fits these filters.", "Widen them, or look at another status.")
+        html.empty("No group fits these filters.", "Widen them, or look at another status.")
 
 
 # ---- the list ----
 
 
 def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
-    words.text(counted(total, "group"), "quiet small")
+    html.text(counted(total, "group"), "quiet small")
     lines = [
         Line(
             row.fingerprint,

@@ -16,15 +16,15 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
-from audit.decisions import Verb
 from audit.report.wording import counted, number_text
-from audit.ui import link, words
+from audit.review.decisions import Verb
+from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
 from audit.ui.deciding import button, decide_samples
 from audit.ui.detail import dialogue, open_image
+from audit.ui.fragment import piece, turned
 from audit.ui.gallery import default_lines, gallery
 from audit.ui.opened import Opened, cached, guarded, opened
-from audit.ui.piece import piece, turned
 from audit.ui.scatter import scatter
 
 SIZES = ("24", "36", "60")
@@ -94,7 +94,7 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
         return
     with st.expander(f"Distribution of {name} and its extremes", expanded=True):
         doc = known[name].doc
-        words.text(f"{name}: {doc}" if doc else name, "quiet small")
+        html.text(f"{name}: {doc}" if doc else name, "quiet small")
         st.altair_chart(_chart(bars, name), width="stretch")
         if known[name].kind is Kind.NUMBER and least:
             _strip(run, "Lowest", "low strip", least)
@@ -102,7 +102,7 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
 
 
 def _strip(run: Opened, title: str, key: str, cards: tuple[Card, ...]) -> None:
-    words.text(title, "quiet small")
+    html.text(title, "quiet small")
     gallery(
         key,
         cards,
@@ -163,7 +163,7 @@ def _scatter(
     found = _points(run.key, x, y, colour, link.get("where"), run)
     ring = _ring(link.get("lasso"))
     if found.rows.is_empty():
-        words.empty("No file here has both numbers.", "Choose other columns or widen the filters.")
+        html.empty("No file here has both numbers.", "Choose other columns or widen the filters.")
         return None
     sampled = found.total > found.rows.height
     said = (
@@ -171,7 +171,7 @@ def _scatter(
         if sampled
         else f"all {found.total:,}"
     )
-    words.text(
+    html.text(
         f"Drawn: {said} files that have both numbers. Drag to select, double click or Esc "
         "to let go.",
         "quiet small",
@@ -180,7 +180,7 @@ def _scatter(
     if not ring:
         return None
     ids = distributions.inside(found.rows, ring)
-    words.text(
+    html.text(
         f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
         "below are these.",
         "strong",
@@ -222,7 +222,7 @@ def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, to
     with run.store() as store:
         found = images.page(store, asked, order, after=after, before=before, size=size)
     if not found.cards:
-        words.empty("No file fits.", "Widen the filters on the left, or clear them.")
+        html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
     picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
     _bar(run, found, asked, picked, total)
@@ -251,7 +251,7 @@ def _bar(
 ) -> None:
     number = int(link.get("page", "1")) if link.get("page", "1").isdigit() else 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        words.text(f"{counted(total, 'file')}, page {number:,}")
+        html.text(f"{counted(total, 'file')}, page {number:,}")
         st.button(
             "Previous page",
             disabled=not found.before,

@@ -15,18 +15,18 @@ import streamlit as st
 from audit.browse import findings as browse
 from audit.browse.findings import Asked, Rows
 from audit.browse.findings import Opened as OpenedFinding
-from audit.check import all_checks
-from audit.check import page as check_page
-from audit.decisions import Verb
+from audit.checking.check import all_checks
+from audit.checking.check import page as check_page
 from audit.records import Severity
 from audit.report.wording import counted, number_text
-from audit.ui import link, words
+from audit.review.decisions import Verb
+from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding
 from audit.ui.detail import dialogue, open_image
+from audit.ui.fragment import piece, turned
 from audit.ui.gallery import gallery
 from audit.ui.listing import Column, Line, listing
 from audit.ui.opened import Opened, guarded, opened
-from audit.ui.piece import piece, turned
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -165,11 +165,11 @@ def _look(store: Any, asked: Asked) -> tuple[Rows, int, OpenedFinding | None]:
 
 def _nothing(run: Opened) -> None:
     if not run.report().counts.total:
-        words.empty(
+        html.empty(
             "No check found anything in this dataset.", "The Overview says what was examined."
         )
         return
-    words.empty("No finding fits these filters.", "Clear them, or look at another status.")
+    html.empty("No finding fits these filters.", "Clear them, or look at another status.")
     st.button("Clear the filters", on_click=_clear)
 
 
@@ -181,7 +181,7 @@ def _clear() -> None:
 
 
 def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
-    words.text(f"{counted(total, 'finding')}, the gravest first", "quiet small")
+    html.text(f"{counted(total, 'finding')}, the gravest first", "quiet small")
     lines = [
         Line(
             row.fingerprint,
@@ -236,23 +236,23 @@ def _open(fingerprint: str) -> None:
 def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
     """Show a finding: what, why, the pictures, the decision and the check's page."""
     found = current.finding
-    words.write(
-        words.chip(found.severity.value, found.severity.value),
-        words.tag("span", f"{found.code} {found.name}", "strong"),
-        words.tag("span", f"  suggested: {found.action}", "quiet small"),
-        words.chip(current.status, "good") if current.status != "open" else "",
-        words.tag("p", found.message),
+    html.write(
+        html.chip(found.severity.value, found.severity.value),
+        html.tag("span", f"{found.code} {found.name}", "strong"),
+        html.tag("span", f"  suggested: {found.action}", "quiet small"),
+        html.chip(current.status, "good") if current.status != "open" else "",
+        html.tag("p", found.message),
     )
     picked = selected(current)
     _decision_bar(run, asked, current, picked)
     _pictures(run, current, picked)
     with st.expander("Evidence", expanded=True):
         evidence = {k: number_text(v) for k, v in found.evidence.items()}
-        words.write(words.pairs(evidence)) if evidence else words.text("No figures.", "quiet")
+        html.write(html.pairs(evidence)) if evidence else html.text("No figures.", "quiet")
     check = all_checks().get(found.code)
     with st.expander(f"About {found.code}: what it does, its limits, what to do"):
         if check is None:
-            words.text("The package that brought this check is no longer installed.")
+            html.text("The package that brought this check is no longer installed.")
         else:
             st.markdown(check_page(check))
 
@@ -338,14 +338,12 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
     found = current.finding
     if not current.members:
         about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
-        words.text(f"This finding is about {about}.", "quiet")
+        html.text(f"This finding is about {about}.", "quiet")
         return
     thumbs = run.thumbnails().many(current.members)
     several = len(current.members) > 1
     if found.n_samples > len(current.members):
-        words.text(
-            f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small"
-        )
+        html.text(f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small")
     gallery(
         "finding pictures",
         current.members,

@@ -16,7 +16,7 @@ import streamlit as st
 from audit.browse.images import Card
 from audit.browse.thumbnails import Thumbnail
 from audit.report.wording import visible
-from audit.ui.words import size_text
+from audit.ui.html import size_text
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}

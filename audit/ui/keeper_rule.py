@@ -8,8 +8,8 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit import keepers
-from audit.ui import link, words
+from audit.review import keeper_rules
+from audit.ui import html, link
 from audit.ui.deciding import about, button, leave_trail
 from audit.ui.opened import Opened, cached, say
 
@@ -29,7 +29,7 @@ def rule() -> tuple[str, tuple[str, ...]]:
 
 def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
-    if code not in keepers.CODES:
+    if code not in keeper_rules.CODES:
         return None
     chosen, give_way = rule()
     proposed: pl.DataFrame = _propose(
@@ -48,7 +48,7 @@ def _propose(
     give_way: tuple[str, ...],
     _run: Opened,
 ) -> pl.DataFrame:
-    return keepers.propose(_run.run, code, chosen, fingerprints, give_way)
+    return keeper_rules.propose(_run.run, code, chosen, fingerprints, give_way)
 
 
 def rule_for_all(run: Opened, code: str) -> None:
@@ -72,7 +72,7 @@ def rule_for_all(run: Opened, code: str) -> None:
         link.choose("Across splits, take from", "from", splits, any_="nowhere: leave open")
         proposal = proposed(run, code, None)
         if proposal is None:
-            words.text(f"No open group of {code} for a rule.", "quiet small")
+            html.text(f"No open group of {code} for a rule.", "quiet small")
             return
         _summary(code, proposal)
         button(
@@ -84,11 +84,11 @@ def rule_for_all(run: Opened, code: str) -> None:
 
 
 def _summary(code: str, proposal: pl.DataFrame) -> None:
-    told = keepers.summarise(proposal)
+    told = keeper_rules.summarise(proposal)
     drops = ", ".join(f"{n:,} from {split}" for split, n in told.drops.items()) or "nothing"
     rows = [("groups", f"{told.groups:,} of {code}"), ("stay", f"{told.stay:,}"), ("drops", drops)]
     rows += [("left open", f"{n:,}: {explained(why)}") for why, n in told.open.items()]
-    words.write(words.pairs(rows))
+    html.write(html.pairs(rows))
 
 
 def explained(why: str) -> str:
@@ -116,7 +116,7 @@ def apply(
     """Drop what the rule drops, say so, and go on."""
     if proposal is None:
         return
-    done = keepers.apply(run.run, proposal)
+    done = keeper_rules.apply(run.run, proposal)
     say(f"Keeper rule applied: {about(done)} dropped. U takes it back.")
     leave_trail()
     if then is not None:

@@ -10,7 +10,7 @@ from audit.browse import findings as browse
 from audit.browse.findings import Asked
 from audit.browse.labels import class_table, shown_classes
 from audit.report.wording import counted
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import gallery
 from audit.ui.listing import Column, Line, listing
@@ -35,7 +35,7 @@ def page() -> None:
     data = run.report().dataset
     table = class_table(data)
     if table.is_empty():
-        words.empty(
+        html.empty(
             "This dataset has no labels.",
             "Scan a manifest with a label column, or folders named by class.",
         )
@@ -75,7 +75,7 @@ def _classes(table: pl.DataFrame) -> None:
     with left:
         st.altair_chart(bars, width="stretch")
         if said:
-            words.text(said, "quiet small")
+            html.text(said, "quiet small")
     with right:
         wide = table.pivot("split", index="class", values="files").fill_null(0)
         st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
@@ -87,7 +87,7 @@ def _findings(run: Opened) -> None:
         rows = browse.page(store, Asked(codes=FAMILIES), size=SHOWN)
         total = browse.count(store, Asked(codes=FAMILIES))
     if not rows.rows:
-        words.empty("The checks of labels, boxes and class counts found nothing.")
+        html.empty("The checks of labels, boxes and class counts found nothing.")
         return
     lines = [
         Line(
@@ -109,7 +109,7 @@ def _findings(run: Opened) -> None:
         lambda f: link.go("findings", run=link.get("run"), finding=f, status="all"),
     )
     if total > len(rows.rows):
-        words.text(
+        html.text(
             f"The first {len(rows.rows):,} of {counted(total, 'finding')}: the rest is on "
             "the page Findings.",
             "quiet small",
@@ -125,7 +125,7 @@ def _conflicts(run: Opened) -> None:
     st.subheader("One picture, two labels")
     for number, one in enumerate(o for o in found if o is not None):
         with st.container(border=True):
-            words.text(one.finding.message)
+            html.text(one.finding.message)
             gallery(
                 f"conflict {number}",
                 one.members[:8],

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit import export
 from audit.report.wording import counted
-from audit.ui import words
+from audit.review import export
+from audit.ui import html
 from audit.ui.deciding import button
 from audit.ui.opened import Opened, guarded, opened, say
 
@@ -23,7 +23,7 @@ def page() -> None:
     """Show the page."""
     run = opened()
     st.title("Decisions")
-    words.text(
+    html.text(
         "Decisions are kept in the run's ledger, which is only ever added to. Your files "
         "are never moved, changed or deleted: an export lists what to use.",
         "quiet",
@@ -39,7 +39,7 @@ def page() -> None:
 def _log(run: Opened) -> None:
     st.subheader("Latest decisions")
     if not run.told.recent:
-        words.empty(
+        html.empty(
             "Nothing was decided yet.",
             "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, "
             "U takes back.",
@@ -68,7 +68,7 @@ def _stale(run: Opened) -> None:
     if not stale.height:
         return
     st.subheader("No longer apply")
-    words.text(
+    html.text(
         "These are about a file or finding that has changed since. They are kept, and not applied.",
         "quiet small",
     )
@@ -81,7 +81,7 @@ def _stale(run: Opened) -> None:
 
 def _export(run: Opened) -> None:
     st.subheader("Export")
-    words.text(
+    html.text(
         f"{counted(run.told.n_live, 'sample')} decided. The export writes the manifest of "
         "the kept set (relabels and moves applied), the quarantine list with reasons, "
         "lists of file names, duplicate pairs and per-sample scores.",
@@ -92,12 +92,12 @@ def _export(run: Opened) -> None:
     button("Export", "export", partial(_write, run), primary=True)
     written: export.ExportResult | None = st.session_state.get("written")
     if written is not None:
-        words.text(
+        html.text(
             f"{written.kept:,} kept, {written.dropped:,} dropped, {written.changed:,} changed.",
             "strong",
         )
-        words.write(words.pairs([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
-        words.text(str(next(iter(written.files)).parent.resolve()), "mono quiet")
+        html.write(html.pairs([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
+        html.text(str(next(iter(written.files)).parent.resolve()), "mono quiet")
 
 
 def _write(run: Opened) -> None:

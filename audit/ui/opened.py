@@ -20,15 +20,15 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
-from audit import runs
 from audit.browse import decided, findings, images
 from audit.browse.decided import Told
 from audit.browse.thumbnails import FOLDER, Thumbnails
-from audit.decisions import revision
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect
-from audit.store import Store
-from audit.ui import link, words
+from audit.review.decisions import revision
+from audit.run import generations
+from audit.run.store import Store
+from audit.ui import html, link
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ class Opened:
 
     run: Path
     name: str
-    generation: runs.Generation
+    generation: generations.Generation
     told: Told
     key: str
 
@@ -120,7 +120,7 @@ def opened() -> Opened:
     """Return the chosen run; raises RunError where there is none, or it is gone or damaged."""
     asked, name = link.get("run"), run_name()
     if asked and asked not in known_runs():
-        words.notice(
+        html.notice(
             f"This link is about a run called {asked!r}, which this app was not started with: "
             f"start it with `audit app {asked}`."
         )
@@ -133,7 +133,7 @@ def opened() -> Opened:
     link.put(run=name)
     run = known_runs()[name]
     try:
-        generation = runs.require(run)
+        generation = generations.require(run)
         key = _key(generation)
         return Opened(run, name, generation, _told(run, key, revision(run), generation), key)
     except (OSError, RunError) as error:
@@ -145,7 +145,7 @@ def opened() -> Opened:
         raise error if isinstance(error, RunError) else RunError(f"{run}: {error}.") from None
 
 
-def _key(generation: runs.Generation) -> str:
+def _key(generation: generations.Generation) -> str:
     # The time too: a run that was deleted and made anew has the same names again.
     return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
 
@@ -156,14 +156,14 @@ def _key(generation: runs.Generation) -> str:
 @st.cache_resource(
     max_entries=3, show_spinner="Opening the run …", on_release=lambda s: s.store.close()
 )
-def _shared(key: str, _generation: runs.Generation) -> Shared:
-    store = runs.open_generation(_generation)
+def _shared(key: str, _generation: generations.Generation) -> Shared:
+    store = generations.open_generation(_generation)
     findings.index(store)
     return Shared(store)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
-def _told(run: Path, key: str, revision: str, _generation: runs.Generation) -> Told:
+def _told(run: Path, key: str, revision: str, _generation: generations.Generation) -> Told:
     return decided.told(run, _generation)
 
 
@@ -187,7 +187,7 @@ def guarded(page: Callable[P, None]) -> Callable[P, None]:
     def shown(*args: P.args, **kwargs: P.kwargs) -> None:
         said = st.session_state.pop("said", None)
         if said is not None:
-            words.notice(*said)
+            html.notice(*said)
         safely(page, *args, **kwargs)
 
     return shown
@@ -198,10 +198,10 @@ def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None
     try:
         draw(*args, **kwargs)
     except AuditError as error:
-        words.notice(str(error), "error")
+        html.notice(str(error), "error")
     except Exception as error:  # a page must never show a traceback
         LOG.exception("drawing failed")
-        words.notice(_unforeseen(error), "error")
+        html.notice(_unforeseen(error), "error")
 
 
 def answering(act: Callable[P, object]) -> Callable[P, None]:

@@ -10,7 +10,7 @@ from audit.browse.overview import Step, first_steps
 from audit.report import Report
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, number_text, reach, severity_counts
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.listing import Column, Line, listing
 from audit.ui.opened import Opened, guarded, opened
 
@@ -44,11 +44,11 @@ def _head(report: Report) -> None:
     data = report.dataset
     st.title("Overview")
     scanned = report.created.replace("T", " ").removesuffix("+00:00")
-    words.write(
-        words.tag("p", data.name, "strong"),
-        words.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
-        words.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
-        words.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
+    html.write(
+        html.tag("p", data.name, "strong"),
+        html.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
+        html.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
+        html.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
     )
 
 
@@ -79,7 +79,7 @@ def _first(run: Opened, report: Report) -> None:
     )
     steps = first_steps(report, run.told.settled)
     if not steps:
-        words.empty("No errors or warnings are open.", "Findings still lists what was decided.")
+        html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
         return
     for column, step in zip(st.columns(len(steps)), steps, strict=True):
         with column.container(border=True, height="stretch"):
@@ -88,11 +88,11 @@ def _first(run: Opened, report: Report) -> None:
 
 def _step(step: Step) -> None:
     files = f" in {counted(step.files, 'file')}" if step.files else ""
-    words.write(
-        words.chip(step.severity.value, step.severity.value),
-        words.tag("span", f"{step.code} {step.name}", "strong"),
-        words.tag("p", f"{counted(step.findings, 'finding')}{files}. The worst:", "quiet small"),
-        words.tag("p", step.message),
+    html.write(
+        html.chip(step.severity.value, step.severity.value),
+        html.tag("span", f"{step.code} {step.name}", "strong"),
+        html.tag("p", f"{counted(step.findings, 'finding')}{files}. The worst:", "quiet small"),
+        html.tag("p", step.message),
     )
     if st.button("Look and decide", key=f"step {step.code}", icon=":material/arrow_forward:"):
         link.go("findings", run=run_link(), code=step.code, finding=step.fingerprint)
@@ -109,7 +109,7 @@ def _health(report: Report) -> None:
     found = [c for c in report.checks if c.counts.total]
     clean = [c.code for c in report.checks if not c.counts.total]
     if not found:
-        words.empty("No check found anything.")
+        html.empty("No check found anything.")
     else:
         listing(
             "health",
@@ -118,7 +118,7 @@ def _health(report: Report) -> None:
             lambda code: link.go("findings", run=run_link(), code=code),
         )
     if clean:
-        words.text(
+        html.text(
             f"Nothing found by {counted(len(clean), 'check')}: {', '.join(clean)}.", "quiet small"
         )
 
@@ -163,18 +163,18 @@ def _contents(report: Report) -> None:
         )
         for s in data.sizes
     ]
-    words.write(words.pairs([("formats", formats), ("decoded", status), *sizes]))
+    html.write(html.pairs([("formats", formats), ("decoded", status), *sizes]))
 
 
 def _examined(report: Report) -> None:
     st.subheader("What was and was not examined")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
-            words.text(sentence)
+            html.text(sentence)
         with st.expander("By check"):
             for sentence in report.completeness[2:]:
-                words.text(sentence, "small")
+                html.text(sentence, "small")
         if report.dataset.n_notes:
             with st.expander(f"Notes of the source ({report.dataset.n_notes:,})"):
                 for said in report.dataset.notes:
-                    words.text(said, "small")
+                    html.text(said, "small")

@@ -8,7 +8,7 @@ import streamlit as st
 
 from audit.errors import AuditError
 from audit.report.wording import counted
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.deciding import undo
 from audit.ui.opened import choose_run, known_runs, opened, run_name
 from audit.ui.start import going_on
@@ -51,16 +51,16 @@ def _ledger() -> None:
         width="stretch",
     )
     if last is None:
-        words.text("Nothing decided yet.", "quiet small")
+        html.text("Nothing decided yet.", "quiet small")
         return
     about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
-    words.text(
+    html.text(
         f"{counted(told.n_live, 'sample')} decided, {counted(len(told.settled), 'finding')} "
         f"settled. Last: {last.verb.value}{about}.",
         "quiet small",
     )
     if told.stale.height:
-        words.text(
+        html.text(
             f"{counted(told.stale.height, 'decision')} no longer apply: see Decisions.",
             "quiet small",
         )

@@ -9,7 +9,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.duplicates import overlap_matrix
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
 
@@ -17,12 +17,12 @@ def overlap(run: Opened) -> None:
     """Draw the matrix, and the way to the groups behind it."""
     matrix = _matrix(run.key, run)
     if matrix.is_empty():
-        words.empty(
+        html.empty(
             "This dataset has fewer than two splits with pictures.",
             "There is nothing that could leak from one into another.",
         )
         return
-    words.text(
+    html.text(
         "Of the files of a row's split, how many show a picture that the column's split "
         "shows too: by bytes, by pixels, or as a verified near-duplicate."
     )
@@ -38,7 +38,7 @@ def overlap(run: Opened) -> None:
         )
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
     for sentence in filter(None, said):
-        words.text(sentence, "quiet small")
+        html.text(sentence, "quiet small")
     st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import streamlit as st
 
 from audit.report.wording import counted
-from audit.ui import background, words
+from audit.ui import background, html
 from audit.ui.background import Job
 from audit.ui.opened import add_run, answering, choose_run, guarded, known_runs, run_name, say
 
@@ -72,9 +72,9 @@ def _follow() -> None:
     if job is None or job.state != "running":
         st.rerun()
     with st.container(border=True):
-        words.text(f"{job.what} → {job.run}", "strong")
+        html.text(f"{job.what} → {job.run}", "strong")
         st.progress(job.stage.share)
-        words.text(_told(job))
+        html.text(_told(job))
         st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
 
 
@@ -88,7 +88,7 @@ def _told(job: Job) -> str:
 
 
 def _ended(job: Job) -> None:
-    words.notice(
+    html.notice(
         f"{job.what}: {job.said}",
         "good" if job.state == "done" else "error" if job.state == "failed" else "",
     )
@@ -106,7 +106,7 @@ def _turn_to(run: Path) -> None:
 
 def _scan(busy: bool) -> None:
     st.subheader("Scan a folder")
-    words.text(
+    html.text(
         "Reads every image once and writes a run directory; your files are only read. Scan "
         "again after any change: only what changed is read.",
         "quiet small",
@@ -130,7 +130,7 @@ def _scan(busy: bool) -> None:
         icon=":material/play_arrow:",
     )
     if busy:
-        words.text("One job at a time: wait for the one above, or cancel it.", "quiet small")
+        html.text("One job at a time: wait for the one above, or cancel it.", "quiet small")
 
 
 def _start_scan() -> None:
@@ -144,7 +144,7 @@ def _start_scan() -> None:
 
 def _recheck(busy: bool) -> None:
     st.subheader("Check a run again")
-    words.text(
+    html.text(
         "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
         "no image.",
         "quiet small",

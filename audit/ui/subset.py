@@ -15,7 +15,7 @@ from audit.browse import subsets
 from audit.report.wording import counted
 from audit.subset import BiasCheck, Curve, Goal, Plan, Subset, bias_check, curve, draw, plan
 from audit.subset.source import frame_from_run
-from audit.ui import link, words
+from audit.ui import html, link
 from audit.ui.opened import Opened, answering, cached, guarded, opened
 
 TARGETS = ("Half-width", "Difference", "Budget")
@@ -41,7 +41,7 @@ def page() -> None:
     """Show the page."""
     run = opened()
     st.title("Subset designer")
-    words.text(
+    html.text(
         "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
     )
     controls, result = st.columns([3, 8], gap="large")
@@ -125,7 +125,7 @@ def _result(run: Opened, wish: Wish) -> None:
     _headline(made)
     _curve(made, drawn, wish)
     for one in made.unreachable[:6]:
-        words.notice(one.sentence[:1].upper() + one.sentence[1:])
+        html.notice(one.sentence[:1].upper() + one.sentence[1:])
     st.subheader(
         "What each class gets",
         help="Half-widths and the detectable difference of the class's recall, in percentage "
@@ -149,7 +149,7 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
 
 def _headline(made: Plan) -> None:
     unit = "groups" if made.recipe.group else "examples"
-    words.write(words.tag("p", f"{made.n:,} of {made.n_units:,} {unit}", "strong"))
+    html.write(html.tag("p", f"{made.n:,} of {made.n_units:,} {unit}", "strong"))
     columns = st.columns(4)
     shown: list[tuple[str, str]] = []
     for about, figures in subsets.bought(made).items():
@@ -157,7 +157,7 @@ def _headline(made: Plan) -> None:
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
         column.metric(label, value, border=True)
-    words.text(subsets.EXPLAINED, "quiet small")
+    html.text(subsets.EXPLAINED, "quiet small")
 
 
 def _points(share: float) -> str:
@@ -191,15 +191,15 @@ def _curve(made: Plan, found: Curve, wish: Wish) -> None:
     )
     here = alt.Chart(pl.DataFrame({"n": [made.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
-    words.text(f"The dashed line is this plan: {made.n:,}.", "quiet small")
+    html.text(f"The dashed line is this plan: {made.n:,}.", "quiet small")
 
 
 def _reasons(made: Plan) -> None:
     with st.expander("Why these figures, and what was left out"):
         for reason in made.reasons:
-            words.text(reason, "small")
+            html.text(reason, "small")
         rows = [(reason, counted(n, "file")) for reason, n in subsets.excluded(made)]
-        words.write(words.pairs(rows)) if rows else words.text("Nothing was left out.", "small")
+        html.write(html.pairs(rows)) if rows else html.text("Nothing was left out.", "small")
 
 
 # ---- the draw ----
@@ -227,7 +227,7 @@ def _draw(run: Opened, wish: Wish, made: Plan) -> None:
         )
     held = st.session_state.get(DRAWN)
     if held is None or held[0] != (run.key, wish, int(seed)):
-        words.text("Nothing is drawn for this plan yet.", "quiet small")
+        html.text("Nothing is drawn for this plan yet.", "quiet small")
         return
     _taken(run, held[1], held[2])
 
@@ -240,13 +240,13 @@ def _drawn(run: Opened, wish: Wish, made: Plan, seed: int) -> None:
 
 
 def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
-    words.text(
+    html.text(
         f"Drew {subset.n_units:,} of {subset.population_units:,}: "
         f"{counted(len(subset.rows), 'file')}.",
         "strong",
     )
     for said in subset.notes:
-        words.text(said, "small")
+        html.text(said, "small")
     with st.container(horizontal=True):
         for label, data, ending in (
             ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
@@ -260,7 +260,7 @@ def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
                 icon=":material/download:",
             )
     with st.expander("Is it like the full set?"):
-        words.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
+        html.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
         for one in check.columns[:8]:
-            words.text(one.sentence, "small")
+            html.text(one.sentence, "small")
     st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)

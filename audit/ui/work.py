@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from audit import engine
-from audit.config import load_config
+from audit import scanning
+from audit.checking.config import load_config
 from audit.errors import AuditError
 from audit.sources import open_source
 
@@ -27,7 +27,7 @@ def tell(**facts: Any) -> None:
     sys.stdout.flush()
 
 
-def progress(step: engine.Progress) -> None:
+def progress(step: scanning.Progress) -> None:
     """Tell where the work is."""
     tell(phase=step.phase, done=step.done, total=step.total, errors=step.errors)
 
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(None)
         if action == "recheck":
-            engine.recheck(Path(run), config=config, progress=progress)
+            scanning.recheck(Path(run), config=config, progress=progress)
             tell(result="The checks ran again over what the scan had measured.")
             return 0
         opened = open_source(source, exclude=config.exclude, ignore=[Path(run)])
-        done = engine.scan(opened, Path(run), config=config, progress=progress)
+        done = scanning.scan(opened, Path(run), config=config, progress=progress)
         tell(result=said(done))
     except AuditError as error:
         tell(error=str(error))
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def said(done: engine.ScanResult) -> str:
+def said(done: scanning.ScanResult) -> str:
     """Return what a scan did, in words."""
     if done.unchanged:
         return f"Nothing changed since the last scan: {done.total:,} files, none read again."

@@ -22,7 +22,8 @@ from typing import Any
 
 from PIL import Image
 
-from audit import engine, keepers
+from audit import scanning
+from audit.review import keeper_rules
 from audit.sources import open_source
 from audit.ui.launch import command
 
@@ -77,9 +78,9 @@ def main() -> None:
 
 
 def _decided_run(run: Path) -> Path:
-    engine.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
-    proposal = keepers.propose(run, "DUP002")
-    keepers.apply(run, proposal, by=getpass.getuser())
+    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+    proposal = keeper_rules.propose(run, "DUP002")
+    keeper_rules.apply(run, proposal, by=getpass.getuser())
     return run
 
 

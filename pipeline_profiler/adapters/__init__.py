@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from pipeline_profiler.adapters import iterable
-from pipeline_profiler.recorder import Source
-from pipeline_profiler.session import ProfileError
+from pipeline_profiler.record.recorder import Source
+from pipeline_profiler.record.session import ProfileError
 
 
 def kind_of(loader: Any) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipeline_profiler import stage_hooks
+from pipeline_profiler.record import stage_hooks
 
 
 class IterableSource:

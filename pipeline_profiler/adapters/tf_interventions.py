@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.adapters.tf_data import _function, name_of, prefixes, rebuilt
-from pipeline_profiler.session import ProfileError
-from pipeline_profiler.stages import Clock
+from pipeline_profiler.adapters.tf_graph import again, name_of, prefixes, rebuilt, user_function
+from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.record.stages import Clock
 
 CACHE_BATCHES = 64
 WARM_STEPS = 8
@@ -59,7 +59,7 @@ def _swap(kinds: tuple[str, ...], make: Callable[[Any, Any], Any]) -> Callable[[
 def _parallel_map(ds: Any, op: Any) -> Any:
     import tensorflow as tf
 
-    return ds.map(_function(op._map_func), num_parallel_calls=tf.data.AUTOTUNE)
+    return ds.map(user_function(op._map_func), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _parallel_interleave(ds: Any, op: Any) -> Any:
@@ -67,7 +67,7 @@ def _parallel_interleave(ds: Any, op: Any) -> Any:
 
     cycle = int(getattr(op, "_cycle_length", 4))
     return ds.interleave(
-        _function(op._map_func), cycle_length=cycle, num_parallel_calls=tf.data.AUTOTUNE
+        user_function(op._map_func), cycle_length=cycle, num_parallel_calls=tf.data.AUTOTUNE
     )
 
 
@@ -138,8 +138,6 @@ def _insert(dataset: Any, after: Any, function: Callable[[Any], Any]) -> Any:
     following = chain[at + 1]
 
     def exchange(op: Any, ds: Any) -> Any | None:
-        from pipeline_profiler.adapters.tf_data import again
-
         return again(op, ds.map(function)) if op is following else None
 
     return rebuilt(dataset, exchange)

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline_profiler import stage_hooks
 from pipeline_profiler.adapters.torch_worker import (
     CollateProxy,
     Constant,
@@ -24,8 +23,9 @@ from pipeline_profiler.adapters.torch_worker import (
     Parcel,
     SamplerProxy,
 )
-from pipeline_profiler.recorder import Delivery
-from pipeline_profiler.session import ProfileError
+from pipeline_profiler.record import stage_hooks
+from pipeline_profiler.record.recorder import Delivery
+from pipeline_profiler.record.session import ProfileError
 
 PRIVATE = ("_task_info", "_rcvd_idx", "_send_idx", "_tasks_outstanding", "_data_queue")
 

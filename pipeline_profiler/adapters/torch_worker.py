@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline_profiler import stage_hooks
-from pipeline_profiler.session import MAIN
-from pipeline_profiler.stack_sampler import StackSampler
-from pipeline_profiler.stages import (
+from pipeline_profiler.record import stage_hooks
+from pipeline_profiler.record.session import MAIN
+from pipeline_profiler.record.stack_sampler import StackSampler
+from pipeline_profiler.record.stages import (
     BatchTrace,
     Counters,
     StageTimer,

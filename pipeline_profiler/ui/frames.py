@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline_profiler import metrics
-from pipeline_profiler.intervals import mean_interval
-from pipeline_profiler.report_sections import ARM_NAMES
-from pipeline_profiler.session import MAIN, Run, Session
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.intervals import mean_interval
+from pipeline_profiler.record.session import MAIN, Run, Session
+from pipeline_profiler.report.sections import ARM_NAMES
 
 MOST_POINTS = 2000
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]

@@ -11,9 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline_profiler import trace
-from pipeline_profiler.diagnosis import diagnose
-from pipeline_profiler.session import ProfileError, Session
+from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.report import trace
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from audit.ui.launch import command
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PATIENCE_MS = 60_000
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

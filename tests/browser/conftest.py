@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from audit import engine
+from audit import scanning
 from audit.sources import open_source
-from pipeline_profiler.session import Session
+from pipeline_profiler.record.session import Session
 from tests.browser.app import FLAGS, ROOT, Visitor, chromium, served, without
 from tests.browser.nasty import nasty_run
 from tests.browser.recorded import session
@@ -44,7 +44,7 @@ def browser() -> Iterator[Any]:
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample data, scanned; not to be changed."""
     run = tmp_path_factory.mktemp("scanned") / "sample_data"
-    engine.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
     return run
 
 

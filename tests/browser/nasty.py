@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from audit import engine
-from audit.decisions import Verb, decide_samples
+from audit import scanning
+from audit.review.decisions import Verb, decide_samples
 from audit.sources import open_source
 from tests.conftest import picture
 
@@ -27,6 +27,6 @@ def nasty_run(folder: Path) -> Path:
     dark = folder / "names" / "train" / LABEL / NAME
     Image.fromarray(picture(50) // 12).save(dark)
     run = folder / "nasty"
-    engine.scan(open_source([str(folder / "names")]), run, jobs=1)
+    scanning.scan(open_source([str(folder / "names")]), run, jobs=1)
     decide_samples(run, [f"test/{LABEL}/0.jpg"], Verb.drop, note=NOTE)
     return run

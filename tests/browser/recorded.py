@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_profiler.session import Session
-from tests.profiler.fakes import made_session, schedule
+from pipeline_profiler.record.session import Session
+from tests.pipeline_profiler.fakes import made_session, schedule
 
 STEP_MS = 10.0
 STAGES = {"read": 0.2, "decode": 0.6, "collate": 0.2}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from audit import decisions
+from audit.review import decisions
 from tests.browser.app import PATIENCE_MS, Visitor
 from tests.browser.conftest import Served
 from tests.browser.nasty import LABEL, NAME

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+from tests.conftest import ROOT
+
+SAMPLE_DATA = ROOT / "sample_data"
 SPLITS = ("train", "val", "test")
 CLASSES = {"apple", "boat", "bridge", "fish", "flower", "house", "leaf", "tree"}
 ALL_CODES = {

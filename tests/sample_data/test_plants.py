@@ -14,7 +14,9 @@ import pytest
 import simplejpeg
 from PIL import ExifTags, Image, ImageFilter
 
-SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+from tests.conftest import ROOT
+
+SAMPLE_DATA = ROOT / "sample_data"
 
 
 @pytest.fixture(scope="module", params=[7, 20261])

@@ -1,0 +1,107 @@
+"""`audit.toml`: the settings of a scan and the thresholds of its checks.
+
+    [scan]
+    exclude = ["**/thumbs/**"]
+    max_pixels = 200_000_000
+
+    [relate]
+    radius = 10          # bits of the perceptual hash within which every pair is a candidate
+    turned = true        # the same for mirror images and quarter turns
+    nearest = 12         # neighbours by descriptor that are candidates
+    looks = 500          # most second looks at files
+
+    [checks.IMG003]
+    min_sharpness = 0.2
+
+Looked for in the working directory unless `--config` names it. Unknown keys are refused, because a
+misspelt threshold that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit.checking.check import all_checks
+from audit.errors import UsageError
+from audit.picture.decode import Limits
+
+SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
+RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "looks": (0, 10_000_000)}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
+    near-duplicate search that are given.
+    """
+
+    exclude: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    timeout_s: float = 60.0
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    relate: Mapping[str, int | bool] = field(default_factory=dict)
+
+
+def load_config(path: Path | None) -> Config:
+    """Return the settings of `path`, of ./audit.toml where None, or the defaults.
+
+    Raises UsageError for a file that is absent or broken, or a key that does not exist.
+    """
+    if path is None and not Path("audit.toml").exists():
+        return Config()
+    chosen = path or Path("audit.toml")
+    try:
+        document = tomllib.loads(chosen.read_text())
+    except FileNotFoundError:
+        raise UsageError(f"{chosen} does not exist: check the path given to --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"{chosen} cannot be read as TOML: {error}.") from None
+    return _validated(document, chosen)
+
+
+def _validated(document: dict[str, Any], path: Path) -> Config:
+    scan, checks = document.get("scan", {}), document.get("checks", {})
+    known = set(all_checks())
+    for where, found, allowed in (
+        ("", document, {"scan", "relate", "checks"}),
+        ("[scan] ", scan, set(SCAN_KEYS)),
+        ("[relate] ", document.get("relate", {}), {*RELATE_RANGES, "turned"}),
+        ("[checks] ", checks, known),
+    ):
+        if unknown := sorted(set(found) - allowed):
+            raise UsageError(
+                f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
+            )
+    defaults = Limits()
+    try:
+        return Config(
+            exclude=tuple(str(glob) for glob in scan.get("exclude", ())),
+            limits=Limits(
+                max_pixels=int(scan.get("max_pixels", defaults.max_pixels)),
+                max_bytes=int(scan.get("max_bytes", defaults.max_bytes)),
+            ),
+            timeout_s=float(scan.get("timeout_s", 60.0)),
+            thresholds={code: dict(values) for code, values in checks.items()},
+            relate=_relate(document.get("relate", {}), path),
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}: [scan] holds a value of the wrong type: {error}.") from None
+
+
+def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | bool]:
+    """Check the settings of the near-duplicate search."""
+    for key, value in given.items():
+        if key == "turned":
+            if not isinstance(value, bool):
+                raise UsageError(f"{path}: [relate] turned is {value!r}: write true or false.")
+            continue
+        low, high = RELATE_RANGES[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise UsageError(
+                f"{path}: [relate] {key} is {value!r}: write a whole number, {low} to {high:,}."
+            )
+    return dict(given)

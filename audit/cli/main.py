@@ -1,0 +1,375 @@
+"""The `audit` command: parse, one call into the library, format.
+
+Imports happen inside the commands, so that `audit --help` answers at once. Exit codes: 0 clean, 1
+findings at or above `--fail-on`, 2 a usage error, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from audit.cli.review import decide, export, log, undo
+from audit.cli.subset import app as subset_app
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from audit.pairs.overlap import OverlapReport
+    from audit.report import Report
+
+app = typer.Typer(
+    help="Find what is wrong with an image dataset before anyone trains on it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(subset_app, name="subset")
+INTERRUPTED = 130
+
+
+class FailOn(StrEnum):
+    """The least severe finding that makes the exit code 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
+FailOption = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity.")]
+ChecksOption = Annotated[
+    str | None,
+    typer.Option("--checks", help="Codes, prefixes or names, comma-separated: DUP,IMG003."),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings (default ./audit.toml).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+@app.command()
+def scan(
+    source: Annotated[
+        list[str],
+        typer.Argument(help="A folder, a manifest (CSV, JSONL, Parquet), or name=DIR ..."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Run directory (default runs/<dataset name>).")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
+    ] = None,
+    checks: ChecksOption = None,
+    layout: Annotated[
+        str | None,
+        typer.Option("--layout", help="split/class/file, class/file, split/file or flat."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Glob of files to leave out; repeatable.")
+    ] = None,
+    root: Annotated[
+        list[str] | None, typer.Option("--root", help="OLD=NEW: read a manifest's paths elsewhere.")
+    ] = None,
+    config: ConfigOption = None,
+    fail_on: FailOption = FailOn.ERROR,
+    as_json: JsonOption = False,
+) -> None:
+    """Index a dataset and report what is wrong with it; run it again after any change."""
+    from audit import scanning
+    from audit.checking.config import load_config
+    from audit.progress import ProgressBar
+    from audit.report import collect
+    from audit.sources import open_source
+
+    settings = load_config(config)
+    opened = open_source(
+        source,
+        layout=layout,
+        exclude=(*settings.exclude, *(exclude or ())),
+        roots=_pairs(root or [], "--root"),
+        ignore=[out] if out else [Path("runs")],
+    )
+    run = out or Path("runs") / opened.name
+    _say(opened.describe())
+    try:
+        with ProgressBar() as bar:
+            result = scanning.scan(
+                opened, run, jobs=jobs, checks=_words(checks), config=settings, progress=bar
+            )
+    except KeyboardInterrupt:
+        again = " ".join(["audit", "scan", *source, "--out", str(run)])
+        _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
+        raise typer.Exit(INTERRUPTED) from None
+    _say(_what_happened(result))
+    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json)
+
+
+@app.command()
+def recheck(
+    run: RunArgument,
+    checks: ChecksOption = None,
+    config: ConfigOption = None,
+    fail_on: FailOption = FailOn.ERROR,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the checks again over what a scan measured, with other thresholds; reads no image."""
+    from audit import scanning
+    from audit.checking.config import load_config
+    from audit.progress import ProgressBar
+    from audit.report import collect
+
+    with ProgressBar() as bar:
+        scanning.recheck(run, checks=_words(checks), config=load_config(config), progress=bar)
+    _finish(collect(run), fail_on, as_json)
+
+
+@app.command()
+def report(
+    run: RunArgument,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a run's findings again, or write them to a file."""
+    from audit.report import collect, write
+
+    collected = collect(run, worst=12)
+    if output is None:
+        _finish(collected, FailOn.NEVER, as_json)
+    else:
+        write(collected, output)
+        _say(f"Wrote {output}.")
+
+
+@app.command()
+def show(
+    run: RunArgument,
+    path: Annotated[str, typer.Argument(help="Sample id, path, or the end of one.")],
+    other: Annotated[
+        str | None, typer.Argument(help="A second one: the evidence between the two.")
+    ] = None,
+) -> None:
+    """Tell everything known of one file, or what two files share."""
+    from audit.report.file_card import show as show_file
+    from audit.report.file_card_text import card_text
+
+    if other is None:
+        typer.echo(card_text(show_file(run, path), _width(), sys.stdout.isatty()))
+    else:
+        from audit.report.pair_card import pair_text, show_pair
+
+        typer.echo(pair_text(show_pair(run, path, other), _width(), sys.stdout.isatty()))
+
+
+@app.command()
+def overlap(
+    new: Annotated[list[str], typer.Argument(help="NEW ... RUN: new images, then the run.")],
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
+    from audit.checking.config import load_config
+    from audit.errors import UsageError
+    from audit.executors import Processes, Serial, usable_cores
+    from audit.pairs.overlap import overlap as look_up
+    from audit.sources import open_source
+
+    if len(new) < 2:
+        raise UsageError("overlap takes NEW and RUN: audit overlap new_images runs/images.")
+    settings, wanted = load_config(config), jobs or usable_cores()
+    executor = Serial() if wanted == 1 else Processes(wanted, settings.timeout_s)
+    source = open_source(new[:-1], exclude=settings.exclude)
+    found = look_up(source, Path(new[-1]), executor, settings.limits)
+    typer.echo(found.document() if as_json else _overlap_text(found))
+
+
+for command in (decide, undo, log, export):
+    app.command()(command)
+
+
+@app.command(name="app")
+def serve_app(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run directories and saved profiler sessions (default: ./runs)."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Port (default: free, from 8501 on)."),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--address", help="Address to serve on; others can then decide too.")
+    ] = "127.0.0.1",
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
+    ] = True,
+) -> None:
+    """Look at runs and profiles in the browser, and decide."""
+    from audit.ui.launch import serve
+
+    serve([str(path) for path in runs or ()], address, port, browser=browser)
+
+
+@app.command()
+def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001.")]) -> None:
+    """Print the page of a check: what it does, why it matters, what to do."""
+    from audit.checking.check import page, select_checks
+
+    for check in select_checks([code]):
+        typer.echo(page(check))
+
+
+@app.command()
+def checks(
+    write_docs: Annotated[
+        bool,
+        typer.Option("--write-docs", help="Regenerate audit/checks/README.md and docs/schema.md."),
+    ] = False,
+) -> None:
+    """List every check."""
+    from audit.checking.check import all_checks
+
+    if write_docs:
+        from audit.checking.docs import write_all
+
+        _say("Wrote " + ", ".join(map(str, write_all())) + ".")
+        return
+    for check in all_checks().values():
+        summary = (type(check).__doc__ or "").strip().splitlines()[0]
+        typer.echo(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
+
+
+@app.command()
+def sql(
+    run: RunArgument,
+    query: Annotated[str, typer.Argument(help="SELECT ...; tables in docs/schema.md.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Query a run: tables samples, features, findings, finding_samples, ...; view images."""
+    from audit.run.generations import open_run
+
+    with open_run(run) as store:
+        frame = store.user_query(query)
+    typer.echo(frame.write_json() if as_json else _table(frame))
+
+
+# ---- formatting ----
+
+
+def _finish(report: Report, fail_on: FailOn, as_json: bool) -> None:
+    from audit.report import to_json, to_text
+
+    if as_json:
+        for part in to_json(report):
+            sys.stdout.write(part)
+    else:
+        typer.echo(to_text(report, _width(), sys.stdout.isatty()))
+    bad = report.summary["error"]
+    if fail_on is FailOn.WARNING:
+        bad += report.summary["warning"]
+    if fail_on is not FailOn.NEVER and bad:
+        raise typer.Exit(1)
+
+
+def _overlap_text(found: OverlapReport) -> str:
+    from audit.report.wording import visible
+
+    lines = [
+        f"{len(found.matches):,} of {found.new_images:,} new images show a picture that "
+        f"{found.run} holds."
+    ]
+    for match in found.matches:
+        place = ", ".join(visible(p) for p in (match.split, match.label) if p)
+        said = f"{match.kind}: {match.transformation}" if match.kind == "near" else match.kind
+        lines.append(
+            f"  {visible(match.new)} = {visible(match.library)}"
+            + (f" ({place})" if place else "")
+            + f"  [{said}]"
+        )
+    if found.without_picture:
+        lines.append(f"{found.without_picture:,} new files gave no picture.")
+    return "\n".join([*lines, *found.completeness])
+
+
+def _what_happened(result: object) -> str:
+    from audit.scanning import ScanResult
+
+    assert isinstance(result, ScanResult)
+    if result.unchanged:
+        return f"Nothing changed since the last scan: {result.total:,} files, none read again."
+    parts = [f"{result.measured:,} files read"]
+    if result.kept:
+        parts.append(f"{result.kept:,} unchanged")
+    if result.resumed:
+        parts.append(f"{result.resumed:,} resumed from an unfinished scan")
+    seconds = sum(result.seconds.values())
+    return f"{', '.join(parts)}, in {seconds:.1f} s."
+
+
+def _table(frame: pl.DataFrame) -> str:
+    import polars as pl
+
+    with pl.Config(
+        tbl_rows=1000,
+        tbl_cols=100,
+        fmt_str_lengths=200,
+        tbl_width_chars=200,
+        tbl_hide_column_data_types=True,
+        tbl_hide_dataframe_shape=True,
+        tbl_formatting="ASCII_MARKDOWN",
+    ):
+        return str(frame)
+
+
+def _width() -> int:
+    return min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [w.strip() for w in text.split(",") if w.strip()]
+
+
+def _pairs(texts: list[str], option: str) -> dict[str, str]:
+    from audit.errors import UsageError
+
+    pairs = dict(text.split("=", 1) for text in texts if "=" in text)
+    if len(pairs) != len(texts):
+        raise UsageError(f"{option} takes OLD=NEW, such as {option} /data=/mnt/data.")
+    return pairs
+
+
+def _say(text: str) -> None:
+    """Tell the person, on stderr: stdout belongs to the result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Run the command line; a cured-by-the-user error is one sentence and exit code 2."""
+    from audit.errors import AuditError
+
+    try:
+        app()
+    except AuditError as error:
+        _say(f"audit: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _say("\nStopped.")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""`audit decide | undo | log | export`: parse, one call into the library, format.
+
+What is named by hand is recorded at once. What is picked in bulk (`--code`, `--where`, `--rule`) is
+counted and shown first, and recorded only with `--yes`. `audit.cli.main` mounts these commands and
+turns errors into one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from audit.review.decisions import Decision, Entry
+    from audit.review.export import ExportResult
+    from audit.review.keeper_rules import Summary
+
+SHOWN = 5  # examples in a preview
+CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
+
+
+class TableFormat(StrEnum):
+    """The format of exported tables."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
+ByOption = Annotated[str | None, typer.Option("--by", help="Who decides (default: login name).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def decide(
+    run: RunArgument,
+    things: Annotated[
+        list[str] | None,
+        typer.Argument(help="Fingerprints of findings, or samples: id, path, end of an id."),
+    ] = None,
+    verdict: Annotated[
+        str | None,
+        typer.Option("--as", help="keep, drop, relabel:NAME, move:SPLIT or false-positive."),
+    ] = None,
+    code: Annotated[
+        list[str] | None, typer.Option("--code", help="All open findings of a code; repeatable.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help='SQL over the `images` view, such as "width < 64".'),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option("--rule", help="Who stays: largest, sharpest, least-compressed, split:NAME."),
+    ] = None,
+    take_from: Annotated[
+        list[str] | None,
+        typer.Option("--take-from", help="Split that gives way in groups across splits, in order."),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
+    by: ByOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
+) -> None:
+    """Decide about findings or samples: keep, drop, relabel, move, or waive a false positive."""
+    from audit.errors import UsageError
+    from audit.review import keeper_rules
+
+    if rule or take_from:
+        if where or verdict or len(code or ()) != 1:
+            raise UsageError("--rule and --take-from go with one --code, such as --code DUP003.")
+        chosen = (code or [""])[0].upper()
+        proposal = keeper_rules.propose(
+            run, chosen, rule or "largest", things or None, take_from or ()
+        )
+        drops = proposal.filter(~proposal["keep"].fill_null(True))
+        shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
+        _print(
+            [*_proposal_lines(keeper_rules.summarise(proposal)), *_examples(shown, drops.height)]
+        )
+        if _goes_on(yes, drops.height):
+            _recorded(run, keeper_rules.apply(run, proposal, note, by))
+        return
+    if verdict is None:
+        raise UsageError("Say what to decide: --as drop, for one, or --code DUP003 --rule largest.")
+    if bool(things) + bool(code) + bool(where) != 1:
+        raise UsageError("Name findings or samples, or pick them with --code or with --where.")
+    _decide(run, things or [], verdict, code or [], where, note, by, yes)
+
+
+def _decide(
+    run: Path, things: Sequence[str], verdict: str, codes: Sequence[str], where: str | None,
+    note: str, by: str | None, yes: bool,
+) -> None:  # fmt: skip
+    from audit.review import decisions
+
+    verb, value = decisions.parse_verb(verdict)
+    if where is not None:
+        ids = decisions.where(run, where)
+        entries = decisions.sample_entries(
+            run, ids, verb, value, note or f"where {where}", by
+        )  # fmt: skip
+    elif codes:
+        entries = decisions.finding_entries(run, codes, verb, value, note, by)
+    else:
+        prints, names = _split(run, things)
+        entries = decisions.finding_entries(run, prints, verb, value, note, by) if prints else []
+        known = {entry.subject for entry in entries}
+        more = decisions.sample_entries(run, names, verb, value, note, by) if names else []
+        entries += [entry for entry in more if entry.subject not in known]
+    if where is not None or codes:
+        _print(_preview(run, entries))
+        if not _goes_on(yes, len(entries)):
+            return
+    _recorded(run, decisions.record(run, entries))
+    if value and (said := decisions.unheard(run, verb, value)):
+        _say(said)
+
+
+def undo(
+    run: RunArgument,
+    n: Annotated[int, typer.Argument(min=1, help="Batches: a bulk decision is one.")] = 1,
+    by: ByOption = None,
+    anyone: Annotated[
+        bool, typer.Option("--anyone", help="The last ones, whoever made them.")
+    ] = False,
+) -> None:
+    """Take back your last decisions; they stay in the log, marked as undone."""
+    from audit.review import decisions
+
+    undone = decisions.undo(run, n, by, anyone=anyone)
+    for batch, count in Counter(decision.batch for decision in undone).items():
+        first = next(d for d in reversed(undone) if d.batch == batch)
+        _print([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
+
+
+def log(
+    run: RunArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest decisions.")] = 50,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only what does not apply any more, and why.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the decisions, newest first; stale and undone ones are marked."""
+    from audit.review import decisions
+
+    # Only decisions that hold can be stale, and only a run that is there can tell.
+    reasons = dict(decisions.applied(run).stale.select("decision", "reason").iter_rows())
+    found = decisions.log(run, None if stale else limit)
+    shown = [d for d in found if not stale or d.id in reasons][:limit]
+    if as_json:
+        rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
+        return
+    for d in shown:
+        mark = " [undone]" if d.undone else ""
+        mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else mark
+        _print([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
+    if not shown:
+        _say("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
+    elif not stale and reasons:
+        _say(f"{_counted(len(reasons), 'decision')} stale: `audit log {_q(run)} --stale`.")
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for all of it.")] = None,
+    format: Annotated[  # noqa: A002
+        TableFormat, typer.Option("--format", help="Of the tables in --out.")
+    ] = TableFormat.CSV,
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", help="The kept set: x.csv, .parquet or .txt.")
+    ] = None,
+    quarantine: Annotated[
+        Path | None, typer.Option("--quarantine", help="What was dropped, and why; .txt: paths.")
+    ] = None,
+    changes: Annotated[
+        Path | None, typer.Option("--changes", help="Relabelled and moved: x.csv or .parquet.")
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option("--pairs", help="Verified pairs of one picture: x.csv, .parquet.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option("--scores", help="Every feature of every sample: x.csv, .parquet")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
+) -> None:
+    """Write what a run found and what was decided, as tables; touches no file of the dataset."""
+    from audit.errors import UsageError
+    from audit.review import export as exports
+
+    named = {
+        "manifest": manifest, "quarantine": quarantine, "changes": changes, "pairs": pairs,
+        "scores": scores,
+    }  # fmt: skip
+    targets = {name: path for name, path in named.items() if path is not None}
+    if bool(out) == bool(targets):
+        raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
+    if out is not None:
+        result = exports.export(run, out, format.value, replace=replace)
+    else:
+        result = exports.export_files(run, targets, replace=replace)
+    _print(_export_lines(run, result))
+
+
+# ---- formatting ----
+
+
+def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the fingerprints, and the ids of the samples that the other words name."""
+    from audit.errors import UsageError
+    from audit.report.file_card import find_sample
+    from audit.review.decisions import FINGERPRINT
+    from audit.run.generations import open_run
+
+    prints = [thing for thing in things if FINGERPRINT.match(thing)]
+    names = [thing for thing in things if not FINGERPRINT.match(thing)]
+    if codes := [name for name in names if CODE.match(name)]:
+        raise UsageError(f"{codes[0]} is a code: `--code {codes[0]}` takes all its open findings.")
+    with open_run(run) as store:
+        return prints, [find_sample(store, name) for name in names]
+
+
+def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
+    """Return what a bulk decision would record."""
+    from audit.review.decisions import by_split
+
+    samples = [entry.subject for entry in entries if entry.kind == "sample"]
+    findings = len(entries) - len(samples)
+    told = [_counted(findings, "finding")] * bool(findings)
+    if samples or not findings:
+        told.append(_counted(len(samples), "sample") + _places(by_split(run, samples)))
+    verb = (
+        f"{entries[0].verb}{':' + entries[0].value if entries[0].value else ''}: "
+        if entries
+        else ""
+    )
+    return [
+        f"{verb}{', '.join(told)}.",
+        *_examples([_named(e) for e in entries[:SHOWN]], len(entries)),
+    ]
+
+
+def _proposal_lines(told: Summary) -> list[str]:
+    dropped = sum(told.drops.values())
+    lines = [
+        f"{_counted(told.groups, 'open group')}: {_counted(dropped, 'sample')} to drop"
+        f"{_places(told.drops)}, {told.stay:,} to stay."
+    ]
+    return lines + [f"  left open, {n:,}: {reason}" for reason, n in told.open.items()]
+
+
+def _export_lines(run: Path, result: ExportResult) -> list[str]:
+    lines = [f"{rows:>9,}  {path}" for path, rows in result.files.items()]
+    lines.append(
+        f"{result.kept:,} samples kept ({result.changed:,} relabelled or moved), "
+        f"{result.dropped:,} dropped."
+    )
+    if result.stale.height:
+        lines.append(
+            f"{_counted(result.stale.height, 'decision')} stale and not applied: "
+            f"`audit log {_q(run)} --stale` says why."
+        )
+    if result.neutralised:
+        lines.append(
+            f"{_counted(result.neutralised, 'cell')} would run as a formula in a spreadsheet and "
+            "got a leading apostrophe; Parquet holds the text as it is."
+        )
+    return lines
+
+
+def _goes_on(yes: bool, n: int) -> bool:
+    if not yes and n:
+        _say("Nothing was recorded: add --yes to record it.")
+    return yes and n > 0
+
+
+def _recorded(run: Path, decided: Sequence[Decision]) -> None:
+    from audit.review.ledger import whoami
+
+    if decided:
+        who = decided[0].by
+        mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
+        _say(
+            f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
+            f"`audit undo {_q(run)}{mine}` takes them back."
+        )
+
+
+def _line(d: Decision) -> str:
+    value = f":{d.value}" if d.value else ""
+    return f"{d.verb}{value}  {d.kind} {_named(d)}" + (f"  ({d.note})" if d.note else "")
+
+
+def _named(d: Decision | Entry) -> str:
+    """Return the sample's id, or the fingerprint of a finding with what it was about."""
+    if d.kind == "sample":
+        return d.subject
+    fact = json.loads(d.evidence or "{}")
+    members = [sample for sample, _ in fact.get("members", ())] or [fact.get("subject", "")]
+    more = f" and {len(members) - 1:,} more" if len(members) > 1 else ""
+    return f"{d.subject} {fact.get('code', '')} {members[0]}{more}"
+
+
+def _examples(lines: Sequence[str], total: int) -> list[str]:
+    more = total - len(lines)
+    return [f"  {line}" for line in lines] + [f"  and {more:,} more"] * bool(more)
+
+
+def _places(counts: Mapping[str, int]) -> str:
+    told = ", ".join(f"{split} {n:,}" for split, n in counts.items())
+    return f" ({told})" if told else ""
+
+
+def _counted(n: int, noun: str) -> str:
+    from audit.report.wording import counted
+
+    return counted(n, noun)
+
+
+def _q(run: Path) -> str:
+    return shlex.quote(str(run))
+
+
+def _print(lines: Sequence[str]) -> None:
+    from audit.report.wording import visible
+
+    for line in lines:
+        typer.echo(visible(line))
+
+
+def _say(text: str) -> None:
+    """Tell the person, on stderr: stdout belongs to the result."""
+    from audit.report.wording import visible
+
+    sys.stderr.write(visible(text) + "\n")
+    sys.stderr.flush()

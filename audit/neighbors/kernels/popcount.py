@@ -1,0 +1,221 @@
+"""Compiled kernels of the Hamming search: popcounts over stretches of codes, hits into buffers.
+
+Nearly every comparison fails, so a stretch of 32 or 64 codes is first asked for its least distance
+alone, a loop that the compiler turns into vector popcounts; only a stretch that holds a hit is
+gone through one by one. Each task writes into its own stretch of the output and counts on when
+that is full, so that the caller can give it room and run it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from audit.neighbors.kernels.compiled import compiled, emitted, inlined
+
+Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.uint64]
+
+
+@emitted
+def _popcount(_context: Any, _word: Any) -> Any:
+    """Count set bits of a 64-bit word by the processor's own instruction."""
+
+    def generate(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@compiled(parallel=True)
+def permute_bits(codes: Array, permutation: Array) -> Codes:
+    """Move bit permutation[k] to place k, in every code."""
+    out = np.zeros_like(codes)
+    for i in numba.prange(codes.size):
+        word = np.uint64(0)
+        for k in range(64):
+            word |= ((codes[i] >> np.uint64(permutation[k])) & np.uint64(1)) << np.uint64(k)
+        out[i] = word
+    return out
+
+
+@inlined
+def _near4(
+    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, codes: Array, start: int, stop: int
+) -> Any:
+    """Least distance of four codes to a stretch of codes: one pass, vectorised."""
+    least = np.uint64(64)
+    for j in range(start, stop):
+        x = codes[j]
+        p = min(_popcount(a ^ x), _popcount(b ^ x))
+        q = min(_popcount(c ^ x), _popcount(d ^ x))
+        least = min(least, min(p, q))
+    return least
+
+
+@inlined
+def _emit(
+    i: int,
+    j: int,
+    d: np.uint64,
+    k: int,
+    edges: Array,
+    t: int,
+    first: Array,
+    second: Array,
+    distance: Array,
+) -> None:
+    """Write hit number k of task t if there is room for it."""
+    place = edges[t] + k
+    if place < edges[t + 1]:
+        first[place] = i
+        second[place] = j
+        distance[place] = d
+
+
+@compiled(parallel=True)
+def brute_kernel(
+    codes: Array,
+    radius: np.uint64,
+    bounds: Array,
+    tasks: Array,
+    edges: Array,
+    first: Array,
+    second: Array,
+    distance: Array,
+    count: Array,
+) -> None:
+    """Rows bounds[task]..bounds[task+1] against every later row, four rows and 64 at a time."""
+    n = codes.size
+    for t in numba.prange(tasks.size):
+        found = 0
+        row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
+        while row < end:
+            last = min(row + 4, end)
+            a = codes[row]
+            b, c, d = codes[min(row + 1, last - 1)], codes[min(row + 2, last - 1)], codes[last - 1]
+            for start in range(row + 1, n, 64):
+                stop = min(start + 64, n)
+                # a row meets itself in its own stretch: always look there
+                if start >= last and _near4(a, b, c, d, codes, start, stop) > radius:
+                    continue
+                for i in range(row, last):
+                    for j in range(max(start, i + 1), stop):
+                        apart = _popcount(codes[i] ^ codes[j])
+                        if apart <= radius:
+                            _emit(i, j, apart, found, edges, t, first, second, distance)
+                            found += 1
+            row = last
+        count[t] = found
+
+
+@compiled(parallel=True)
+def cross_kernel(
+    queries: Array,
+    library: Array,
+    radius: np.uint64,
+    bounds: Array,
+    tasks: Array,
+    edges: Array,
+    first: Array,
+    second: Array,
+    distance: Array,
+    count: Array,
+) -> None:
+    """Query rows bounds[task]..bounds[task+1] against the whole library."""
+    n = library.size
+    for t in numba.prange(tasks.size):
+        found = 0
+        row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
+        while row < end:
+            last = min(row + 4, end)
+            a = queries[row]
+            b = queries[min(row + 1, last - 1)]
+            c, d = queries[min(row + 2, last - 1)], queries[last - 1]
+            for start in range(0, n, 64):
+                stop = min(start + 64, n)
+                if _near4(a, b, c, d, library, start, stop) > radius:
+                    continue
+                for i in range(row, last):
+                    for j in range(start, stop):
+                        apart = _popcount(queries[i] ^ library[j])
+                        if apart <= radius:
+                            _emit(i, j, apart, found, edges, t, first, second, distance)
+                            found += 1
+            row = last
+        count[t] = found
+
+
+@inlined
+def _brought_earlier(
+    difference: np.uint64, chunk: int, shifts: Array, fields: Array, reach: Array
+) -> bool:
+    """Would an earlier chunk have brought this pair together?"""
+    for c in range(chunk):
+        part = (difference >> shifts[c]) & fields[c]
+        if reach[c] >= 0 and _popcount(part) <= np.uint64(reach[c]):
+            return True
+    return False
+
+
+@compiled(parallel=True)
+def chunk_kernel(
+    radius: np.uint64,
+    shifts: Array,
+    fields: Array,
+    reach: Array,
+    codes: Array,
+    rows: Array,
+    starts: Array,
+    masks: Array,
+    chunk: int,
+    bounds: Array,
+    met: Array,
+    tasks: Array,
+    edges: Array,
+    first: Array,
+    second: Array,
+    distance: Array,
+    count: Array,
+) -> None:
+    """Buckets bounds[task]..bounds[task+1] of one chunk against the buckets within its radius."""
+    for t in numba.prange(tasks.size):
+        found = 0
+        compared = 0
+        for u in range(bounds[tasks[t]], bounds[tasks[t] + 1]):
+            begin, end = starts[u], starts[u + 1]
+            if begin == end:
+                continue
+            for m in range(masks.size):
+                v = u ^ masks[m]
+                if v < u:
+                    continue
+                low, high = starts[v], starts[v + 1]
+                if low == high:
+                    continue
+                for i in range(begin, end):
+                    own = codes[i]
+                    from_ = i + 1 if v == u else low
+                    compared += high - from_
+                    for start in range(from_, high, 32):
+                        stop = min(start + 32, high)
+                        least = np.uint64(64)
+                        for j in range(start, stop):
+                            least = min(least, _popcount(own ^ codes[j]))
+                        if least > radius:
+                            continue
+                        for j in range(start, stop):
+                            difference = own ^ codes[j]
+                            apart = _popcount(difference)
+                            if apart <= radius and not _brought_earlier(
+                                difference, chunk, shifts, fields, reach
+                            ):
+                                a, b = min(rows[i], rows[j]), max(rows[i], rows[j])
+                                _emit(a, b, apart, found, edges, t, first, second, distance)
+                                found += 1
+        count[t] = found
+        met[tasks[t]] = compared

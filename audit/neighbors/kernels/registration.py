@@ -1,0 +1,480 @@
+"""Compiled kernels of `align`: warping, inverse-compositional Lucas-Kanade, correlation.
+
+One pair stays in the first-level cache: two 32-px thumbnails, eight steepest-descent images and a
+few planes, 60 kB in all, allocated once for 64 pairs. Sums run over whole planes so that the
+compiler can vectorise them; the 8x8 system is solved by hand because calling LAPACK would cost
+more than solving. `fastmath` is on: sums are reordered, but the same way each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from audit.neighbors.kernels.compiled import compiled, inlined
+
+Array = npt.NDArray[Any]
+
+_N = 32
+_M = 16
+
+
+@inlined
+def _oriented(source: Array, k: int, out: Array) -> None:
+    """Copy a thumbnail laid down in orientation k."""
+    n = source.shape[0]
+    for y in range(n):
+        for x in range(n):
+            v, u = (x, y) if k & 4 else (y, x)
+            if k & 1:
+                u = n - 1 - u
+            if k & 2:
+                v = n - 1 - v
+            out[y, x] = source[v, u]
+
+
+@compiled(fastmath=True)
+def _halve(full: Array, half: Array) -> None:
+    """Average 2x2 pixels."""
+    n = half.shape[0]
+    for y in range(n):
+        for x in range(n):
+            half[y, x] = 0.25 * (
+                full[2 * y, 2 * x]
+                + full[2 * y, 2 * x + 1]
+                + full[2 * y + 1, 2 * x]
+                + full[2 * y + 1, 2 * x + 1]
+            )
+
+
+@compiled(fastmath=True)
+def _soften(source: Array, out: Array) -> None:
+    """Smooth with the 3x3 binomial, edges repeated."""
+    n = source.shape[0]
+    for y in range(n):
+        a, b = max(y - 1, 0), min(y + 1, n - 1)
+        for x in range(n):
+            c, d = max(x - 1, 0), min(x + 1, n - 1)
+            out[y, x] = (
+                4.0 * source[y, x]
+                + 2.0 * (source[a, x] + source[b, x] + source[y, c] + source[y, d])
+                + source[a, c]
+                + source[a, d]
+                + source[b, c]
+                + source[b, d]
+            ) * 0.0625
+
+
+@compiled(fastmath=True)
+def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
+    """Warp `picture` onto the template's grid; mark what lies inside; return how many do."""
+    n = picture.shape[0]
+    half = 0.5 * n
+    count = 0
+    for y in range(n):
+        ty = (y + 0.5) / half - 1.0
+        for x in range(n):
+            tx = (x + 0.5) / half - 1.0
+            u = ((1.0 + p[0]) * tx + p[1] * ty + p[2] + 1.0) * half - 0.5
+            v = (p[3] * tx + (1.0 + p[4]) * ty + p[5] + 1.0) * half - 0.5
+            inside = u > -0.5 and v > -0.5 and u < n - 0.5 and v < n - 0.5
+            valid[y, x] = 1.0 if inside else 0.0
+            if inside:
+                u = min(max(u, 0.0), n - 1.001)
+                v = min(max(v, 0.0), n - 1.001)
+                i, j = int(v), int(u)
+                fv, fu = v - i, u - j
+                top = picture[i, j] + fu * (picture[i, j + 1] - picture[i, j])
+                low = picture[i + 1, j] + fu * (picture[i + 1, j + 1] - picture[i + 1, j])
+                out[y, x] = top + fv * (low - top)
+                count += 1
+            else:
+                out[y, x] = 0.0
+    return count
+
+
+@compiled(fastmath=True)
+def _steepest(template: Array, rows: Array) -> None:
+    """Fill the eight steepest-descent images: six affine ones, the template itself, a constant."""
+    n = template.shape[0]
+    half = 0.5 * n
+    k = 0
+    for y in range(n):
+        ty = (y + 0.5) / half - 1.0
+        a, b = max(y - 1, 0), min(y + 1, n - 1)
+        for x in range(n):
+            tx = (x + 0.5) / half - 1.0
+            c, d = max(x - 1, 0), min(x + 1, n - 1)
+            gx = (template[y, d] - template[y, c]) / (d - c) * half
+            gy = (template[b, x] - template[a, x]) / (b - a) * half
+            rows[0, k] = gx * tx
+            rows[1, k] = gx * ty
+            rows[2, k] = gx
+            rows[3, k] = gy * tx
+            rows[4, k] = gy * ty
+            rows[5, k] = gy
+            rows[6, k] = template[y, x]
+            rows[7, k] = 1.0
+            k += 1
+
+
+@compiled(fastmath=True)
+def _dot3(w: Array, a: Array, b: Array) -> Any:
+    total = np.float32(0.0)
+    for k in range(w.size):
+        total += w[k] * a[k] * b[k]
+    return total
+
+
+@compiled(fastmath=True)
+def _solve(matrix: Array, vector: Array, size: int) -> bool:
+    """Solve a symmetric positive system in place by Cholesky; False where it is not positive."""
+    for i in range(size):
+        for j in range(i + 1):
+            total = matrix[i, j]
+            for k in range(j):
+                total -= matrix[i, k] * matrix[j, k]
+            if i == j:
+                if total <= 1e-9:
+                    return False
+                matrix[i, i] = np.sqrt(total)
+            else:
+                matrix[i, j] = total / matrix[j, j]
+    for i in range(size):
+        for k in range(i):
+            vector[i] -= matrix[i, k] * vector[k]
+        vector[i] /= matrix[i, i]
+    for i in range(size - 1, -1, -1):
+        for k in range(i + 1, size):
+            vector[i] -= matrix[k, i] * vector[k]
+        vector[i] /= matrix[i, i]
+    return True
+
+
+@compiled(fastmath=True)
+def _compose_inverse(p: Array, d: Array) -> float:
+    """Replace the map p by p after the inverse of the small map d; return the largest change."""
+    a, b, c, e = 1.0 + d[0], d[1], d[3], 1.0 + d[4]
+    det = a * e - b * c
+    if abs(det) < 0.2:
+        return -1.0
+    ia, ib, ic, ie = e / det, -b / det, -c / det, a / det
+    itx, ity = -(ia * d[2] + ib * d[5]), -(ic * d[2] + ie * d[5])
+    m00, m01, m10, m11 = 1.0 + p[0], p[1], p[3], 1.0 + p[4]
+    p[2] += m00 * itx + m01 * ity
+    p[5] += m10 * itx + m11 * ity
+    p[0] = m00 * ia + m01 * ic - 1.0
+    p[1] = m00 * ib + m01 * ie
+    p[3] = m10 * ia + m11 * ic
+    p[4] = m10 * ib + m11 * ie - 1.0
+    change = 0.0
+    for k in range(6):
+        change = max(change, abs(d[k]))
+    return change
+
+
+@compiled(fastmath=True)
+def _register(
+    template: Array,
+    picture: Array,
+    rows: Array,
+    p: Array,
+    steps: int,
+    damping: float,
+    margin: int,
+    warped: Array,
+    valid: Array,
+    weight: Array,
+    error: Array,
+) -> bool:
+    """Run Lucas-Kanade from p, in place; False where the overlap or the system gives way."""
+    size = template.size
+    flat_t, flat_w, flat_v = template.ravel(), warped.ravel(), valid.ravel()
+    matrix = np.empty((8, 8))
+    vector = np.empty(8)
+    for step in range(steps):
+        count = _sample(picture, p, warped, valid)
+        if count < 0.3 * size:
+            return False
+        st = sw = stt = sww = np.float32(0.0)
+        for k in range(size):
+            v = flat_v[k]
+            st += v * flat_t[k]
+            sw += flat_w[k]
+            stt += v * flat_t[k] * flat_t[k]
+            sww += flat_w[k] * flat_w[k]
+        mt, mw = st / count, sw / count
+        spread: Any = max(stt / count - mt * mt, 1e-6)
+        other: Any = max(sww / count - mw * mw, 1e-6)
+        gain = np.sqrt(spread / other)
+        see = np.float32(0.0)
+        for k in range(size):
+            error[k] = flat_v[k] * ((flat_w[k] - mw) * gain + mt - flat_t[k])
+            see += error[k] * error[k]
+        if margin > 0:
+            # the frame counts for little: captions and turned corners are there
+            n = template.shape[0]
+            for y in range(n):
+                for x in range(n):
+                    outer = min(min(x, n - 1 - x), min(y, n - 1 - y)) < margin
+                    flat_v[y * n + x] *= 0.1 if outer else 1.0
+        if step >= 2:
+            typical: Any = max(1.5 * see / count, 1e-6)
+            cut = np.float32(1.0 / typical)
+            for k in range(size):
+                weight[k] = flat_v[k] / (1.0 + error[k] * error[k] * cut)
+        else:
+            for k in range(size):
+                weight[k] = flat_v[k]
+        for i in range(8):
+            for j in range(i + 1):
+                matrix[i, j] = _dot3(weight, rows[i], rows[j])
+            vector[i] = _dot3(weight, rows[i], error)
+        trace = 0.0
+        for i in range(6):
+            trace += matrix[i, i]
+        for i in range(6):
+            matrix[i, i] += damping * trace / 6.0
+        matrix[6, 6] *= 1.001
+        matrix[7, 7] *= 1.001
+        if not _solve(matrix, vector, 8):
+            return False
+        largest = 0.0
+        for k in range(6):
+            largest = max(largest, abs(vector[k]))
+        if largest > 0.3:
+            for k in range(6):
+                vector[k] *= 0.3 / largest
+        change = _compose_inverse(p, vector)
+        if change < 0.0:
+            return False
+        det = (1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]
+        if det < 0.3 or det > 3.0:
+            return False
+        if change < 0.002:
+            break
+    return True
+
+
+@compiled(fastmath=True)
+def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Array) -> None:
+    """Correlate the gradients of a and b over the overlap, whole and in blocks.
+
+    Writes into `out`: whole, median over textured blocks, share of textured blocks above 0.5,
+    number of textured blocks, concentration (participation of the blocks in the energy, 0 to 1),
+    and the best whole without one outer row or column of blocks.
+    """
+    n = a.shape[0]
+    side = n // blocks
+    ab = np.zeros(blocks * blocks)
+    aa = np.zeros(blocks * blocks)
+    bb = np.zeros(blocks * blocks)
+    cells = np.zeros(blocks * blocks)
+    for y in range(1, n - 1):
+        for x in range(1, n - 1):
+            if valid[y, x - 1] * valid[y, x + 1] * valid[y - 1, x] * valid[y + 1, x] > 0.0:
+                ax, ay = a[y, x + 1] - a[y, x - 1], a[y + 1, x] - a[y - 1, x]
+                bx, by = b[y, x + 1] - b[y, x - 1], b[y + 1, x] - b[y - 1, x]
+                k = (y // side) * blocks + x // side
+                ab[k] += ax * bx + ay * by
+                aa[k] += ax * ax + ay * ay
+                bb[k] += bx * bx + by * by
+                cells[k] += 1.0
+    sab, saa, sbb = ab.sum(), aa.sum(), bb.sum()
+    out[0] = sab / np.sqrt(max(saa * sbb, 1e-9))
+    area = max(cells.sum(), 1.0)
+    scores = np.full(blocks * blocks, 9.0)
+    count, good = 0, 0
+    first, second = 0.0, 0.0
+    for k in range(blocks * blocks):
+        energy = 0.5 * (aa[k] / max(saa, 1e-9) + bb[k] / max(sbb, 1e-9))
+        first += energy
+        second += energy * energy
+        # textured: at least a third of the average energy per pixel, and half the block seen
+        if cells[k] >= 0.4 * side * side and energy * area >= 0.33 * cells[k]:
+            scores[k] = ab[k] / np.sqrt(max(aa[k] * bb[k], 1e-9))
+            good += scores[k] > 0.5
+            count += 1
+    worst = np.argsort(scores)
+    middle = 0.5 * (scores[worst[count // 2]] + scores[worst[(count - 1) // 2]])
+    out[1] = middle if count else out[0]
+    out[2] = good / count if count else 0.0
+    out[3] = count
+    out[4] = first * first / max(second * blocks * blocks, 1e-9)
+    out[5] = out[0]
+    for k in range(4):
+        # without the first or last row or column of blocks: where captions are
+        lab, laa, lbb = sab, saa, sbb
+        for m in range(blocks):
+            edge = (blocks - 1) * (k & 1)
+            cell = edge * blocks + m if k < 2 else m * blocks + edge
+            lab, laa, lbb = lab - ab[cell], laa - aa[cell], lbb - bb[cell]
+        if min(laa / max(saa, 1e-9), lbb / max(sbb, 1e-9)) > 0.4:
+            out[5] = max(out[5], lab / np.sqrt(max(laa * lbb, 1e-9)))
+
+
+@compiled(fastmath=True)
+def _correlation(a: Array, b: Array, valid: Array) -> Any:
+    """Plain correlation of levels over the overlap."""
+    s = sa = sb = saa = sbb = sab = 1e-9
+    for y in range(a.shape[0]):
+        for x in range(a.shape[1]):
+            if valid[y, x] > 0.0:
+                s += 1.0
+                sa += a[y, x]
+                sb += b[y, x]
+                saa += a[y, x] * a[y, x]
+                sbb += b[y, x] * b[y, x]
+                sab += a[y, x] * b[y, x]
+    va, vb = saa / s - (sa / s) ** 2, sbb / s - (sb / s) ** 2
+    return (sab / s - sa * sb / s / s) / np.sqrt(max(va * vb, 1e-6))
+
+
+@compiled(fastmath=True)
+def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> None:
+    """Correlate two opponent-colour planes of the 8x8 thumbnails through the map found."""
+    n = colour_a.shape[0]
+    first = np.empty((n, n, 2), np.float32)
+    second = np.empty((n, n, 2), np.float32)
+    for y in range(n):
+        for x in range(n):
+            v, u = (x, y) if k & 4 else (y, x)
+            if k & 1:
+                u = n - 1 - u
+            if k & 2:
+                v = n - 1 - v
+            r, g, b = (
+                np.float32(colour_a[y, x, 0]),
+                np.float32(colour_a[y, x, 1]),
+                np.float32(colour_a[y, x, 2]),
+            )
+            first[y, x, 0], first[y, x, 1] = r - g, 0.5 * (r + g) - b
+            r, g, b = (
+                np.float32(colour_b[v, u, 0]),
+                np.float32(colour_b[v, u, 1]),
+                np.float32(colour_b[v, u, 2]),
+            )
+            second[y, x, 0], second[y, x, 1] = r - g, 0.5 * (r + g) - b
+    ab = aa = bb = 0.0
+    ma = np.zeros(2)
+    mb = np.zeros(2)
+    half = 0.5 * n
+    total = 0
+    for turn in range(2):
+        for y in range(n):
+            ty = (y + 0.5) / half - 1.0
+            for x in range(n):
+                tx = (x + 0.5) / half - 1.0
+                u = ((1.0 + p[0]) * tx + p[1] * ty + p[2] + 1.0) * half - 0.5
+                v = (p[3] * tx + (1.0 + p[4]) * ty + p[5] + 1.0) * half - 0.5
+                if u < -0.5 or v < -0.5 or u > n - 0.5 or v > n - 0.5:
+                    continue
+                u = min(max(u, 0.0), n - 1.001)
+                v = min(max(v, 0.0), n - 1.001)
+                i, j = int(v), int(u)
+                fv, fu = v - i, u - j
+                total += turn == 0
+                for c in range(2):
+                    top = second[i, j, c] + fu * (second[i, j + 1, c] - second[i, j, c])
+                    low = second[i + 1, j, c] + fu * (second[i + 1, j + 1, c] - second[i + 1, j, c])
+                    value = top + fv * (low - top)
+                    if turn == 0:
+                        ma[c] += first[y, x, c]
+                        mb[c] += value
+                    else:
+                        da, db = first[y, x, c] - ma[c], value - mb[c]
+                        ab += da * db
+                        aa += da * da
+                        bb += db * db
+        if turn == 0:
+            for c in range(2):
+                ma[c] /= max(total, 1)
+                mb[c] /= max(total, 1)
+    out[0] = ab / np.sqrt(max(aa * bb, 1e-6))
+    out[1] = np.sqrt(np.sqrt(aa * bb) / max(total, 1))
+
+
+@compiled(parallel=True, fastmath=True)
+def align_batch(
+    grey: Array,
+    colour: Array,
+    pairs: Array,
+    orientations: Array,
+    starts: Array,
+    margins: Array,
+    abandon: float,
+    maps: Array,
+    scores: Array,
+) -> None:
+    """Align every pair, the coarse search first; see `align` for what goes in and comes out."""
+    n_pairs = pairs.shape[0]
+    n_chunks = (n_pairs + 63) // 64
+    for chunk in numba.prange(n_chunks):
+        raw = np.empty((_N, _N), np.float32)
+        a = np.empty((_N, _N), np.float32)
+        b = np.empty((_N, _N), np.float32)
+        a2 = np.empty((_M, _M), np.float32)
+        b2 = np.empty((_M, _M), np.float32)
+        rows = np.empty((8, _N * _N), np.float32)
+        rows2 = np.empty((8, _M * _M), np.float32)
+        warped = np.empty((_N, _N), np.float32)
+        valid = np.empty((_N, _N), np.float32)
+        weight = np.empty(_N * _N, np.float32)
+        error = np.empty(_N * _N, np.float32)
+        warped2 = np.empty((_M, _M), np.float32)
+        valid2 = np.empty((_M, _M), np.float32)
+        weight2 = np.empty(_M * _M, np.float32)
+        error2 = np.empty(_M * _M, np.float32)
+        six = np.empty(6)
+        two = np.empty(2)
+        p = np.empty(6)
+        best = np.empty(6)
+        for t in range(chunk * 64, min(chunk * 64 + 64, n_pairs)):
+            i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
+            _oriented(grey[i], 0, raw)
+            _soften(raw, a)
+            _halve(raw, a2)
+            _oriented(grey[j], k, raw)
+            _soften(raw, b)
+            _halve(raw, b2)
+            _steepest(a2, rows2)
+            top = -2.0
+            margin = 0
+            for s in range(starts.shape[0]):
+                p[:] = starts[s]
+                if not _register(
+                    a2, b2, rows2, p, 8, 0.01, margins[s], warped2, valid2, weight2, error2
+                ):
+                    continue
+                if _sample(b2, p, warped2, valid2) < 0.3 * _M * _M:
+                    continue
+                _gradient_correlation(a2, warped2, valid2, 4, six)
+                if six[5] > top:
+                    top = six[5]
+                    margin = 2 * margins[s]
+                    best[:] = p
+            scores[t, :] = -1.0
+            scores[t, 3] = top
+            if top < abandon:
+                continue
+            _steepest(a, rows)
+            p[:] = best
+            if not _register(a, b, rows, p, 10, 0.002, margin, warped, valid, weight, error):
+                p[:] = best
+            count = _sample(b, p, warped, valid)
+            _gradient_correlation(a, warped, valid, 4, six)
+            scores[t, 0], scores[t, 1], scores[t, 2] = six[0], six[1], six[2]
+            scores[t, 7], scores[t, 10], scores[t, 11] = six[3], six[5], six[4]
+            scores[t, 4] = _correlation(a, warped, valid)
+            share = count / (_N * _N)
+            det = abs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3])
+            scores[t, 5], scores[t, 6] = share, min(share * det, 1.0)
+            _sample(b2, p, warped2, valid2)
+            _gradient_correlation(a2, warped2, valid2, 4, six)
+            scores[t, 3], scores[t, 12], scores[t, 13] = six[0], six[5], six[1]
+            _chroma(colour[i], colour[j], k, p, two)
+            scores[t, 8], scores[t, 9] = two[0], two[1]
+            maps[t, :] = p

@@ -1,0 +1,189 @@
+"""Relate: which pictures of a dataset show the same thing, once a scan, stored for all to read.
+
+Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
+compared, and a copied folder costs nothing. What the search finds goes into tables of the
+measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
+read them. What took time to settle, second looks and refusals, is kept in `looks` and `refused` and
+carried over from the previous generation.
+
+Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
+shows in the result. Memory: about 4 kB a picture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.neighbors import Memory, Options, Relation, Signatures, describe_pair
+from audit.neighbors import relate as search
+from audit.pairs.signatures import load
+from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.features import feature_picture
+from audit.run.store import Store
+from audit.sources.paths import path_of
+
+RELATE_VERSION = 2
+TABLES = ("pairs", "groups", "looks", "refused", "relate_facts")
+# The file that stands for a picture is the one with the smallest content hash, then id.
+PICTURES = """
+    SELECT pixel_hash, min_by(content_hash, (content_hash, id)) AS content_hash,
+        min_by(uri, (content_hash, id)) AS uri, min_by(phash, (content_hash, id)) AS phash
+    FROM images
+    WHERE pixel_hash IS NOT NULL AND phash IS NOT NULL AND status IN ('ok', 'damaged')
+    GROUP BY pixel_hash ORDER BY pixel_hash
+"""
+
+
+def relate(
+    store: Store,
+    run: Path,
+    limits: Limits,
+    *,
+    options: Options | None = None,
+    known: Memory | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
+
+    `run` holds the signatures; `known` is what an earlier scan settled (see `settled`);
+    `progress` gets (pictures done, all), by the share of the work.
+    """
+    pictures = store.query(PICTURES)
+    progress(0, len(pictures))
+    table, found = load(run, pictures["content_hash"].to_list())
+    missing = int((~found).sum())
+    rows = pictures.filter(pl.Series(found))
+    table = table[found]
+    hashes = rows["pixel_hash"].to_list()
+    with store.transaction():
+        for name in TABLES:
+            store.execute(f"DELETE FROM {name}")
+        relation = search(
+            table,
+            [bytes.fromhex(h) for h in hashes],
+            rows["phash"].to_numpy().astype(np.uint64),
+            open_picture=picture_opener(rows["uri"], rows["content_hash"], limits),
+            options=options,
+            known=known,
+            advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
+        )
+        store.append("pairs", pair_rows(relation, table, hashes, rows["phash"].to_numpy()))
+        store.append("groups", _group_rows(relation, hashes))
+        store.append("looks", _look_rows(relation))
+        store.append("refused", pl.DataFrame({"pair": relation.memory.refused}))
+        store.append("relate_facts", _facts(relation, len(pictures), missing))
+    progress(len(pictures), len(pictures))
+
+
+def settled(store: Store, schema: str = "") -> Memory:
+    """Return what a scan settled of pairs of pixel hashes: to pass as `known`."""
+    looks = store.query(f"SELECT a, b, same FROM {schema}looks")
+    refused = store.query(f"SELECT pair FROM {schema}refused ORDER BY pair")
+    return Memory(
+        {
+            (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
+            for a, b, same in looks.iter_rows()
+        },
+        refused["pair"].to_numpy().astype(np.uint64),
+    )
+
+
+def picture_opener(
+    uris: Sequence[str] | pl.Series, content_hashes: Sequence[str] | pl.Series, limits: Limits
+) -> Callable[[int], npt.NDArray[np.uint8] | None]:
+    """Return a function from row number to feature picture; None where the file is not that any
+    more.
+    """
+
+    @lru_cache(maxsize=64)
+    def open_picture(row: int) -> npt.NDArray[np.uint8] | None:
+        path = path_of(uris[row])
+        if path is None:
+            return None
+        try:
+            data = read_bytes(path, limits)
+        except DecodeError:
+            return None
+        facts, picture = decode(data, path, limits)
+        if picture is None or facts["content_hash"] != content_hashes[row]:
+            return None
+        return feature_picture(picture.rgb)
+
+    return open_picture
+
+
+def pair_rows(
+    relation: Relation, table: Signatures, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
+) -> pl.DataFrame:
+    """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
+    found = relation.pairs
+    names = np.asarray(hashes, object)
+    first, second = found.pairs[:, 0], found.pairs[:, 1]
+    words = [
+        describe_pair(table[i], table[j], found, row).words
+        for row, (i, j) in enumerate(found.pairs.tolist())
+    ]
+    rows = pl.DataFrame(
+        {
+            "a": pl.Series(names[first].tolist(), dtype=pl.String),
+            "b": pl.Series(names[second].tolist(), dtype=pl.String),
+            "kind": pl.Series(["near"] * len(first), dtype=pl.String),
+            "score": found.score,
+            "similarity": found.similarity,
+            "distance": np.bitwise_count(phashes[first] ^ phashes[second]).astype(np.int32),
+            "overlap": found.overlap,
+            "transformation": pl.Series(words, dtype=pl.String),
+            "looked": relation.looked,
+        }
+    )
+    return rows.sort("a", "b")
+
+
+def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
+    rows = [
+        (hashes[star.representative], hashes[member], position, float(score))
+        for star in relation.groups.stars
+        for position, (member, score) in enumerate(zip(star.members, star.scores, strict=True))
+    ]
+    schema = {
+        "representative": pl.String,
+        "pixel_hash": pl.String,
+        "position": pl.Int32,
+        "score": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _look_rows(relation: Relation) -> list[dict[str, str | bool]]:
+    return [
+        {"a": a.hex(), "b": b.hex(), "same": word > 0}
+        for (a, b), word in sorted(relation.memory.looks.items())
+    ]
+
+
+def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, str]]:
+    sentences = list(relation.completeness.sentences())
+    if missing:
+        sentences.append(
+            f"{missing:,} of {pictures:,} pictures were compared with nothing, because their "
+            "stored thumbnails are absent or damaged: scan into a new run directory."
+        )
+    calibration = relation.calibration
+    facts = {
+        "version": str(RELATE_VERSION),
+        "pictures": str(pictures),
+        "missing_thumbnails": str(missing),
+        "recall": json.dumps(dict(calibration.recall)),
+        "threshold": repr(float(calibration.threshold)),
+        "false_per_million": repr(float(calibration.false_per_million)),
+        "completeness": json.dumps(sentences, ensure_ascii=False),
+        "calibration": json.dumps(list(calibration.sentences()), ensure_ascii=False),
+    }
+    return [{"key": key, "value": value} for key, value in facts.items()]

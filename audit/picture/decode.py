@@ -1,0 +1,306 @@
+"""Bytes to picture: the only place that opens image bytes, and the policy for hostile files.
+
+One read and one strict full-colour decode a file. JPEG goes through libjpeg-turbo in strict mode
+(simplejpeg), because Pillow drops libjpeg's warnings and so loads damage in the middle of a file
+without a word; the pixels are the same, bit for bit. Everything else goes through Pillow.
+
+The policy for files that are not plain 8-bit RGB, everywhere in this project:
+
+- **Orientation**: EXIF orientation is applied; `width`, `height` and hashes are of the shown
+  picture.
+- **Alpha**: measured composited on white, as most viewers show it; `transparent` says how much of
+  the picture is see-through. A fully opaque alpha channel counts as none.
+- **Above 8 bits**: 16-bit samples are divided by 257 (exposure is kept); 32-bit integers within
+  16 bits likewise; other integers and floats outside [0, 1] are stretched from their minimum to
+  their maximum. The pixel hash is of the samples as stored.
+- **CMYK, Lab, YCbCr, palettes**: converted to RGB as Pillow does, without the ICC profile.
+- **Animation, pages**: the first frame is measured, the number of frames recorded.
+- **Bombs**: a header that promises more than `max_pixels` is not decoded; files above `max_bytes`
+  are not read. Formats that run another program or a page-description language (EPS, WMF) are
+  refused.
+- **Damage**: what comes out of a tolerant second decode is measured and marked `damaged`. A decoder
+  that crashes or hangs takes down one worker, never the scan (see `executors`).
+
+Cost: on a 0.2-megapixel photograph the decode is 1.1 ms; everything else here is about 0.2 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import blake3
+import numpy as np
+import simplejpeg
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from audit.picture.header import exif_facts, header_facts
+from audit.picture.magic import IMAGES, detect, extension_of
+from audit.picture.pixels import Picture, Pixels, eight_bits, grey_tail, shown
+
+# Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
+# programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder).
+WANTED = (
+    "JPEG PNG GIF WEBP BMP DIB TIFF AVIF JPEG2000 PPM TGA ICO CUR ICNS PCX DCX SGI DDS PSD QOI XBM "
+    "XPM FLI MSP IM SPIDER BLP FTEX GBR SUN XVTHUMB MCIDAS PIXAR WAL IMT IPTC FITS PCD"
+)
+Image.init()
+FORMATS = tuple(name for name in WANTED.split() if name in Image.OPEN)
+# Warnings of libjpeg about headers that every decoder agrees on: not damage.
+HARMLESS = re.compile(r"Invalid SOS param|Adobe color transform|bad ICC marker", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one file: `max_pixels` of a header, `max_bytes` of a file."""
+
+    max_pixels: int = 134_217_728
+    max_bytes: int = 1_073_741_824
+
+
+class Scratch:
+    """A buffer for decoded pixels that outlives one file: fresh pages cost a fifth of a decode.
+
+    A `Picture` decoded with a scratch is valid until the next decode with the same one.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._bytes = bytearray(0)
+
+    def room(self, n_bytes: int) -> bytearray | None:
+        """Return a buffer of at least `n_bytes`, None above 64 MiB, which is not worth keeping."""
+        if n_bytes > 1 << 26:
+            return None
+        if len(self._bytes) < n_bytes:
+            self._bytes = bytearray(max(n_bytes, 1 << 21))
+        return self._bytes
+
+
+class DecodeError(Exception):
+    """A file that gives no picture: `kind` is an `error_kind`, the text is for the reader."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        """Keep the kind beside the text."""
+        super().__init__(text)
+        self.kind = kind
+
+
+def _opener(path: str, flags: int) -> int:
+    # A named pipe without a writer would block for ever.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_bytes(path: str | bytes, limits: Limits) -> bytes:
+    """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io."""
+    try:
+        with open(path, "rb", buffering=0, opener=_opener) as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                raise DecodeError("not-an-image", "it is a device or a folder, not a file")
+            if size > limits.max_bytes:
+                raise DecodeError(
+                    "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
+                )
+            data = file.read()
+    except FileNotFoundError:
+        raise DecodeError("missing", "the file does not exist") from None
+    except PermissionError:
+        raise DecodeError("permission", "the file may not be read by this user") from None
+    except OSError as error:
+        raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    return data
+
+
+def decode(
+    data: bytes, name: str, limits: Limits, scratch: Scratch | None = None
+) -> tuple[dict[str, Any], Picture | None]:
+    """Return the facts of one file's bytes and its picture, None when nothing came out.
+
+    Never raises for what is in `data`; memory is bounded by about 12 bytes a pixel of
+    `limits.max_pixels`.
+    """
+    facts: dict[str, Any] = {
+        "status": "ok",
+        "content_hash": blake3.blake3(data).hexdigest(),
+        "detected": detect(data),
+        "extension": extension_of(name),
+    }
+    picture: Picture | None = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tiff = facts["detected"] == "TIFF"
+        native = _native_warnings(facts) if tiff else contextlib.nullcontext()
+        try:
+            with native:
+                picture = _decode(data, facts, limits, scratch or Scratch())
+        except DecodeError as error:
+            facts |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
+        except MemoryError:
+            facts |= _failed("bomb", "decoding it needs more memory than there is")
+        except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
+            kind = "unsupported" if "nsupported" in str(error) else "corrupt"
+            facts |= _failed(kind, f"{type(error).__name__}: {error}")
+    _note_warnings(facts, [str(w.message) for w in caught])
+    return facts, picture
+
+
+def _failed(kind: str, text: str) -> dict[str, Any]:
+    return {"status": "unreadable", "error_kind": kind, "error": text}
+
+
+def _note_warnings(facts: dict[str, Any], caught: list[str]) -> None:
+    seen = [facts["decoder_warnings"]] if facts.get("decoder_warnings") else []
+    seen += [" ".join(text.split()) for text in dict.fromkeys(caught)]
+    if seen:
+        facts["decoder_warnings"] = "; ".join(seen)[:500]
+
+
+def _decode(data: bytes, facts: dict[str, Any], limits: Limits, scratch: Scratch) -> Picture:
+    image = _open(data, facts)
+    width, height = image.size
+    facts |= {"format": image.format, "mode": image.mode, "width": width, "height": height}
+    if width * height > limits.max_pixels:
+        raise DecodeError(
+            "bomb",
+            f"the header promises {width:,} x {height:,} pixels in {len(data):,} bytes; "
+            f"max_pixels is {limits.max_pixels:,}",
+        )
+    facts |= header_facts(image, data)
+    jpeg = image.format in ("JPEG", "MPO")
+    if jpeg and image.mode in ("L", "RGB"):
+        stored = _decode_jpeg(data, image, facts, scratch)
+    else:
+        stored = _decode_other(data, image, facts, strict_jpeg=jpeg)
+    return shown(stored, facts)
+
+
+def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        raise DecodeError("bomb", str(error)) from None
+    except UnidentifiedImageError:
+        what = facts["detected"]
+        if what in IMAGES:
+            kind = "corrupt" if what in FORMATS else "unsupported"
+            raise DecodeError(
+                kind, f"it starts like {what}, but its header cannot be read"
+            ) from None
+        raise DecodeError(
+            "not-an-image", f"the content is {what or 'of no known image format'}"
+        ) from None
+
+
+@contextlib.contextmanager
+def _native_warnings(facts: dict[str, Any]) -> Iterator[None]:
+    """Keep what libtiff writes to the process's stderr; Pillow offers no other way to it."""
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            file.seek(0)
+            lines = file.read(4096).decode("utf-8", "replace").splitlines()
+            if lines:
+                more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+                facts["decoder_warnings"] = lines[0][:300] + more
+
+
+# ---- JPEG: strict, and a tolerant second decode for what strict refuses ----
+
+
+def _decode_jpeg(
+    data: bytes, image: Image.Image, facts: dict[str, Any], scratch: Scratch
+) -> Pixels:
+    space, channels = ("GRAY", 1) if image.mode == "L" else ("RGB", 3)
+    room = scratch.room(image.width * image.height * channels)
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=True, buffer=room)
+        return pixels
+    except ValueError as error:
+        complaint = str(error)
+    try:
+        pixels = simplejpeg.decode_jpeg(data, space, strict=False)
+    except ValueError:
+        # Refused outright (arithmetic coding, odd subsampling): no verdict but Pillow's.
+        facts["decoder_warnings"] = f"not decoded strictly: {complaint}"
+        image.load()
+        return np.array(image)
+    if HARMLESS.search(complaint):
+        facts["decoder_warnings"] = complaint
+        return pixels
+    kind = (
+        "truncated"
+        if facts.get("missing_end") or "remature end of JPEG" in complaint
+        else "corrupt"
+    )
+    facts |= {"status": "damaged", "error_kind": kind, "error": complaint + _zero_run(data)}
+    facts["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
+    return pixels
+
+
+def _zero_run(data: bytes) -> str:
+    """Return where a long run of NUL bytes lies: the mark of a lost disk block, or ''."""
+    run = re.search(rb"\x00{256,}", data[1024:])
+    if run is None:
+        return ""
+    start, length = run.start() + 1024, run.end() - run.start()
+    return f"; {length:,} zero bytes from byte {start:,} of {len(data):,}"
+
+
+# ---- everything else: Pillow, and a tolerant second load for truncated files ----
+
+
+def _decode_other(
+    data: bytes, image: Image.Image, facts: dict[str, Any], *, strict_jpeg: bool
+) -> Pixels:
+    if strict_jpeg:
+        _note_cmyk_damage(data, facts)
+    try:
+        image.load()
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
+        image = _tolerant_load(data, error)
+        text = f"{type(error).__name__}: {error}"
+        kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
+        facts |= {"status": "damaged", "error_kind": kind, "error": text}
+    if image.format == "PNG":
+        facts |= exif_facts(image)  # the block may follow the pixels
+    return eight_bits(image, facts)
+
+
+def _note_cmyk_damage(data: bytes, facts: dict[str, Any]) -> None:
+    try:
+        simplejpeg.decode_jpeg(data, "CMYK", strict=True)
+    except ValueError as error:
+        if "subsampling" in str(error):  # TurboJPEG knows 4:4:4 in four channels alone
+            facts["decoder_warnings"] = f"not decoded strictly: {error}"
+        elif not HARMLESS.search(str(error)):
+            facts |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
+
+
+def _tolerant_load(data: bytes, error: Exception) -> Image.Image:
+    """Return what Pillow can save of a broken file; raises DecodeError when that is nothing."""
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image.load()
+    except Exception:  # noqa: BLE001 - decoders raise anything on hostile bytes
+        raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from None
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+    return image

@@ -1,0 +1,257 @@
+"""Facts from a file's header, read from an image that Pillow opened and has not decoded.
+
+Frames, depth, alpha, colour profile, EXIF orientation, time and camera, JPEG quality and
+subsampling, and whether the file ends where its data ends. Costs about 0.03 ms a JPEG; anything
+odd in here is silently null, because a broken comment does not make a broken picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from datetime import datetime
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+import numba
+import numpy as np
+from PIL import Image, ImageCms
+
+ORIENTATION, EXIF_IFD, TIME, MAKE, MODEL, SERIAL = 0x0112, 0x8769, 0x9003, 0x010F, 0x0110, 0xA431
+DEEP = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
+ANIMATIONS = ("GIF", "PNG", "WEBP", "AVIF", "FLI")
+# Sampling factors (horizontal, vertical) of luma over chroma.
+SUBSAMPLING = {
+    (1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0",
+    (4, 2): "4:1:0",
+}  # fmt: skip
+
+
+def header_facts(image: Image.Image, data: bytes) -> dict[str, Any]:
+    """Return the header facts (names as in `FILE_COLUMNS`) of an opened, not yet decoded image."""
+    frames = _frames(image)
+    facts: dict[str, Any] = {
+        "bit_depth": _bit_depth(image, data),
+        "frames": frames,
+        "animated": frames > 1 and image.format in ANIMATIONS,
+        "has_alpha": "A" in image.mode or "a" in image.mode or "transparency" in image.info,
+        "icc_profile": _icc_name(image.info.get("icc_profile")),
+        "progressive": bool(image.info.get("progressive") or image.info.get("interlace")),
+        "orientation": 1,
+    }
+    facts |= exif_facts(image)
+    if image.format in ("JPEG", "MPO"):
+        facts |= _jpeg(image) | _jpeg_end(image, data)
+    elif image.format == "PNG":
+        facts |= _png_end(data)
+    return facts
+
+
+def _frames(image: Image.Image) -> int:
+    try:
+        return int(getattr(image, "n_frames", 1))
+    except Exception:  # noqa: BLE001 - a broken second frame does not break the first
+        return 1
+
+
+def _bit_depth(image: Image.Image, data: bytes) -> int:
+    if image.format == "PNG" and len(data) > 24:
+        return data[24]
+    if image.format == "TIFF":
+        with contextlib.suppress(Exception):
+            bits = image.tag_v2.get(258, (8,))  # type: ignore[attr-defined]
+            return int(bits[0] if isinstance(bits, tuple) else bits)
+    return DEEP.get(image.mode, 8)
+
+
+@lru_cache(maxsize=256)
+def _icc_name(profile: bytes | None) -> str | None:
+    if not profile:
+        return None
+    try:
+        opened = ImageCms.ImageCmsProfile(BytesIO(profile))
+        return ImageCms.getProfileDescription(opened).strip()[:100] or "unnamed"
+    except Exception:  # noqa: BLE001 - a profile may hold anything
+        return "unreadable"
+
+
+def exif_facts(image: Image.Image) -> dict[str, Any]:
+    """Return orientation, time and camera where the image's EXIF block, known so far, has them."""
+    # Only a look at what is there: on PNG, `getexif` would decode the picture to find a late block.
+    if not (image.info.get("exif") or image.format == "TIFF"):
+        return {}
+    try:
+        exif = image.getexif()
+        if not exif:
+            return {}
+        details = exif.get_ifd(EXIF_IFD)
+        orientation = exif.get(ORIENTATION, 1)
+        camera = [exif.get(MAKE), exif.get(MODEL), details.get(SERIAL)]
+        return {
+            "orientation": orientation if orientation in range(1, 9) else 1,
+            "exif_time": _time(details.get(TIME)),
+            "exif_camera": " ".join(str(p).strip("\0 ") for p in camera if p)[:120] or None,
+        }
+    except Exception:  # noqa: BLE001 - EXIF blocks are often damaged
+        return {}
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+    except ValueError:
+        return None
+
+
+def _jpeg(image: Image.Image) -> dict[str, Any]:
+    tables = getattr(image, "quantization", None) or {}
+    layers = getattr(image, "layer", None) or []
+    facts: dict[str, Any] = {}
+    if tables:
+        facts["jpeg_quality"] = _quality(tuple(tables[min(tables)]))
+    if len(layers) == 3:
+        (_, h, v, _), (_, ch, cv, _) = layers[0], layers[1]
+        facts["jpeg_subsampling"] = SUBSAMPLING.get((h // max(ch, 1), v // max(cv, 1)), "other")
+    return facts
+
+
+# The luminance table of Annex K.1 of ITU-T T.81, whose scaling by quality is that of the IJG
+# library.
+LUMINANCE = np.array(
+    [
+        "16",
+        "11",
+        "10",
+        "16",
+        "24",
+        "40",
+        "51",
+        "61",
+        "12",
+        "12",
+        "14",
+        "19",
+        "26",
+        "58",
+        "60",
+        "55",
+        "14",
+        "13",
+        "16",
+        "24",
+        "40",
+        "57",
+        "69",
+        "56",
+        "14",
+        "17",
+        "22",
+        "29",
+        "51",
+        "87",
+        "80",
+        "62",
+        "18",
+        "22",
+        "37",
+        "56",
+        "68",
+        "109",
+        "103",
+        "77",
+        "24",
+        "35",
+        "55",
+        "64",
+        "81",
+        "104",
+        "113",
+        "92",
+        "49",
+        "64",
+        "78",
+        "87",
+        "103",
+        "121",
+        "120",
+        "101",
+        "72",
+        "92",
+        "95",
+        "98",
+        "112",
+        "100",
+        "103",
+        "99",
+    ],
+    dtype=np.int64,
+)
+
+
+@lru_cache(maxsize=4096)
+def _quality(table: tuple[int, ...]) -> int:
+    return int(np.argmin(np.abs(_table_sums() - sum(table)))) + 1
+
+
+@lru_cache(maxsize=1)
+def _table_sums() -> np.ndarray[Any, Any]:
+    quality = np.arange(1, 101)
+    scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
+    tables = np.clip((LUMINANCE[None, :] * scale[:, None] + 50) // 100, 1, 255)
+    return np.asarray(tables.sum(axis=1))
+
+
+# Any marker that is not a stuffed 0xFF, a fill byte or a restart inside entropy-coded data.
+MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+
+
+def _jpeg_end(image: Image.Image, data: bytes) -> dict[str, Any]:
+    end = _eoi(data)
+    if end is None:
+        return {"missing_end": True, "trailing_bytes": 0}
+    # Multi-picture files append whole pictures by design.
+    return {"missing_end": False, "trailing_bytes": 0 if image.format == "MPO" else len(data) - end}
+
+
+def _eoi(data: bytes) -> int | None:
+    """Return the offset just after the end marker of the first picture, None without one."""
+    position, in_scan = 2, False
+    while True:
+        if in_scan:
+            match = MARKER.search(data, position)
+            if match is None:
+                return None
+            position = match.start()
+        if position + 4 > len(data):
+            return position + 2 if data[position : position + 2] == b"\xff\xd9" else None
+        marker = data[position + 1]
+        if marker == 0xD9:
+            return position + 2
+        if data[position] != 0xFF:
+            return None
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        in_scan = in_scan or marker == 0xDA
+        # A quick look first: nearly every file has one scan and ends with its EOI.
+        if in_scan and data.endswith(b"\xff\xd9") and _ends_once(data, position):
+            return len(data)
+
+
+def _ends_once(data: bytes, start: int) -> bool:
+    return bool(_first_eoi(np.frombuffer(data, np.uint8), start) == len(data) - 2)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _first_eoi(data: Any, start: int) -> int:
+    """Return where the first 0xFF 0xD9 from `start` on begins: three times as fast as `find`."""
+    for at in range(start, len(data) - 1):
+        if data[at] == 0xFF and data[at + 1] == 0xD9:
+            return at
+    return -1
+
+
+def _png_end(data: bytes) -> dict[str, Any]:
+    end = data.rfind(b"IEND")
+    if end < 0:
+        return {"missing_end": True, "trailing_bytes": 0}
+    return {"missing_end": False, "trailing_bytes": max(0, len(data) - end - 8)}

@@ -1,0 +1,134 @@
+"""From stored samples to the shown picture: depth, palette, orientation, alpha, and the pixel hash.
+
+The policy is written in `audit.picture.decode`; this is its arithmetic, on arrays alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from PIL import Image, ImageCms
+
+Pixels = npt.NDArray[np.uint8]
+
+GREY = 128
+GREY_SLACK = 3
+LAB, SRGB = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The shown picture: `rgb` uint8 (height, width, 3), on white; `alpha` (h, w) where used."""
+
+    rgb: Pixels
+    alpha: Pixels | None
+
+
+def eight_bits(image: Image.Image, facts: dict[str, Any]) -> Pixels:
+    """Return uint8 pixels (h, w), (h, w, 3) or (h, w, 4) by `audit.picture.decode`'s policy."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        samples = np.array(image)
+        facts["pixel_hash"] = _hash_pixels(samples)
+        return _scaled(samples)
+    if image.mode in ("P", "PA", "LA", "La", "RGBa") or "transparency" in image.info:
+        alpha = bool(facts.get("has_alpha"))
+        return np.array(image.convert("RGBA" if alpha else "RGB"))
+    if image.mode == "1":
+        return np.array(image.convert("L"))
+    if image.mode == "LAB":
+        image = ImageCms.profileToProfile(image, LAB, SRGB, outputMode="RGB") or image
+    return np.array(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
+
+
+def _scaled(samples: npt.NDArray[Any]) -> Pixels:
+    values = np.nan_to_num(samples.astype(np.float32), posinf=0.0, neginf=0.0)
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    if samples.dtype.kind in "iu" and low >= 0 and high <= 65535:
+        scaled = values / 257.0
+    elif samples.dtype.kind == "f" and low >= 0 and high <= 1:
+        scaled = values * 255.0
+    else:
+        low = float(values.min())
+        scaled = (values - low) * (255.0 / max(high - low, 1e-12))
+    eight: Pixels = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    return eight
+
+
+# EXIF orientation -> (transpose, flip rows, flip columns), applied in this order.
+ORIENT = {
+    2: (False, False, True), 3: (False, True, True), 4: (False, True, False),
+    5: (True, False, False), 6: (True, False, True), 7: (True, True, True), 8: (True, True, False),
+}  # fmt: skip
+
+
+def shown(stored: Pixels, facts: dict[str, Any]) -> Picture:
+    """Return the shown picture of stored pixels; fills its size, tail and hash into `facts`."""
+    pixels = stored[:, :, 0] if stored.ndim == 3 and stored.shape[2] == 1 else stored
+    facts["grey_tail"] = grey_tail(pixels)
+    if facts["orientation"] != 1:
+        pixels = oriented(pixels, facts["orientation"])
+    facts["height"], facts["width"] = pixels.shape[:2]
+    picture = _composited(pixels)
+    if "pixel_hash" not in facts:
+        facts["pixel_hash"] = _hash_pixels(picture.rgb, picture.alpha)
+    return picture
+
+
+def oriented(pixels: Pixels, orientation: int) -> Pixels:
+    """Return the pixels turned as EXIF `orientation` (2..8) asks."""
+    transpose, rows, columns = ORIENT[orientation]
+    turned: Pixels = pixels.swapaxes(0, 1) if transpose else pixels
+    return np.ascontiguousarray(turned[:: -1 if rows else 1, :: -1 if columns else 1])
+
+
+def _composited(pixels: Pixels) -> Picture:
+    if pixels.ndim == 2:
+        return Picture(cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB), None)
+    if pixels.shape[2] == 3:
+        return Picture(pixels, None)
+    alpha = np.ascontiguousarray(pixels[:, :, 3])
+    if int(alpha.min()) == 255:
+        return Picture(np.ascontiguousarray(pixels[:, :, :3]), None)
+    weight = alpha[:, :, None].astype(np.uint16)
+    mixed = pixels[:, :, :3] * weight + 255 * (255 - weight)
+    return Picture(((mixed + 127) // 255).astype(np.uint8), alpha)
+
+
+def _hash_pixels(pixels: npt.NDArray[Any], alpha: Pixels | None = None) -> str:
+    shape = f"{pixels.shape}{pixels.dtype}{alpha is not None}"
+    state = xxhash.xxh3_128(shape.encode())
+    state.update(np.ascontiguousarray(pixels).data)
+    if alpha is not None:
+        state.update(alpha.data)
+    return str(state.hexdigest())
+
+
+def grey_tail(pixels: Pixels) -> float:
+    """Return the share of the height, from the bottom, that is flat 128 grey in 8-pixel blocks.
+
+    A block row counts while at least 60 % of its blocks hold one value within 128 +- 3 in every
+    channel; whole blocks only, so a picture narrower than 16 px gives 0.
+    """
+    height, width = pixels.shape[:2]
+    columns = width // 8
+    if columns < 2 or height < 16:
+        return 0.0
+    # Nearly every picture leaves here, after looking at one row.
+    last = np.abs(pixels[-1].astype(np.int16) - GREY) <= GREY_SLACK
+    if last.mean() < 0.5:
+        return 0.0
+    tail = 0
+    for bottom in range(height, 7, -8):
+        rows = pixels[bottom - 8 : bottom, : columns * 8]
+        blocks = rows.reshape(8, columns, -1)
+        low, high = blocks.min((0, 2)), blocks.max((0, 2))
+        flat = (low >= GREY - GREY_SLACK) & (high <= GREY + GREY_SLACK)
+        if flat.mean() < 0.6:
+            break
+        tail += 8
+    return float(tail / height)

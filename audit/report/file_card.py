@@ -1,0 +1,285 @@
+"""Everything known of one file: what was measured, how unusual that is, what the checks said of it.
+
+A number such as `sharpness 0.31` says little alone, so each comes with its place among the files of
+the same class and of the whole dataset, as a mid-rank percentile: 0 is below all others, 50 in the
+middle, 100 above all. One query ranks every column at once, in one pass over the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from audit.errors import UsageError
+from audit.picture.features import MEASURED
+from audit.records import Column, Sample, Severity, sample_id
+from audit.report.contents import Found
+from audit.run.generations import open_run
+from audit.run.store import Store, identifier
+from audit.sources.paths import path_of, uri_of
+
+NEAR, SHOWN = 5, 20
+NUMERIC = ("DOUBLE", "INTEGER", "BIGINT")
+# Codes, not quantities: their rank says nothing.
+UNRANKED = ("orientation", "error_at")
+DERIVED = (
+    Column("n_bytes", "BIGINT", "file size, bytes"),
+    Column("pixels", "BIGINT", "width x height of the shown picture, px"),
+    Column("aspect", "DOUBLE", "width / height of the shown picture"),
+)
+COLUMNS = (*DERIVED, *MEASURED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a value stands among `n` files that have one: how many lie below, how many equal it."""
+
+    below: int
+    equal: int
+    n: int
+
+    @property
+    def percentile(self) -> float:
+        """Mid-rank percentile, 0..100: half of the equal values count as below."""
+        return 100.0 * (self.below + self.equal / 2) / self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured column: its value, what it means (with unit), its ranks where it is a number."""
+
+    name: str
+    value: Any
+    doc: str
+    in_class: Rank | None = None
+    in_dataset: Rank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """Another sample with the same bytes, or with the same pixels only."""
+
+    id: str
+    split: str | None
+    label: str | None
+    same_bytes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileCard:
+    """Everything known of one file.
+
+    `on_disk` compares the file with the scan: unchanged, changed, absent or remote. `twins` and
+    `findings` hold the first 20 of `n_twins` and `n_findings`, worst first.
+    """
+
+    run: str
+    sample: Sample
+    on_disk: str
+    class_size: int
+    dataset_size: int
+    measurements: tuple[Measurement, ...]
+    findings: tuple[Found, ...]
+    n_findings: int
+    twins: tuple[Twin, ...]
+    n_twins: int
+    metadata: Mapping[str, Any]
+
+    def value(self, name: str) -> Any:
+        """Return the value of a measured column, None where it was not measured."""
+        return next((m.value for m in self.measurements if m.name == name), None)
+
+
+def show(run: Path, path_or_id: str) -> FileCard:
+    """Return the card of the sample with this id or path, or whose id ends with it.
+
+    Raises UsageError where nothing or several samples match, naming the nearest; RunError for a run
+    that is absent or damaged.
+    """
+    with open_run(run) as store:
+        sample = _sample(store, find_sample(store, path_or_id))
+        row = store.rows("SELECT * FROM images WHERE id = ?", [sample.id])
+        measured = row[0] if row else {}
+        measurements = _measurements(store, sample, measured)
+        findings, n_findings = _findings(store, sample.id)
+        twins, n_twins = _twins(store, sample.id, measured)
+        return FileCard(
+            run=str(run),
+            sample=sample,
+            on_disk=_on_disk(sample),
+            class_size=store.scalar(
+                "SELECT count(*) FROM samples WHERE label IS NOT DISTINCT FROM ?", [sample.label]
+            ),
+            dataset_size=store.scalar("SELECT count(*) FROM samples"),
+            measurements=measurements,
+            findings=findings,
+            n_findings=n_findings,
+            twins=twins,
+            n_twins=n_twins,
+            metadata=_metadata(store, sample.id),
+        )
+
+
+# ---- which file is meant ----
+
+
+def find_sample(store: Store, words: str) -> str:
+    """Return the id of the one sample that `words` names: an id, a path, or the end of an id."""
+    wanted = sample_id(words)
+    absolute = uri_of(os.path.abspath(os.path.expanduser(words)))
+    exact = store.query(
+        "SELECT id FROM samples WHERE id = ? OR uri IN (?, ?) ORDER BY id <> ? LIMIT 1",
+        [wanted, wanted, absolute, wanted],
+    )
+    if exact.height:
+        return str(exact["id"][0])
+    # The separator before keeps `1.jpg` from meaning `21.jpg`; `source:` ends where a path begins.
+    tail = "/" + wanted.removeprefix("./").lstrip("/")
+    bare = "CASE WHEN source = '' THEN id ELSE substr(id, length(source) + 2) END"
+    sql = f"SELECT id FROM samples WHERE ends_with('/' || {bare}, ?) ORDER BY id"
+    ends = store.query(sql, [tail])
+    if ends.height == 1:
+        return str(ends["id"][0])
+    raise _several(words, ends["id"].to_list()) if ends.height else _none(store, words)
+
+
+def _several(words: str, ids: Sequence[str]) -> UsageError:
+    more = f" and {len(ids) - NEAR:,} more" if len(ids) > NEAR else ""
+    return UsageError(
+        f"{words!r} fits {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. "
+        "Give more of the path, or the whole id."
+    )
+
+
+def _none(store: Store, words: str) -> UsageError:
+    # Whole ids favour a wrong folder, last parts a wrong file name: the better of the two counts.
+    sql = """
+        SELECT id FROM samples ORDER BY greatest(
+            jaro_winkler_similarity(id, ?), jaro_winkler_similarity(split_part(id, '/', -1), ?)
+        ) DESC, id LIMIT ?
+    """
+    last = words.rstrip("/").rsplit("/", 1)[-1]
+    near = store.query(sql, [sample_id(words), sample_id(last), NEAR])["id"].to_list()
+    hint = f" The nearest are {', '.join(near)}." if near else " The run has no files at all."
+    return UsageError(f"No file of this run is called {words!r}.{hint}")
+
+
+def _sample(store: Store, found: str) -> Sample:
+    (row,) = store.rows("SELECT * FROM samples WHERE id = ?", [found])
+    row["group"] = row.pop("group_key")
+    return Sample(**row)
+
+
+def _on_disk(sample: Sample) -> str:
+    path = path_of(sample.uri)
+    if path is None:
+        return "remote"
+    try:
+        now = os.stat(path)
+    except (OSError, ValueError):
+        return "absent"
+    same = (now.st_size, now.st_mtime_ns) == (sample.n_bytes, sample.mtime_ns)
+    return "unchanged" if same else "changed"
+
+
+# ---- what was measured ----
+
+
+def _measurements(
+    store: Store, sample: Sample, measured: Mapping[str, Any]
+) -> tuple[Measurement, ...]:
+    present = [c for c in COLUMNS if measured.get(c.name) is not None]
+    ranks = _ranks(store, sample, measured, [c.name for c in present if _ranked(c)])
+    return tuple(
+        Measurement(c.name, measured[c.name], c.doc, *ranks.get(c.name, (None, None)))
+        for c in present
+    )
+
+
+def _ranked(column: Column) -> bool:
+    return column.type in NUMERIC and column.name not in UNRANKED
+
+
+def _ranks(
+    store: Store, sample: Sample, measured: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, tuple[Rank, Rank]]:
+    """Return each column's rank in the class and in the dataset, from one pass over the images."""
+    if not names:
+        return {}
+    counts: list[str] = []
+    values: list[Any] = []
+    for name in names:
+        column = identifier(name)
+        for where in ("same_class", "true"):
+            counts += [
+                f"count(*) FILTER (WHERE {where} AND {column} < ?)",
+                f"count(*) FILTER (WHERE {where} AND {column} = ?)",
+                f"count({column}) FILTER (WHERE {where})",
+            ]
+            values += [measured[name]] * 2
+    sql = (
+        "WITH placed AS (SELECT *, label IS NOT DISTINCT FROM ? AS same_class FROM images) "
+        f"SELECT {', '.join(f'{c} AS c{i}' for i, c in enumerate(counts))} FROM placed"
+    )
+    found = store.query(sql, [sample.label, *values]).row(0)
+    return {
+        name: (Rank(*found[6 * i : 6 * i + 3]), Rank(*found[6 * i + 3 : 6 * i + 6]))
+        for i, name in enumerate(names)
+    }
+
+
+def _metadata(store: Store, found: str) -> dict[str, Any]:
+    """Return the manifest's other columns for this sample."""
+    if "sample_id" not in store.columns("metadata"):
+        return {}
+    rows = store.rows("SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?", [found])
+    return rows[0] if rows else {}
+
+
+# ---- what the checks said, and who is the same ----
+
+
+def _findings(store: Store, found: str) -> tuple[tuple[Found, ...], int]:
+    sql = """
+        SELECT f.code, f.name, f.severity, f.message, f.evidence, f.action, f.fingerprint,
+            f.n_samples, list(o.sample_id ORDER BY o.position) FILTER (WHERE o.position < ?) AS ids
+        FROM finding_samples m JOIN findings f USING (fingerprint)
+        JOIN finding_samples o USING (fingerprint)
+        WHERE m.sample_id = ?
+        GROUP BY f.code, f.name, f.severity, f.message, f.evidence, f.action, f.fingerprint,
+            f.n_samples
+    """
+    rows = store.rows(sql, [SHOWN, found])
+    every = sorted(
+        (
+            Found(
+                code=row["code"],
+                name=row["name"],
+                severity=Severity(row["severity"]),
+                sample_ids=tuple(row["ids"] or ()),
+                message=row["message"],
+                evidence=json.loads(row["evidence"] or "{}"),
+                action=row["action"],
+                fingerprint=row["fingerprint"],
+                n_samples=row["n_samples"],
+            )
+            for row in rows
+        ),
+        key=lambda f: (f.severity.rank, f.code, f.fingerprint),
+    )
+    return tuple(every[:SHOWN]), len(every)
+
+
+def _twins(store: Store, found: str, measured: Mapping[str, Any]) -> tuple[tuple[Twin, ...], int]:
+    hashes = [measured.get("content_hash"), measured.get("pixel_hash")]
+    sql = """
+        SELECT id, split, label, coalesce(content_hash = ?, false) AS same_bytes
+        FROM images WHERE (content_hash = ? OR pixel_hash = ?) AND id <> ?
+        ORDER BY same_bytes DESC, id
+    """
+    rows = store.query(sql, [hashes[0], *hashes, found])
+    return tuple(Twin(*row) for row in rows.head(SHOWN).iter_rows()), rows.height

@@ -1,0 +1,318 @@
+"""Export: what a run found and what was decided, as plain tables for other tools.
+
+Files are only ever added: no picture is moved, changed or deleted, and a file that exists is not
+replaced unless the caller says so or an earlier export into the same folder wrote it. Relabels and
+moves are applied in the manifest, which `audit scan` reads again; stale decisions are not, and are
+listed.
+
+`pairs` gives one row for each verified pair of samples that show one picture. Inside a set of
+copies that would be quadratic (1,000 copies are half a million pairs), so copies are written as a
+star: each with the first of them. Near-duplicates likewise, one sample standing for each picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import polars as pl
+
+from audit.errors import UsageError
+from audit.review.decisions import Applied, applied, open_for_deciding, revision
+from audit.run import generations
+from audit.run.store import Store, identifier
+
+SCHEMA = "audit-export/1"
+RECORD = "export.json"  # what an export wrote, so that the next one may replace it
+COLUMNS = (
+    "a", "b", "split_a", "split_b", "label_a", "label_b", "kind", "distance", "similarity",
+    "transformation", "score", "verified", "path_a", "path_b",
+)  # fmt: skip
+MANIFEST = ("id", "path", "split", "label", "group")
+WRITERS = (".csv", ".parquet")
+# A spreadsheet runs a cell that begins so; a leading apostrophe makes it text. Numbers are safe.
+FORMULA = r"^[=+\-@\t\r\n]"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+STARS = """
+    WITH files AS (
+        SELECT i.id, i.uri, i.split, i.label, i.content_hash, i.pixel_hash, p.blank,
+            min(i.id) OVER (PARTITION BY i.content_hash) AS first_bytes,
+            min(i.id) OVER (PARTITION BY i.pixel_hash) AS first_pixels
+        FROM images i JOIN pictures p USING (id) WHERE i.pixel_hash IS NOT NULL
+    ), found AS (
+        SELECT first_bytes AS x, id AS y, 'bytes' AS kind, 0 AS distance, 1.0 AS similarity,
+            'same bytes' AS transformation, NULL::DOUBLE AS score
+        FROM files WHERE content_hash IS NOT NULL AND id <> first_bytes
+        UNION ALL
+        SELECT first_pixels, id, 'pixels', 0, 1.0, 'same pixels, other bytes', NULL
+        FROM files WHERE id = first_bytes AND id <> first_pixels AND NOT blank
+        UNION ALL
+        SELECT x.id, y.id, 'near', p.distance, p.similarity, p.transformation, p.score
+        FROM pairs p
+        JOIN files x ON x.pixel_hash = p.a AND x.id = x.first_pixels
+        JOIN files y ON y.pixel_hash = p.b AND y.id = y.first_pixels
+    )
+    SELECT x AS a, y AS b, s.split AS split_a, t.split AS split_b, s.label AS label_a,
+        t.label AS label_b, kind, distance, similarity, transformation, score, true AS verified,
+        s.uri AS path_a, t.uri AS path_b
+    FROM found JOIN samples s ON s.id = x JOIN samples t ON t.id = y
+    ORDER BY list_position(['bytes', 'pixels', 'near'], kind), a, b
+"""
+# `{extra}`: the other columns of a manifest that was scanned. Listing order is kept.
+KEPT = """
+    SELECT s.id, s.uri AS path, coalesce(d.split, s.split) AS split,
+        coalesce(d.label, s.label) AS label, s.group_key AS "group"{extra}
+    FROM measurements.main.samples s LEFT JOIN decided d ON d.id = s.id {join}
+    WHERE NOT coalesce(d.dropped, false) ORDER BY s.rowid
+"""
+LEFT_OUT = """
+    WITH said AS (
+        SELECT m.sample_id, string_agg(DISTINCT f.code, ' ' ORDER BY f.code) AS findings
+        FROM judged.main.finding_samples m JOIN judged.main.findings f USING (fingerprint)
+        SEMI JOIN decided d ON d.id = m.sample_id GROUP BY m.sample_id
+    )
+    SELECT s.id, s.uri AS path, s.split, s.label, d.why AS reason, c.findings, d.by, d.at
+    FROM measurements.main.samples s JOIN decided d ON d.id = s.id
+    LEFT JOIN said c ON c.sample_id = s.id WHERE d.dropped ORDER BY s.rowid
+"""
+CHANGED = """
+    SELECT s.id, s.uri AS path, s.label AS label_before, coalesce(d.label, s.label) AS label,
+        s.split AS split_before, coalesce(d.split, s.split) AS split, d.why AS reason, d.by, d.at
+    FROM measurements.main.samples s JOIN decided d ON d.id = s.id
+    WHERE NOT d.dropped AND (coalesce(d.label, s.label) IS DISTINCT FROM s.label
+        OR coalesce(d.split, s.split) IS DISTINCT FROM s.split) ORDER BY s.rowid
+"""
+SCORES = """
+    SELECT i.id AS sample_id, i.uri AS path, i.split, i.label,
+        i.* EXCLUDE (id, uri, split, label, source, mtime_ns, ctime_ns, subject)
+    FROM images i ORDER BY i.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written: rows by file; samples kept, dropped, changed; `stale` decisions.
+
+    `neutralised` counts the text cells of CSV files that were given a leading apostrophe.
+    """
+
+    files: Mapping[Path, int]
+    kept: int
+    dropped: int
+    changed: int
+    stale: pl.DataFrame
+    neutralised: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What there is to export of a run; each table is made when it is asked for."""
+
+    store: Store
+    decided: Applied
+
+    def manifest(self) -> pl.DataFrame:
+        """Return the kept set, relabels and moves applied: id, path, split, label, group, ..."""
+        own = [c for c in self.store.columns("metadata") if c not in ("sample_id", *MANIFEST)]
+        extra = "".join(f", x.{identifier(column)}" for column in own)
+        join = "LEFT JOIN metadata x ON x.sample_id = s.id" if own else ""
+        return self.store.query(KEPT.format(extra=extra, join=join))
+
+    def quarantine(self) -> pl.DataFrame:
+        """Return what was dropped, why and by whom, and the codes of its findings."""
+        return self.store.query(LEFT_OUT)
+
+    def changes(self) -> pl.DataFrame:
+        """Return the kept samples with another label or split than the scan saw."""
+        return self.store.query(CHANGED)
+
+    def pairs(self) -> pl.DataFrame:
+        """Return the verified pairs."""
+        return pairs(self.store)
+
+    def scores(self) -> pl.DataFrame:
+        """Return every measured feature, one row a sample, as scanned."""
+        return self.store.query(SCORES)
+
+    def stale(self) -> pl.DataFrame:
+        """Return the decisions that do not apply, and why."""
+        return self.decided.stale
+
+
+TABLES: Mapping[str, Callable[[Tables], pl.DataFrame]] = {
+    "manifest": Tables.manifest,
+    "quarantine": Tables.quarantine,
+    "changes": Tables.changes,
+    "pairs": Tables.pairs,
+    "scores": Tables.scores,
+    "stale": Tables.stale,
+}
+LISTS: Mapping[str, str] = {"kept": "manifest", "quarantine": "quarantine"}
+
+
+def pairs(store: Store) -> pl.DataFrame:
+    """Return one row a verified pair (`COLUMNS`): `distance` in bits of the perceptual hash,
+    `similarity` a correlation, `score` log odds, `transformation` what turns a into b.
+    """
+    return store.query(STARS).select(COLUMNS)
+
+
+def export(
+    run: Path,
+    out_dir: Path,
+    format: str = "csv",  # noqa: A002
+    *,
+    replace: bool = False,
+) -> ExportResult:
+    """Write every table (`TABLES`) as csv or parquet, and kept.txt and quarantine.txt, one path a
+    line, into a folder; `export.json` there says from which generation and decisions.
+
+    Raises UsageError for another format, and where a file is in the way that no export wrote.
+    """
+    if f".{format}" not in WRITERS:
+        raise UsageError(f"{format!r} is no format of tables: use csv or parquet.")
+    tables = {out_dir / f"{name}.{format}": name for name in TABLES}
+    lists = {out_dir / f"{name}.txt": name for name in LISTS}
+    record = out_dir / RECORD
+    ours = _earlier(record)
+    for path in (*tables, *lists, record):
+        _may_write(path, run, replace or path.name in ours)
+    result, facts = _write(run, tables, lists)
+    names = {path.name: rows for path, rows in result.files.items()}
+    _replace(record, lambda part: part.write_text(json.dumps({**facts, "files": names}) + "\n"))
+    return result
+
+
+def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = False) -> ExportResult:
+    """Write single tables, or lists of file names: name (of `TABLES` or `LISTS`) to path.
+
+    The extension decides: .csv or .parquet for a table, .txt for the paths of `kept` (also by the
+    name `manifest`) or `quarantine`. Raises UsageError as `export` does.
+    """
+    tables, lists = {}, {}
+    for name, path in targets.items():
+        _may_write(path, run, replace)
+        if path.suffix.lower() == ".txt" and (name in LISTS or name in LISTS.values()):
+            lists[path] = next(n for n, table in LISTS.items() if name in (n, table))
+        elif path.suffix.lower() in WRITERS and name in TABLES:
+            tables[path] = name
+        else:
+            allowed = (*WRITERS, ".txt") if name in LISTS.values() else WRITERS
+            raise UsageError(f"{path} should end in {' or '.join(allowed)}.")
+    return _write(run, tables, lists)[0]
+
+
+def export_pairs(run: Path, target: Path, *, replace: bool = False) -> int:
+    """Write the verified pairs of a run to a .csv or .parquet file; returns their number.
+
+    Raises UsageError for another extension or a place that cannot be written.
+    """
+    return export_files(run, {"pairs": target}, replace=replace).files[target]
+
+
+def _write(
+    run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
+) -> tuple[ExportResult, dict[str, object]]:
+    """Write tables and lists of one generation, with the decisions as they are now."""
+    generation, state = generations.require(run), revision(run)
+    decided = applied(run, generation)
+    files: dict[Path, int] = {}
+    neutralised = 0
+    with open_for_deciding(run, generation) as store:
+        store.create_from("decided", decided.live)
+        source = Tables(store, decided)
+        for path, name in tables.items():
+            frame = TABLES[name](source)
+            files[path], cells = _write_table(frame, path)
+            neutralised += cells
+        for path, name in lists.items():
+            files[path] = _write_list(TABLES[LISTS[name]](source)["path"], path)
+        total, changed = store.scalar("SELECT count(*) FROM samples"), source.changes().height
+    dropped = int(decided.live["dropped"].sum())
+    result = ExportResult(files, total - dropped, dropped, changed, decided.stale, neutralised)
+    facts: dict[str, object] = {
+        "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
+        "findings": generation.findings.name, "decisions": state, "kept": result.kept,
+        "dropped": dropped, "changed": changed, "stale": decided.stale.height,
+    }  # fmt: skip
+    return result, facts
+
+
+# ---- files ----
+
+
+def _write_table(frame: pl.DataFrame, path: Path) -> tuple[int, int]:
+    """Write a table by its extension; returns its rows and the cells that were neutralised."""
+    if path.suffix.lower() == ".parquet":
+        _replace(path, frame.write_parquet)
+        return frame.height, 0
+    text = frame.select(pl.col(pl.String))
+    cells = sum(int(column.sum()) for column in text.select(_runs(pl.all()).fill_null(False)))
+    _replace(path, _neutral(frame).write_csv)
+    return frame.height, cells
+
+
+def _write_list(paths: pl.Series, path: Path) -> int:
+    """Write one path a line; one with a line break in it as a percent-encoded file:// address."""
+    lines = ["file://" + quote(p) if "\n" in p or "\r" in p else p for p in paths]
+    text = "".join(f"{line}\n" for line in lines)
+    _replace(path, lambda part: part.write_text(text, encoding="utf-8"))
+    return len(lines)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Make the file appear whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        os.replace(part, path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror or error}): choose another place."
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _may_write(path: Path, run: Path, replace: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file.")
+    inside = path.resolve().parent.is_relative_to(run.resolve())
+    if path.exists() and (inside or not replace):
+        cure = (
+            "choose another name" if inside else "choose another name, or allow it with --replace"
+        )
+        raise UsageError(f"{path} exists, and an export replaces nobody's file: {cure}.")
+
+
+def _earlier(record: Path) -> Sequence[str]:
+    """Return the names of the files that an earlier export into this folder wrote."""
+    try:
+        said = json.loads(record.read_text(encoding="utf-8"))
+        return [RECORD, *said["files"]] if said["schema"] == SCHEMA else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _runs(text: pl.Expr) -> pl.Expr:
+    """Say whether a spreadsheet would take a text cell for a formula."""
+    return text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
+
+
+def _neutral(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with texts, headers too, that a spreadsheet would run made plain text."""
+    text = pl.col(pl.String)
+    safe = frame.with_columns(
+        pl.when(_runs(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
+    )
+    names = pl.Series(frame.columns, dtype=pl.String)
+    risky = pl.select(_runs(pl.lit(names))).to_series()
+    return safe.rename({name: f"'{name}" for name in names.filter(risky)})

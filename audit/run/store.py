@@ -1,0 +1,380 @@
+"""The DuckDB store: schema, append, read. The only file that imports duckdb.
+
+A run keeps two databases per generation (`audit.run.generations` says where): `measurements.duckdb`
+holds what the source listed and what a scan measured; `findings.duckdb` holds what the checks said.
+Both are written once by one process, then only read, by any number of processes. Small text and
+numbers only: thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of
+the `images` view takes about 0.1 s; the cost of a scan is elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from audit.errors import LockedError, RunError, UsageError
+from audit.executors import usable_cores
+from audit.records import Column, Finding, arrow_schema
+
+SCHEMA_VERSION = 1
+# Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
+STORAGE_VERSION = "v1.2.0"
+MEMORY_LIMIT = "1GB"
+
+SAMPLES: tuple[Column, ...] = (
+    Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
+    Column("uri", "VARCHAR", "where the bytes are: absolute path at scan time"),
+    Column("source", "VARCHAR", "name of the root, '' with a single root"),
+    Column("split", "VARCHAR", "train, val, test, ...; null if the layout has none"),
+    Column("label", "VARCHAR", "class name; null if missing"),
+    Column("group_key", "VARCHAR", "patient, video, scene, ... from a manifest's group column"),
+    Column("n_bytes", "BIGINT", "file size, bytes; -1 if the file could not be listed"),
+    Column("mtime_ns", "BIGINT", "modification time, ns since 1970; -1 if unknown"),
+    Column("ctime_ns", "BIGINT", "inode change time, ns since 1970; -1 if unknown"),
+)
+OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "meta": (
+        Column("key", "VARCHAR", "name of the fact: schema_version, dataset, layout, roots, ..."),
+        Column("value", "VARCHAR", "the fact, as text or JSON"),
+    ),
+    "declared_classes": (
+        Column("split", "VARCHAR", "split whose tree has the class folder; null without splits"),
+        Column("label", "VARCHAR", "class folder or declared class, with or without images"),
+    ),
+    "skipped_files": (
+        Column("reason", "VARCHAR", "hidden | excluded | not an image | system file | ..."),
+        Column("extension", "VARCHAR", "lower case without the dot"),
+        Column("count", "BIGINT", "files"),
+        Column("example", "VARCHAR", "one of them, relative to its root"),
+    ),
+    "source_notes": (
+        Column("kind", "VARCHAR", "repeated-id | unlisted-folder | link-loop | ..."),
+        Column("sample_id", "VARCHAR", "sample concerned; null if none"),
+        Column("message", "VARCHAR", "what the reader of the source saw, one sentence"),
+    ),
+    "pairs": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
+        Column("kind", "VARCHAR", "near: verified near-duplicate"),
+        Column("score", "DOUBLE", "log odds that it is one picture, at or above the threshold"),
+        Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
+        Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
+        Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
+        Column("transformation", "VARCHAR", "what turns a into b, in words"),
+        Column("looked", "BOOLEAN", "a second look at the two files decided"),
+    ),
+    "groups": (
+        Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
+        Column("pixel_hash", "VARCHAR", "a member of the group; in one group at most"),
+        Column("position", "INTEGER", "order within the group; the representative is 0"),
+        Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
+    ),
+    "looks": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
+        Column("same", "BOOLEAN", "what a second look at the two files decided"),
+    ),
+    "refused": (
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and unlike"),
+    ),
+    "relate_facts": (
+        Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
+        Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
+    ),
+}
+FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "findings": (
+        Column(
+            "fingerprint", "VARCHAR", "16 hex digits: hash of code and subject; stable over runs"
+        ),
+        Column("code", "VARCHAR", "check code, such as DUP001"),
+        Column("name", "VARCHAR", "check name"),
+        Column("severity", "VARCHAR", "error | warning | info"),
+        Column("subject", "VARCHAR", "stable key chosen by the check"),
+        Column("message", "VARCHAR", "a full sentence with the numbers in it"),
+        Column("evidence", "JSON", "what a reader needs to agree or disagree"),
+        Column("action", "VARCHAR", "keep | drop | relabel | move | review"),
+        Column("n_samples", "BIGINT", "samples concerned; 0 for the whole dataset"),
+    ),
+    "finding_samples": (
+        Column("fingerprint", "VARCHAR", "the finding"),
+        Column("sample_id", "VARCHAR", "a sample it concerns"),
+        Column("position", "INTEGER", "order within the finding"),
+    ),
+    "check_runs": (
+        Column("code", "VARCHAR", "check code"),
+        Column("name", "VARCHAR", "check name"),
+        Column("severity", "VARCHAR", "the check's usual severity"),
+        Column("n_findings", "BIGINT", "findings of this check"),
+        Column("seconds", "DOUBLE", "time the check took, s"),
+        Column("completeness", "VARCHAR", "what was and was not examined"),
+        Column("params", "JSON", "thresholds in force"),
+    ),
+}
+IMAGES_VIEW = (
+    "CREATE OR REPLACE VIEW images AS SELECT s.*, f.* EXCLUDE (sample_id, file_key), "
+    "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect, "
+    "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
+    "FROM samples s JOIN features f ON f.sample_id = s.id"
+)
+# A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
+# Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.
+PICTURES_VIEW = (
+    "CREATE OR REPLACE VIEW pictures AS SELECT i.id, i.split, i.label, i.content_hash, "
+    "i.pixel_hash, g.representative, coalesce(g.representative, i.pixel_hash, i.id) AS unit, "
+    "coalesce(i.contrast, 1) < 0.004 OR coalesce(i.transparent, 0) > 0.999 AS blank "
+    "FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash"
+)
+EFFECTIVE_SIZES_VIEW = (
+    "CREATE OR REPLACE VIEW effective_sizes AS SELECT split, label, count(*) AS samples, "
+    "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
+)
+VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
+Settings = dict[str, str | bool | int | float | list[str]]
+Tracer = Callable[[str, Sequence[Any]], None]
+
+
+class Store:
+    """One DuckDB database, open for writing or reading; use it in a `with` block."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tracer: Tracer | None = None) -> None:
+        """Wrap an open connection; `tracer` is called with every SQL text and its parameters."""
+        self._con = connection
+        self._tracer = tracer
+
+    # ---- opening ----
+
+    @classmethod
+    def memory(cls, tracer: Tracer | None = None) -> Store:
+        """Return an empty in-memory store without tables."""
+        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
+        return cls(duckdb.connect(":memory:", config=config), tracer)
+
+    @classmethod
+    def create(cls, path: Path) -> Store:
+        """Open `path` for writing, making it if absent; raises LockedError if another does."""
+        config: Settings = {
+            "storage_compatibility_version": STORAGE_VERSION,
+            "memory_limit": MEMORY_LIMIT,
+            "threads": str(usable_cores()),
+        }
+        return cls(_connect(path, read_only=False, config=config))
+
+    @classmethod
+    def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
+        """Open `path` for reading; raises RunError if it is absent or not a DuckDB file."""
+        if not path.exists():
+            raise RunError(f"{path} does not exist: run `audit scan` first.")
+        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
+        return cls(_connect(path, read_only=True, config=config), tracer)
+
+    def attach(self, path: Path, name: str) -> None:
+        """Make another database readable as `name.table`."""
+        quoted = str(path).replace("'", "''")
+        try:
+            self.execute(f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)")
+        except duckdb.Error as error:
+            raise _open_error(path, error) from None
+
+    def detach(self, name: str) -> None:
+        """Undo `attach`."""
+        self.execute(f"DETACH {identifier(name)}")
+
+    def close(self) -> None:
+        """Close the connection; a writer checkpoints first so that no .wal file is left."""
+        self._con.close()
+
+    def __enter__(self) -> Store:
+        """Return self."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    # ---- writing ----
+
+    def create_measurements(self, measured: Sequence[Column]) -> None:
+        """Create the tables and views of a measurements database."""
+        self._create_table("samples", SAMPLES)
+        self._create_table("features", measured)
+        for name, columns in OTHER_TABLES.items():
+            self._create_table(name, columns)
+        for view in VIEWS:
+            self.execute(view)
+
+    def create_findings(self) -> None:
+        """Create the tables of a findings database."""
+        for name, columns in FINDINGS_TABLES.items():
+            self._create_table(name, columns)
+
+    def _create_table(self, name: str, columns: Sequence[Column]) -> None:
+        body = ", ".join(f"{identifier(c.name)} {c.type}" for c in columns)
+        self.execute(f"CREATE TABLE IF NOT EXISTS {identifier(name)} ({body})")
+
+    def append(
+        self, table: str, rows: pa.Table | pl.DataFrame | Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Append rows to `table` by column name, in one transaction; absent columns become null."""
+        if isinstance(rows, pa.Table | pl.DataFrame):
+            frame = rows
+        elif rows:
+            frame = pa.Table.from_pylist([dict(row) for row in rows])
+        else:
+            return
+        self._con.register("incoming", frame)
+        try:
+            self.execute(f"INSERT INTO {identifier(table)} BY NAME SELECT * FROM incoming")
+        finally:
+            self._con.unregister("incoming")
+
+    def create_from(self, table: str, frame: pl.DataFrame | pa.Table) -> None:
+        """Create `table` with the columns and rows of `frame`."""
+        self._con.register("incoming", frame)
+        try:
+            self.execute(f"CREATE OR REPLACE TABLE {identifier(table)} AS SELECT * FROM incoming")
+        finally:
+            self._con.unregister("incoming")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Group writes: all of them or none."""
+        self._con.begin()
+        try:
+            yield
+        except BaseException:
+            self._con.rollback()
+            raise
+        self._con.commit()
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a statement for its effect."""
+        if self._tracer:
+            self._tracer(sql, params)
+        self._con.execute(sql, list(params)).fetchall()
+
+    def checkpoint(self) -> None:
+        """Write everything to the main file."""
+        self.execute("CHECKPOINT")
+
+    # ---- reading ----
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
+        """Return the rows of a SELECT as a polars frame."""
+        if self._tracer:
+            self._tracer(sql, params)
+        relation = self._con.sql(sql, params=list(params) or None)
+        if relation is None:
+            return pl.DataFrame()
+        frame = pl.from_arrow(relation.to_arrow_table())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT as dictionaries: for small results."""
+        return self.query(sql, params).to_dicts()
+
+    def pages(self, sql: str, size: int = 5000) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a SELECT as tuples, `size` at a time, while others write."""
+        cursor = self._con.cursor()
+        cursor.execute(sql)
+        while rows := cursor.fetchmany(size):
+            yield from rows
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Return the columns of a table and their types, {} if there is no such table."""
+        try:
+            described = self._con.execute(f"DESCRIBE {table}").fetchall()
+        except duckdb.CatalogException:
+            return {}
+        return {row[0]: row[1] for row in described}
+
+    def scalar(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """Return the first value of the first row, None if there is no row."""
+        if self._tracer:
+            self._tracer(sql, params)
+        row = self._con.execute(sql, list(params)).fetchall()
+        return row[0][0] if row else None
+
+    def user_query(self, sql: str) -> pl.DataFrame:
+        """Run a user's read-only SQL; raises UsageError with DuckDB's first line."""
+        try:
+            return self.query(sql)
+        except duckdb.Error as error:
+            first = str(error).strip().splitlines()[0]
+            raise UsageError(f"The SQL failed: {first}") from None
+
+    # ---- documents ----
+
+    def set_meta(self, facts: Mapping[str, str]) -> None:
+        """Store facts about the run, replacing those of the same key."""
+        for key, value in facts.items():
+            self.execute("DELETE FROM meta WHERE key = ?", [key])
+            self.execute("INSERT INTO meta VALUES (?, ?)", [key, value])
+
+    def meta(self) -> dict[str, str]:
+        """Return every fact about the run."""
+        return {row["key"]: row["value"] for row in self.rows("SELECT key, value FROM meta")}
+
+
+def identifier(name: str) -> str:
+    """Return a name quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _connect(path: Path, *, read_only: bool, config: Settings) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=config)
+    except duckdb.Error as error:
+        raise _open_error(path, error) from None
+
+
+def _open_error(path: Path, error: duckdb.Error) -> RunError:
+    text = str(error)
+    if "lock" in text.lower():
+        holder = re.search(r"PID (\d+)", text)
+        who = f"process {holder[1]}" if holder else "another process"
+        return LockedError(
+            f"{path.parent} is being written by {who}: wait for it to finish, or stop it."
+        )
+    return RunError(
+        f"{path} cannot be opened as a DuckDB file ({text.splitlines()[0][:200]}): "
+        "scan again into this run or another."
+    )
+
+
+# ---- findings as rows ----
+
+
+def findings_table(
+    findings: Sequence[Finding], names: Mapping[str, str]
+) -> tuple[pa.Table, pa.Table]:
+    """Return `findings` and `finding_samples` rows as Arrow; `names` maps code to check name."""
+    heads = [
+        {
+            "fingerprint": f.fingerprint, "code": f.code, "name": names[f.code],
+            "severity": f.severity.value, "subject": f.subject, "message": f.message,
+            "evidence": f.evidence_json(), "action": f.action.value,
+            "n_samples": len(f.sample_ids),
+        }
+        for f in findings
+    ]  # fmt: skip
+    members = [
+        {"fingerprint": f.fingerprint, "sample_id": sample, "position": position}
+        for f in findings
+        for position, sample in enumerate(f.sample_ids)
+    ]
+    return _arrow(heads, FINDINGS_TABLES["findings"]), _arrow(
+        members, FINDINGS_TABLES["finding_samples"]
+    )
+
+
+def _arrow(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=arrow_schema(columns))

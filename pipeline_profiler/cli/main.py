@@ -1,0 +1,262 @@
+"""The command line: parse, one call, format.
+
+argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
+torch, numpy and the standard library alone. Loaders and steps come from the user's file as
+`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error,
+130 interrupted. `--json` prints exactly one document on stdout; progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline_profiler.cli import precision
+from pipeline_profiler.cli.user_code import target
+from pipeline_profiler.record.session import ProfileError, Session
+
+if TYPE_CHECKING:
+    from pipeline_profiler.measure.arms import Bench, Options
+
+DEFAULT_EMULATED_MS = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    args = parser().parse_args(argv)
+    try:
+        return int(args.command(args))
+    except ProfileError as error:
+        return _stopped(error, args)
+    except KeyboardInterrupt:
+        print("Interrupted before anything was measured.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `report S | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
+    """One sentence; a partial session with steps in it is saved and says so."""
+    print(f"pipeline-profiler: {error}", file=sys.stderr)
+    session = getattr(error, "session", None)
+    if session is None:
+        return 2
+    for note in session.notes[1:]:
+        print(note, file=sys.stderr)
+    code = 130 if getattr(error, "interrupted", False) else 2
+    steps = (session.results.get("precision") or {}).get("visits")
+    if not steps and not any(len(run.spans) for run in session.runs):
+        print("Nothing was measured, so nothing is saved.", file=sys.stderr)
+        return code
+    path = session.save(getattr(args, "output", None) or "profile.json")
+    print(f"The partial session is saved in {path}.", file=sys.stderr)
+    print(f"Next: pipeline-profiler report {path}", file=sys.stderr)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="pipeline-profiler", description=__doc__.split("\n")[0])
+    top.description = (
+        "Find what keeps the accelerator waiting, how sure that is, and prove the fix."
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    _measuring(commands, "run", run, "measure the arms, name the causes, save the session")
+    _measuring(commands, "replay", replay, "the ceiling: the step fed with cached batches")
+    sweep_parser = _measuring(commands, "sweep", sweep, "settings, predicted beside measured")
+    for name, values in (("workers", "0,1,2"), ("prefetch", "2"), ("batch-size", ""), ("pin", "")):
+        sweep_parser.add_argument(
+            f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
+        )
+    _measuring(commands, "tune", tune, "recommend, apply, re-run, keep or reject")
+    precision.add(commands, _finish)
+    show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
+    show.add_argument("session")
+    show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
+    show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    show.set_defaults(command=report, json=False)
+    two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
+    two.add_argument("a")
+    two.add_argument("b")
+    two.add_argument("--json", action="store_true")
+    two.set_defaults(command=compare)
+    return top
+
+
+def _measuring(
+    commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    p: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
+    p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
+    p.add_argument("--emulate-step-ms", type=float, metavar="MS", help="a step that only sleeps")
+    p.add_argument("--steps", type=int, default=300, help="timed steps an arm (default 300)")
+    p.add_argument("--repeats", type=int, default=5, help="repeats of each arm (default 5)")
+    p.add_argument("--quick", action="store_true", help="within 30 s, wider intervals")
+    p.add_argument("--seconds", type=float, help="time budget instead of 105 s (quick: 25 s)")
+    p.add_argument("--cold", action="store_true", help="add the cold-cache arm (opt-in)")
+    p.add_argument("--files", default="", metavar="GLOB", help="files the cold arm evicts")
+    p.add_argument("--seed", type=int, default=0, help="order of the arms (default 0)")
+    p.add_argument("-o", "--output", default="profile.json", help="session file")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    p.set_defaults(command=command)
+    return p
+
+
+# ------------------------------------------------------------------------------- commands
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, diagnose, save, print."""
+    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.measure.schedule import measure
+
+    bench, options = _bench(args)
+    session = measure(bench, options)
+    session.results = diagnose(session).as_results()
+    return _finish(session, args)
+
+
+def replay(args: argparse.Namespace) -> int:
+    """The ceiling."""
+    from pipeline_profiler.measure.tune import ceiling
+
+    bench, options = _bench(args)
+    return _finish(ceiling(bench, options), args)
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Every combination of the given settings."""
+    from pipeline_profiler.measure import tune as tuning
+
+    bench, options = _bench(args)
+    axes: dict[str, Sequence[Any]] = {
+        "workers": _numbers(args.workers, "--workers"),
+        "prefetch": _numbers(args.prefetch, "--prefetch"),
+        "batch_size": _numbers(args.batch_size, "--batch-size"),
+        "pin_memory": [bool(v) for v in _numbers(args.pin, "--pin")],
+    }
+    return _finish(tuning.sweep(bench, options, {k: v for k, v in axes.items() if v}), args)
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Until nothing recommended is worth more than the noise."""
+    from pipeline_profiler.measure import tune as tuning
+
+    bench, options = _bench(args)
+    return _finish(tuning.tune(bench, options), args)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Render a saved session; judged anew where it has no results."""
+    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.report import render as reports
+
+    session = Session.load(args.session)
+    if "verdict" not in session.results and session.arm("W"):
+        session.results |= diagnose(session).as_results()
+    if args.output:
+        print(reports.write(session, args.output))
+    else:
+        print(reports.to_text(session))
+    return _judge(session, args.fail_on)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Two saved sessions."""
+    import json
+
+    from pipeline_profiler.measure.tune import compare as comparing
+
+    result = comparing(Session.load(args.a), Session.load(args.b))
+    print(json.dumps(result) if args.json else result["sentence"])
+    return 0
+
+
+# ------------------------------------------------------------------------------- parsing
+
+
+def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
+    from glob import glob
+
+    from pipeline_profiler.measure.arms import Bench, Options, emulated_step
+
+    if args.step and args.emulate_step_ms is not None:
+        raise ProfileError("Give --step or --emulate-step-ms, not both.")
+    emulated = None if args.step else args.emulate_step_ms
+    if not args.step and emulated is None:
+        emulated = DEFAULT_EMULATED_MS
+        _say(
+            f"no --step: a step of {emulated:g} ms is emulated, and the verdict holds for that "
+            "step only; choose another with --emulate-step-ms"
+        )
+    step = target(args.step)() if args.step else emulated_step(float(emulated or 0.0))
+    if not callable(step):
+        raise ProfileError(f"{args.step} returned {step!r}: it must return a function step(batch).")
+    if args.steps < 10 or args.repeats < 1:
+        raise ProfileError("--steps must be at least 10 and --repeats at least 1.")
+    options = Options(
+        steps=args.steps,
+        repeats=args.repeats,
+        quick=args.quick,
+        cold=args.cold,
+        files=tuple(sorted(glob(args.files, recursive=True))) if args.files else (),
+        seed=args.seed,
+        seconds=args.seconds,
+        emulate_ms=emulated,
+    )
+    return Bench(target(args.loader), step, progress=_say), options
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
+
+
+def bound(text: str) -> tuple[str, float]:
+    """'stall>20%' -> ('stall', 0.2)."""
+    name, sign, value = text.replace(" ", "").partition(">")
+    try:
+        number = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        number, sign = 0.0, ""
+    if name != "stall" or not sign:
+        raise ProfileError(f"--fail-on takes a bound like \"stall>20%\", not '{text}'.")
+    return name, number
+
+
+def _judge(session: Session, fail_on: str | None) -> int:
+    """1 when the whole interval lies above the bound: CI shall not fail on noise."""
+    if not fail_on:
+        return 0
+    _, limit = bound(fail_on)
+    low = (session.results.get("stall") or {}).get("low")
+    return 1 if low is not None and low > limit else 0
+
+
+def _finish(session: Session, args: argparse.Namespace) -> int:
+    from pipeline_profiler.report import render as reports
+
+    code = _judge(session, args.fail_on)
+    path = session.save(args.output)
+    if args.json:
+        print(reports.to_json(session), end="")
+    else:
+        print(reports.to_text(session))
+        print(f"saved: {path}   next: pipeline-profiler report {path} -o profile.html")
+    return code
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

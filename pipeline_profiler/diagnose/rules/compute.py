@@ -1,0 +1,252 @@
+"""Rules for causes outside the steady loader: cold files, the step itself, the copy, the batch."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.evidence import Case, Evidence
+from pipeline_profiler.diagnose.finding import Diagnosis
+from pipeline_profiler.diagnose.intervals import Interval, block_interval
+from pipeline_profiler.diagnose.rules.rare import main_gc
+from pipeline_profiler.record.session import Run
+
+COLD_SHARE = 0.15
+TF_RAMP = 20  # steps
+BETWEEN_SHARE = 0.05
+BLOCKED_STEP = 0.15
+_SYNC = re.compile(
+    r"\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|synchroni[sz]|\.result\(|\.wait\(|block_until|"
+    r"\b_?sync|barrier|read_metric|read_loss",
+    re.IGNORECASE,
+)
+_SIDE_WORK = re.compile(
+    r"(^|_)(log|metrics?|print|save|checkpoint|write|plot|summary|report|tqdm|progress|callback|"
+    r"hook|visuali[sz]e|evaluate|validate)",
+    re.IGNORECASE,
+)
+_SIDE_LINE = re.compile(
+    r"\b(print|fsync|flush|write|add_scalars?|add_image|savefig|dump|log|log_metrics|debug|info)\("
+    r"|torch\.save\("
+)
+_TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss", "update")
+
+
+def cold_first_pass(e: Evidence) -> Diagnosis | None:
+    """The first pass waited longer than the warm ones: files (or caches) were cold."""
+    first = e.session.arm("P")
+    if not first or not e.cases:
+        return None
+    wait, period = _first_pass(first[0])
+    if len(wait) < 6:
+        return None
+    warm = float(np.mean([metrics.input_wait_ns(case.run) - case.startup for case in e.cases]))
+    rows = np.stack([wait - warm, period], axis=1)
+    share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
+    share = share.widened(e.drift * (1 - share.value))
+    if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
+        return None
+    return Diagnosis(
+        "PIPE016",
+        f"the first pass waited {wait.mean() / 1e6:.1f} ms a step, later ones {warm / 1e6:.1f} ms: "
+        "files or caches were cold",
+        share,
+        {"first_ms": float(wait.mean()) / 1e6, "warm_ms": warm / 1e6},
+        "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
+        about="step",
+    )
+
+
+def _first_pass(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
+    # tf.data's AUTOTUNE starts slowly as well, and anew in each iterator
+    ramp = TF_RAMP if run.config.get("kind") == "tf" else 2
+    skip = max(ramp, 2 * int(run.config.get("workers") or 0))
+    window = metrics.steps(run, skip)
+    later = np.flatnonzero(window.first)
+    end = int(later[0]) if len(later) else len(window.batch)
+    return window.wait[:end].astype(float), window.period[:end].astype(float)
+
+
+def cold_files(e: Evidence) -> Diagnosis | None:
+    """The cold arm: what reading from the device costs over reading from memory."""
+    fetch = e.parts.get("fetch")
+    if fetch is None or fetch.low < 0.05:
+        return None
+    runs = [metrics.batches(run) for run in e.session.arm("C")]
+    bytes_read = sum(int(np.maximum(made.read_bytes, 0).sum()) for made in runs)
+    return Diagnosis(
+        "PIPE016",
+        f"with cold files the step takes {fetch.value:.1%} longer: {bytes_read / 1e6:.0f} MB came "
+        "from the device",
+        fetch,
+        {"device_bytes": bytes_read},
+        "keep the data set in memory (it fits?), pack small files, or read ahead",
+        about="step",
+    )
+
+
+def work_between_steps(e: Evidence) -> Diagnosis | None:
+    """Main-thread work outside the marked step, or marked side work inside it."""
+    share = e.share(_beside)
+    if share.value >= BETWEEN_SHARE:
+        return _between(share, "outside `with rec.step()`", {})
+    named = _named_side_work(e)
+    if named is not None:
+        return named
+    place, part = _step_place(e, "side")
+    if part < BETWEEN_SHARE:
+        return None
+    loop = e.share(lambda case: float(case.loop.mean()))
+    return _between(loop.scaled(part), place, {"at": place})
+
+
+def _between(share: Interval, where: str, evidence: dict[str, float | int | str]) -> Diagnosis:
+    return Diagnosis(
+        "PIPE014",
+        f"the training process spends {share.value:.1%} of the step on side work: {where}",
+        share,
+        evidence | {"where": where},
+        "do it every N steps, or in a thread; log tensors without reading them",
+        about="step",
+    )
+
+
+def _beside(case: Case) -> float:
+    return float(np.maximum(case.steps.loop - case.steps.step, 0).mean())
+
+
+def _named_side_work(e: Evidence) -> Diagnosis | None:
+    """`with stage("log")` inside the step: any name that is not training itself."""
+    stages = {s for case in e.cases for s in case.run.spans.stages if s.startswith("step:")}
+    sums = {
+        name: e.share(lambda case, name=name: metrics.main_stage_ns(case.run, name))  # type: ignore[misc]
+        for name in stages
+        if not any(word in name.lower() for word in _TRAINING)
+    }
+    name = max(sums, key=lambda n: sums[n].value, default="")
+    if not name or sums[name].value < BETWEEN_SHARE:
+        return None
+    return _between(sums[name], f'stage "{name.removeprefix("step:")}"', {"stage": name})
+
+
+def _step_place(e: Evidence, of: str) -> tuple[str, float]:
+    """The step's most sampled place of a kind ("sync" or "side"), and that kind's share of it."""
+    rows = {k.partition("|")[2]: v for k, v in e.places.get("step", {}).items()}
+    hits = {place: share for place, share in rows.items() if _kind(place) == of}
+    return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
+
+
+def _kind(place: str) -> str:
+    """What a place does by its line and function names, innermost first: sync, side or ''."""
+    innermost, *callers = place.split(" < ")
+    head, _, line = innermost.partition(": ")
+    if _SYNC.search(line):
+        return "sync"
+    if _SIDE_LINE.search(line):
+        return "side"
+    for name in [head.rpartition(" ")[2], *callers]:
+        function = name.rpartition(".")[2]
+        if _SYNC.search(function):
+            return "sync"
+        if _SIDE_WORK.search(function):
+            return "side"
+        if any(word in function.lower() for word in _TRAINING):
+            return ""
+    return ""
+
+
+def collector_in_step(e: Evidence) -> Diagnosis | None:
+    """Garbage collection between next() calls."""
+    share = e.share(lambda case: main_gc(case, "loop"))
+    if share.value < BETWEEN_SHARE:
+        return None
+    return Diagnosis(
+        "PIPE013",
+        f"garbage collection outside next() takes {share.value:.1%} of the step",
+        share,
+        {"where": "the trainer's step"},
+        "gc.freeze() after set-up, or gc.disable() in the loop and collect between epochs",
+        about="step",
+    )
+
+
+def blocked_step(e: Evidence) -> Diagnosis | None:
+    """The step blocks the main thread (a metric read, a barrier): prefetch cannot run ahead."""
+    if e.session.plan.get("emulate_ms") is not None:
+        return None
+    place, part = _step_place(e, "sync")
+    lines = e.session.plan.get("synchronising_lines")
+    if lines and not place:
+        place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
+    # the device works while the host waits: overlapped, the longer of the two would remain
+    blocked = e.share(lambda case: min(part * _loop(case), case.period - part * _loop(case)))
+    if blocked.value < BLOCKED_STEP:
+        return None
+    return Diagnosis(
+        "PIPE015",
+        f"the step blocks the training process at {place.partition(' < ')[0]}",
+        blocked,
+        {"at": place, "share_of_step": part},
+        "read metrics every N steps, or accumulate them on the device",
+        about="step",
+    )
+
+
+def _loop(case: Case) -> float:
+    return float(case.loop.mean())
+
+
+def blocked_step_serial(e: Evidence) -> Diagnosis | None:
+    """With the loader in the trainer, a blocking step is what keeps loading from overlapping."""
+    return blocked_step(e) if e.workers == 0 and e.config.get("kind") != "tf" else None
+
+
+def copy_to_device(e: Evidence) -> Diagnosis | None:
+    """Arm H against arm D."""
+    copy = e.parts.get("copy")
+    if copy is None or copy.low < 0.05:
+        return None
+    pinned = e.config.get("pin_memory")
+    return Diagnosis(
+        "PIPE021",
+        f"copying batches to the device takes {copy.value:.1%} of the step",
+        copy,
+        {"pin_memory": str(pinned)},
+        "pin_memory=True with .to(device, non_blocking=True), or send uint8 and convert there",
+    )
+
+
+def unused_fields(e: Evidence) -> Diagnosis | None:
+    """Fields of the batch that no step touched, by the pilot's probe."""
+    fields = e.session.plan.get("unused_fields") or {}
+    if not fields:
+        return None
+    unused, total = sum(fields.values()), int(e.session.plan.get("batch_bytes") or 1)
+    value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
+    names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
+    return Diagnosis(
+        "PIPE022",
+        f"the step never touches {names}: {unused / max(total, 1):.0%} of each batch's bytes",
+        Interval(value, 0.0, 2 * value, 1),  # by bytes: their loading is not known apart
+        {"bytes": unused, "batch_bytes": total, "fields": names},
+        "drop them in the dataset, before collate; their loading and copying goes too",
+        about="step",
+    )
+
+
+def compute_bound(e: Evidence) -> Diagnosis | None:
+    """What is left: the step itself."""
+    share = e.share(lambda case: float(case.loop.mean()))
+    if e.stall.low >= 0.05 or share.value < 0.5:
+        return None
+    return Diagnosis(
+        "PIPE000",
+        f"the step itself is {share.value:.1%} of the time; the loader keeps up",
+        share,
+        {"step_ms": float(np.mean([c.loop.mean() for c in e.cases])) / 1e6},
+        "a faster loader buys nothing here: profile the step",
+        about="step",
+    )

@@ -1,0 +1,263 @@
+"""Rules for rare and isolated costs inside the loader: start-up, collections, outliers, pauses.
+
+Named before any setting or stage, because they are specific: one thing to mend, not everybody's
+work. Thresholds without a source were set so that the rule is silent on the healthy pipelines of
+the planted-bottleneck benchmark; they are constants here so that they can be argued about.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.evidence import Case, Evidence, tried
+from pipeline_profiler.diagnose.finding import Diagnosis
+from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.record.session import Run
+
+STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
+STRAGGLER_SHARE = 0.4  # of its batch
+RARE = 0.25  # share of batches up to which an outlier is rare
+OUTLIER_TIMES = 2.5  # batch against the median batch
+PERIODIC_SHARE = 0.12  # share of batches; more frequent ones are uneven, not interrupted
+REGULAR_CV = 0.25  # spread of the gaps between stalls, of their mean
+SHORTEST_GAP = 3.0  # batches; closer ones are a run of slow batches
+LEAST_GAPS = 4  # fewer look regular by chance
+
+
+def worker_startup(e: Evidence) -> Diagnosis | None:
+    """Time from iter() to the first batch, spread over the steps of an epoch."""
+    if not any(case.startup for case in e.cases):
+        return _amortised_startup(e)
+    predicted = e.saving(lambda case: case.play(startup=0.0))
+    share = tried(e, "persistent", lambda: predicted)
+    first = [ns for case in e.cases for ns in metrics.time_to_first_batch_ns(case.run)]
+    mean = float(np.mean(first)) / 1e6
+    return _startup(e, share, mean)
+
+
+def _amortised_startup(e: Evidence) -> Diagnosis | None:
+    """The timed window held no epoch start: spread the one seen over the known epoch length."""
+    length = e.config.get("batches")
+    if not length or e.observed:
+        return None
+    extra = []
+    for case in e.cases:
+        first = metrics.time_to_first_batch_ns(case.run)
+        if first:
+            typical = float(case.steps.wait.mean())
+            whole = length * case.period
+            extra.append(max(0.0, first[0] - typical) / (whole + first[0]))
+    if not extra or np.mean(extra) < 0.05:
+        return None
+    share = Interval(float(np.mean(extra)), float(min(extra)), float(max(extra)), len(extra))
+    return _startup(e, share, float(np.mean(extra)) * length * e.period / 1e6)
+
+
+def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
+    persistent = bool(e.config.get("persistent"))
+    cure = (
+        "set persistent_workers=True: `pipeline-profiler tune`"
+        if e.workers and not persistent
+        else "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
+    )
+    return Diagnosis(
+        "PIPE011",
+        f"each epoch begins with {ms:.0f} ms before its first batch (worker start-up, first fetch)",
+        share,
+        {"first_batch_ms": ms, "persistent_workers": str(persistent)},
+        cure,
+        change={"persistent": True} if e.workers and not persistent else None,
+    )
+
+
+def collector_pauses(e: Evidence) -> Diagnosis | None:
+    """Garbage collection inside next(), in the trainer or in the workers."""
+    in_main = e.share(lambda case: main_gc(case, "wait"))
+    in_workers = e.saving(lambda case: case.play(fetch=_without_gc(case)))
+    share = max(in_main, in_workers, key=lambda s: s.value)
+    where = "the trainer's next()" if share is in_main else "the workers"
+    if share.value < 0.03:
+        return None
+    return Diagnosis(
+        "PIPE013",
+        f"garbage collection inside {where} takes {share.value:.1%} of the step",
+        share,
+        {"where": where},
+        "gc.freeze() after building the dataset, hold indices in numpy arrays instead of lists of "
+        "objects, or gc.disable() in the loop and collect between epochs",
+    )
+
+
+def main_gc(case: Case, phase: str) -> float:
+    """GC nanoseconds a step of the trainer inside next() ("wait") or outside ("loop")."""
+    if not case.run.gc_pauses:
+        return 0.0
+    pauses = np.array(case.run.gc_pauses, dtype=np.int64)
+    entry, end = case.steps.entry, case.steps.entry + case.steps.wait
+    at = np.searchsorted(entry, pauses[:, 0], side="right") - 1
+    known = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
+    inside = known & (pauses[:, 0] < end[np.maximum(at, 0)])
+    chosen = inside if phase == "wait" else known & ~inside
+    return float(pauses[chosen, 1].sum()) / len(entry)
+
+
+def _without_gc(case: Case) -> Floats:
+    if not case.traced or len(case.made.gc) != len(case.fetch):
+        return case.fetch
+    return np.maximum(case.fetch - case.made.gc, 0.0)
+
+
+def slow_sampler(e: Evidence) -> Diagnosis | None:
+    """The sampler runs in the training process, also with workers."""
+    share = e.share(lambda case: metrics.main_stage_ns(case.run, "sampler"))
+    if share.value < 0.05:
+        return None
+    return Diagnosis(
+        "PIPE017",
+        f"the sampler takes {share.value:.1%} of the step, in the training process",
+        share,
+        {"ms_per_batch": share.value * e.period / 1e6},
+        "draw the whole epoch's order at once (numpy), not index by index",
+    )
+
+
+def straggler_samples(e: Evidence) -> Diagnosis | None:
+    """A few samples that cost many times the typical one."""
+    if not any(_stragglers(case).any() for case in e.cases):
+        return None
+    share = e.saving(lambda case: case.play(fetch=_capped_samples(case)))
+    rows = e.session.plan.get("slow_samples") or metrics.slowest_samples(
+        [case.run for case in e.cases], 5
+    )
+    often = float(np.mean([_stragglers(case).mean() for case in e.cases]))
+    keys = ", ".join(str(row.get("path", row["key"])) for row in rows[:3])
+    return Diagnosis(
+        "PIPE008",
+        f"single samples up to {rows[0]['worst_ms']:.0f} ms hold up {often:.1%} of the batches "
+        f"(slowest: {keys})",
+        share,
+        {"batches_affected": often, "worst_ms": rows[0]["worst_ms"], "slowest": keys},
+        "re-encode or leave out these samples (`audit scan` gives their sizes), or deliver out of "
+        "order with in_order=False",
+    )
+
+
+def _typical_sample(case: Case) -> float:
+    samples = np.maximum(case.made.samples, 1)
+    return float(np.median((case.made.fetch - case.made.slow) / np.maximum(samples - 1, 1)))
+
+
+def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Batches whose slowest sample is an outlier and a large part of the batch."""
+    made = case.made
+    none = np.zeros(len(made.batch), bool)
+    if not case.traced or np.median(made.samples) < 2 or len(made.batch) != len(case.fetch):
+        return none
+    if _periodic_by_probe(case) or _nameless(case):
+        return none
+    typical = max(_typical_sample(case), 1.0)
+    hit = (made.slow > STRAGGLER_TIMES * typical) & (made.slow > STRAGGLER_SHARE * made.fetch)
+    return hit if hit.mean() <= RARE else none
+
+
+def _periodic_by_probe(case: Case) -> bool:
+    """A second look at the slow samples alone found them fast: it is not the samples."""
+    return case.run.totals.get("probe_ratio_percent", 1000) < 200
+
+
+def _nameless(case: Case) -> bool:
+    """A stream whose samples carry no name: the n-th of a worker is no sample to look at."""
+    streamed = bool(case.run.config.get("iterable_dataset"))
+    return streamed and not any(isinstance(key, str) for key in case.run.slow_keys[:100])
+
+
+def _capped_samples(case: Case) -> Floats:
+    hit = _stragglers(case)
+    cut = np.where(hit, np.maximum(case.made.slow - _typical_sample(case), 0), 0)
+    return np.maximum(case.fetch - cut, 0.0)
+
+
+def periodic_stall(e: Evidence) -> Diagnosis | None:
+    """Rare slow batches at regular distances that no single sample explains."""
+    gaps = _longest_gaps(e)
+    if len(gaps) < LEAST_GAPS or gaps.mean() < SHORTEST_GAP:
+        return None
+    if gaps.std() > REGULAR_CV * gaps.mean():
+        return None
+    every = float(gaps.mean())
+    return _interrupted(e, f"every {every:.0f} batches one takes many times as long", every)
+
+
+def isolated_stall(e: Evidence) -> Diagnosis | None:
+    """The same where the distances are irregular, or too few to tell."""
+    often = float(np.mean([_rare_batches(case).mean() for case in e.cases]))
+    if not often:
+        return None
+    return _interrupted(e, f"{often:.1%} of the batches take many times as long", 1 / often)
+
+
+def _interrupted(e: Evidence, text: str, every: float) -> Diagnosis:
+    share = e.saving(lambda case: case.play(fetch=_capped_batches(case)))
+    return Diagnosis(
+        "PIPE009",
+        f"{text} as the others",
+        share,
+        {"every_batches": every},
+        "look for what happens that often: opening a shard, a cache refill, a checkpoint, a lock "
+        "or a log",
+    )
+
+
+def _longest_gaps(e: Evidence) -> Floats:
+    """Distances between slow batches in the run that has most of them, by all or by one worker.
+
+    One run only: where every run sees the same order, their gaps are the same by chance.
+    """
+    runs = [*e.session.arm("P"), *(case.run for case in e.cases)]
+    loop = float(np.mean([case.loop.mean() for case in e.cases]))
+    found = [gaps for run in runs for gaps in _gaps(run, loop)]
+    regular = [g for g in found if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
+    return max(regular or found, key=len, default=np.zeros(0))
+
+
+def _gaps(run: Run, loop: float) -> list[Floats]:
+    """Distances of a run's slow batches, warm-up included: in the run, and inside each worker."""
+    made = metrics.batches(run, 0)
+    if len(made.batch):
+        fetch, workers = made.fetch.astype(float), made.worker
+    else:
+        window = metrics.steps(run, 0)
+        fetch = window.wait[~window.first].astype(float)
+        workers = np.zeros(len(fetch), np.int64)
+    whole = _between_slow(fetch, loop)
+    inside = [_between_slow(fetch[workers == w], loop) for w in np.unique(workers)]
+    return [whole, np.concatenate(inside)] if inside else [whole]
+
+
+def _between_slow(fetch: Floats, loop: float) -> Floats:
+    """Gaps between slow batches; the first may hold imports and first touches. [] if not rare."""
+    own = fetch[1:]
+    at = np.flatnonzero(_slow(own, loop)) if len(own) else np.zeros(0, np.int64)
+    rare = len(at) <= max(2, PERIODIC_SHARE * len(own))
+    return np.diff(at).astype(float) if rare else np.zeros(0)
+
+
+def _slow(fetch: Floats, loop: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    typical = float(np.median(fetch))
+    # an outlier counts where it is long against the step too: light batches jitter by themselves
+    enough = max(OUTLIER_TIMES * typical, typical + 0.5 * loop)
+    # and against the worst: a foreign process's hiccups shall not blur a regular pattern
+    enough = max(enough, typical + 0.25 * float(fetch.max() - typical))
+    hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = fetch > enough
+    return hit
+
+
+def _rare_batches(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The slow batches of a run; none where they are not rare."""
+    hit = _slow(case.fetch, float(case.loop.mean()))
+    return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
+
+
+def _capped_batches(case: Case) -> Floats:
+    return np.where(_rare_batches(case), float(np.median(case.fetch)), case.fetch)

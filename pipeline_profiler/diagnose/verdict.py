@@ -1,0 +1,185 @@
+"""Evidence -> verdict and causes, the first of them the one to mend.
+
+The verdict is read off the interval of the stall, never off its point (bands 5 % and 20 % are
+those of the TensorFlow profiler, the best-known numbers). Each rule is a small function that
+returns a cause with the share of the step it is worth, found by taking it out of a replay or by
+an arm of its own. Causes overlap: fewer stragglers, more workers or a faster decode may each end
+the same stall. Named first is the most specific one that is enough by itself to end most of it;
+a rare or isolated cost before a setting, a setting before a stage of everybody's work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.diagnose.evidence import Evidence, gather
+from pipeline_profiler.diagnose.finding import Diagnosis
+from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
+from pipeline_profiler.diagnose.rules import compute, loader, rare, stages, tf
+from pipeline_profiler.record.session import ProfileError, Session
+
+HIGH, MODERATE = 0.20, 0.05
+ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
+WORTH_NAMING = 0.03
+TOO_MANY_REPEATS = 40  # more are no advice
+ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
+
+Rule = Callable[[Evidence], Diagnosis | None]
+
+# from the most to the least specific; order decides between sufficient causes only
+INPUT_RULES: tuple[Rule, ...] = (
+    tf.intervention,
+    rare.worker_startup,
+    rare.collector_pauses,
+    rare.slow_sampler,
+    compute.blocked_step_serial,
+    rare.straggler_samples,
+    rare.periodic_stall,
+    loader.oversubscribed,
+    loader.heavy_transfer,
+    loader.shallow_prefetch,
+    loader.head_of_line,
+    rare.isolated_stall,
+    loader.too_few_workers_at_par,
+    stages.dominant_stage,
+    loader.too_few_workers,
+    stages.largest_stage,
+    stages.repeated_preprocessing,
+)
+COMPUTE_RULES: tuple[Rule, ...] = (
+    compute.cold_first_pass,
+    compute.cold_files,
+    compute.work_between_steps,
+    compute.collector_in_step,
+    compute.blocked_step,
+    compute.copy_to_device,
+    compute.unused_fields,
+    compute.compute_bound,
+)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Verdict, stall and ordered causes of a session."""
+
+    verdict: str
+    sentence: str
+    stall: Interval
+    causes: tuple[Diagnosis, ...]
+    more_repeats: int
+    evidence: Evidence
+
+    def as_results(self) -> dict[str, Any]:
+        """The contract's keys for the session file and `run --json`."""
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "stall": self.stall.as_dict(),
+            "more_repeats": self.more_repeats,
+            "causes": [cause.as_dict() for cause in self.causes],
+            "arms": arm_table(self.evidence),
+            "recording_share": self.evidence.recording_share,
+            "null_ms": self.evidence.floor_ns / 1e6 or None,
+            "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
+        }
+
+
+def verdict_of(stall: Interval) -> tuple[str, int]:
+    """(verdict, more repeats needed) by the bands, read off the interval."""
+    if stall.low >= HIGH:
+        return "input-bound high", 0
+    if stall.low >= MODERATE:
+        return "input-bound moderate", 0
+    if stall.high < MODERATE:
+        return "not input-bound", 0
+    return "inconclusive", repeats_to_settle(stall, abs(stall.value - MODERATE))
+
+
+def diagnose(session: Session) -> Conclusion:
+    """Judge a session; pure, so thresholds may change and old sessions be judged anew."""
+    evidence = gather(session)
+    if not evidence.cases:
+        raise ProfileError(
+            "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
+        )
+    verdict, more = verdict_of(evidence.stall)
+    if verdict == "inconclusive" and _only_the_hand_over(evidence):
+        verdict, more = "not input-bound", 0
+    found = [d for rule in COMPUTE_RULES if (d := rule(evidence)) is not None]
+    bound = verdict.startswith("input-bound") or evidence.stall.value >= MODERATE
+    if bound:
+        rows = [(i, d) for i, rule in enumerate(INPUT_RULES) if (d := rule(evidence)) is not None]
+        found = [*ranked(rows, evidence.stall), *found]
+    causes = tuple(_first_of_each(order(found, verdict, evidence.stall)))
+    return Conclusion(
+        verdict, _sentence(verdict, evidence, more), evidence.stall, causes, more, evidence
+    )
+
+
+def _only_the_hand_over(e: Evidence) -> bool:
+    """Around 5 % the hand-over of an empty loader decides: what is beyond it is judged instead."""
+    return e.beyond is not None and e.beyond.high < MODERATE
+
+
+def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
+    """Sufficient causes by specificity, then the others by their share."""
+
+    def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
+        index, cause = row
+        if cause.code in ADVICE:
+            return 2, 0.0
+        if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
+            return 0, float(index)
+        return 1, -cause.share.value
+
+    worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
+    return [cause for _, cause in sorted(worth, key=place)]
+
+
+def order(found: list[Diagnosis], verdict: str, stall: Interval) -> list[Diagnosis]:
+    """Causes outside the loader come first when they are larger than the whole stall."""
+    bound = verdict.startswith("input-bound")
+
+    def place(cause: Diagnosis) -> int:
+        if cause.code == "PIPE000":
+            return 2
+        if cause.about == "input" or (bound and cause.code == "PIPE015"):
+            return 1
+        outweighs = cause.share.low > max(0.0, stall.high if bound else MODERATE)
+        return 0 if outweighs else 1 if not bound else 2
+
+    return sorted(found, key=place)  # stable: rules keep their order inside a class
+
+
+def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
+    seen: set[str] = set()
+    return [c for c in causes if not (c.code in seen or seen.add(c.code))]  # type: ignore[func-returns-value]
+
+
+def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
+    s = evidence.stall
+    what = "input wait (observed in one loop)" if evidence.observed else "data stall"
+    if not math.isfinite(s.half_width):
+        return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
+    text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
+    if not evidence.floor_ns and verdict.startswith("not") and s.high >= MODERATE:
+        text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
+    if evidence.floor_ns:
+        text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+    if more >= TOO_MANY_REPEATS:
+        return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
+    words = "repeat" if more == 1 else "repeats"
+    return f"{text}; about {more} more {words} would settle it" if more else text
+
+
+def arm_table(evidence: Evidence) -> dict[str, Any]:
+    """Mean period (ms) and repeats of each arm; n/a arms are None, not 0."""
+    rows: dict[str, Any] = {}
+    for arm in "DHXWCZ":
+        values = evidence.periods.get(arm) or []
+        mean = sum(values) / len(values) / 1e6 if values else None
+        rows[arm] = {"period_ms": mean, "repeats": len(values)} if values else None
+    return rows

@@ -1,0 +1,357 @@
+"""The measured arms and their interleaved schedule.
+
+One loop, five data paths. D: real batches already in hand (on the device), cycled: the ceiling.
+H: the same from host memory (with CUDA). X: like D or H while the real loader runs beside it, its
+batches dropped: what the loader's CPU costs the trainer. W: the real loader, warm files. C: the
+same after the files were put out of the page cache. Arms of one block run in random order right
+after each other, so heat and neighbours hit all alike, and ratios are taken inside a block.
+T_W - T_D splits, in this order, into copy (H-D), contention (X-H) and preparation (W-X).
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline_profiler.adapters import module_for
+from pipeline_profiler.measure import cold_cache, environment
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import Run
+from pipeline_profiler.record.stages import Clock
+
+Step = Callable[[Any], Any]
+Progress = Callable[[str], None]
+KEPT_BATCHES = 8
+NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
+LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
+FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller chose."""
+
+    steps: int = 300
+    repeats: int = 5
+    quick: bool = False
+    cold: bool = False
+    files: tuple[str, ...] = ()
+    seed: int = 0
+    seconds: float | None = None  # budget; None: 105 s, quick 25 s
+    emulate_ms: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """Seconds all arms together may take."""
+        return self.seconds or (QUICK_SECONDS if self.quick else FULL_SECONDS)
+
+
+@dataclass
+class Bench:
+    """The measured thing: how to make a loader, the step, and the clock."""
+
+    make_loader: Callable[[], Any]
+    step: Step
+    clock: Clock = time.perf_counter_ns
+    progress: Progress = field(default=lambda text: None)
+    _loader: Any = None
+    _settings: dict[str, Any] | None = None
+
+    def loader(self) -> Any:
+        """The loader; made anew only where one pass uses it up."""
+        if self._loader is None or hasattr(self._loader, "__next__"):
+            self._loader = self.make_loader()
+        return self._loader
+
+    def settings(self) -> dict[str, Any]:
+        """The loader's settings, by its adapter; asked for once."""
+        if self._settings is None:
+            loader = self.loader()
+            self._settings = dict(module_for(loader).describe(loader))
+        return self._settings
+
+
+def emulated_step(milliseconds: float) -> Step:
+    """A step that takes its time and no core, as an accelerator's does (time.sleep)."""
+    seconds = milliseconds / 1e3
+
+    def step(batch: Any) -> None:
+        time.sleep(seconds)
+
+    return step
+
+
+def drive(
+    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float = math.inf
+) -> list[Any]:
+    """Train for `steps` steps over as many epochs as that takes; returns the first batches.
+
+    `seconds` count from the first batch: a slow start of workers shall not eat them up. The
+    device is synchronised at the edges of the timed window only.
+    """
+    kept: list[Any] = []
+    try:
+        _train(bench, loader, recorder, steps, seconds, kept)
+    finally:
+        recorder.session()
+    return kept
+
+
+def _train(
+    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float, kept: list[Any]
+) -> None:
+    deadline = math.inf
+    edges = (recorder.run.warmup - 1, steps - 1)
+    while recorder.steps < steps and bench.clock() < deadline:
+        before = recorder.steps
+        epoch = recorder.watch(loader)
+        for batch in epoch:
+            deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
+            with recorder.step():
+                _check(bench.step(batch), recorder)
+            if len(kept) < KEPT_BATCHES:
+                kept.append(batch)
+            if recorder.steps in edges:
+                synchronise()
+            if recorder.steps + 1 >= steps or bench.clock() >= deadline:
+                break
+        _close(epoch)
+        if recorder.steps == before:
+            break
+
+
+def _close(epoch: Iterator[Any]) -> None:
+    closing = getattr(epoch, "close", None)
+    if closing is not None:
+        closing()
+
+
+def _check(result: Any, recorder: Recorder) -> None:
+    """A NaN loss is worth a sentence: its arithmetic may take another path on some hardware."""
+    if isinstance(result, float) and math.isnan(result):
+        text = (
+            "The step returned NaN: timings are kept, but check the training first "
+            "(learning rate, input range) with `pipeline-profiler check-training`."
+        )
+        if text not in recorder.run.notes:
+            recorder.run.notes.append(text)
+
+
+def synchronise() -> None:
+    """Wait for the device; nothing where there is none."""
+    if environment.has_cuda():
+        sys.modules["torch"].cuda.synchronize()
+
+
+def to_device(batch: Any) -> Any:
+    """Tensors of a nested batch moved to the GPU (arm D)."""
+    return _map_tensors(batch, lambda tensor: tensor.cuda(non_blocking=False))
+
+
+def pinned(batch: Any) -> Any:
+    """Tensors of a nested batch in pinned host memory (arm H)."""
+    return _map_tensors(batch, lambda tensor: tensor.cpu().pin_memory())
+
+
+def _map_tensors(batch: Any, move: Callable[[Any], Any]) -> Any:
+    if hasattr(batch, "is_cuda"):
+        return move(batch)
+    if isinstance(batch, dict):
+        return {k: _map_tensors(v, move) for k, v in batch.items()}
+    if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
+        return type(batch)(_map_tensors(v, move) for v in batch)
+    return batch
+
+
+class Cycle:
+    """The kept batches for ever: arms D and H."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        """Cycle through these batches."""
+        self.kept = kept
+
+    def __iter__(self) -> Iterator[Any]:
+        """Endless, in order."""
+        return itertools.cycle(self.kept)
+
+
+class Shadow:
+    """Arm X: the real loader drained by a thread, at most one batch a step, and dropped."""
+
+    def __init__(self, source: Any) -> None:
+        """Start the thread that drains `source`."""
+        self.source = source
+        self._tokens = threading.Semaphore(0)
+        self._stop = False
+        self.error: BaseException | None = None
+        self.drained = 0
+        self._iterator = iter(source.iterable)
+        self._thread = threading.Thread(target=self._drain, daemon=True, name="shadow-loader")
+        self._thread.start()
+
+    def take(self) -> None:
+        """Allow the thread one more batch."""
+        self._tokens.release()
+
+    def _drain(self) -> None:
+        while True:
+            self._tokens.acquire()
+            if self._stop:
+                return
+            try:
+                next(self._iterator)
+                self.drained += 1
+            except StopIteration:
+                self._iterator = iter(self.source.iterable)
+            except Exception as error:  # noqa: BLE001 - handed to the main thread, raised there
+                self.error = error
+                return
+
+    def close(self) -> None:
+        """Stop the thread and the loader's workers."""
+        self._stop = True
+        self._tokens.release()
+        self._thread.join(timeout=30.0)
+        self._iterator = None
+
+
+class _Shadowed:
+    """Kept batches that let the shadow take one batch each."""
+
+    def __init__(self, kept: list[Any], shadow: Shadow) -> None:
+        """Keep what is wrapped or measured."""
+        self.kept, self.shadow = kept, shadow
+
+    def __iter__(self) -> Iterator[Any]:
+        """Endless, in order; passes on what went wrong in the loader."""
+        for batch in itertools.cycle(self.kept):
+            if self.shadow.error is not None:
+                raise self.shadow.error
+            self.shadow.take()
+            yield batch
+
+
+def run_arm(
+    bench: Bench,
+    arm: str,
+    block: int,
+    plan: dict[str, Any],
+    kept: list[Any],
+    broken: list[Run] | None = None,
+) -> Run:
+    """One repeat of one arm; one that is cut off by an error is left in `broken`."""
+    if bench.settings().get("workers"):
+        # an iterator of the last arm that waits for the collector would be inherited by new workers
+        gc.collect()
+    recorder = Recorder(bench.clock, arm=arm)
+    recorder.run.block = block
+    try:
+        _run_arm(bench, recorder, plan, kept)
+    except BaseException:
+        if broken is not None and recorder.steps:
+            broken.append(recorder.run)
+        raise
+    return recorder.run
+
+
+def _run_arm(bench: Bench, recorder: Recorder, plan: dict[str, Any], kept: list[Any]) -> None:
+    arm = recorder.run.arm
+    recorder.run.warmup = plan["warmup"] if arm in "WXCZ" else min(3, plan["warmup"])
+    if arm == "Z":
+        recorder.run.warmup = max(plan["warmup"], 2 * _held_after(bench, plan["try"]))
+    total = recorder.run.warmup + plan["steps"]
+    if arm in "DH":
+        drive(bench, Cycle(_placed(arm, kept)), recorder, total)
+    elif arm == "X":
+        _run_shadow(bench, recorder, total, kept)
+    elif arm == "B":
+        recorder.run = _run_bare(bench, recorder.run.block, plan)
+    elif arm == "Z":
+        changed = module_for(bench.loader()).rebuild(bench.loader(), plan["try"])
+        drive(bench, changed, recorder, total)
+    else:
+        if arm == "C":
+            recorder.run.notes += cold_cache.evict(plan["files"])
+        drive(bench, bench.loader(), recorder, total)
+
+
+def _held_after(bench: Bench, change: dict[str, Any]) -> int:
+    setting = bench.settings() | change
+    return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
+
+
+def _placed(arm: str, kept: list[Any]) -> list[Any]:
+    if not environment.has_cuda():
+        return kept
+    return [to_device(b) if arm == "D" else pinned(b) for b in kept]
+
+
+def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -> None:
+    loader = bench.loader()
+    module = module_for(loader)
+    source = module.attach(loader, recorder)
+    shadow = Shadow(source)
+    try:
+        drive(bench, _Shadowed(_placed("H", kept), shadow), recorder, total)
+    finally:
+        shadow.close()
+    recorder.run.totals["drained"] = shadow.drained
+
+
+def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
+    """The same loop without a recorder: what recording costs is W against this."""
+    run, done, start = Run(arm="B", block=block), 0, 0
+    total = plan["warmup"] + plan["steps"]
+    while done < total:
+        before = done
+        for batch in bench.loader():
+            if done == plan["warmup"]:
+                start = bench.clock()
+            bench.step(batch)
+            done += 1
+            if done >= total:
+                break
+        if done == before:
+            break
+    synchronise()
+    run.totals = {"steps": done - plan["warmup"], "elapsed_ns": bench.clock() - start}
+    return run
+
+
+def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
+    """Arm "N": next() of a loader that has nothing to do, the floor of what can be told apart.
+
+    For a DataLoader with workers that is one over a constant, beside the user's own step: the
+    hand-over between processes costs about a millisecond, whatever the dataset, and more after a
+    long step than after a short one (caches and clocks have cooled down). Steps too long for the
+    hand-over to matter are replaced by a shorter pause.
+    """
+    recorder = Recorder(bench.clock, arm="N")
+    recorder.run.warmup = NULL_WARMUP
+    if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
+        from pipeline_profiler.adapters import torch_loader
+
+        short = step_ns <= LONGEST_NULL_MS * 1e6
+        step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
+        steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
+        batches = itertools.cycle(kept)
+        for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
+            step(next(batches))
+    else:
+        for _, batch in zip(range(500), recorder.watch(Cycle(kept)), strict=False):
+            del batch
+    recorder.session()
+    return recorder.run
+
+
+def buffered(run: Run) -> int:
+    """Batches in flight at most: workers x prefetch."""
+    return int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)

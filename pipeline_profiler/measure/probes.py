@@ -1,0 +1,229 @@
+"""Probes beside the arms: what a stopwatch around the loop cannot tell.
+
+Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
+samples are loaded once more, alone; a suspected setting is changed and measured (arm Z); a tf.data
+graph is timed prefix by prefix and tried with each intervention.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.measure import cuda, environment
+from pipeline_profiler.measure.arms import Bench, Options, drive
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import Run, Session
+from pipeline_profiler.record.stack_sampler import StackSampler
+
+PROBED = 3
+MOST_PARTS = 200  # of a list that are looked at, evenly
+STACK_SHARE = 0.12  # of a shorter budget
+
+
+def stack_seconds(options: Options) -> float:
+    """How long arm S takes."""
+    return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
+
+
+def sample_stacks(bench: Bench, options: Options) -> Run:
+    """Arm "S": one short run with stack samples, in the trainer and in every worker."""
+    recorder = Recorder(bench.clock, arm="S")
+    recorder.sample_stacks = True
+    sampler = StackSampler.start_here(lambda: recorder.phase)
+    try:
+        drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
+    finally:
+        sampler.stop()
+    for place, hits in sampler.drain():
+        recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
+    recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
+    return recorder.run
+
+
+def on_device(bench: Bench, kept: list[Any], steps: int) -> dict[str, Any]:
+    """With CUDA: starvation by events, synchronising lines, utilisation; {} without (n/a)."""
+    if not environment.has_cuda():
+        return {}
+    with cuda.Utilisation() as symptom:
+        starved = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
+    return {
+        "starvation": starved,
+        "synchronising_lines": cuda.synchronising_lines(lambda: bench.step(kept[0])),
+        "utilisation_symptom": symptom.mean,
+    }
+
+
+def probe_fields(bench: Bench, kept: list[Any], options: Options) -> dict[str, Any]:
+    """Dictionary fields that two steps never looked at, with their bytes a batch."""
+    batches = [Touched(batch) for batch in kept[:2] if type(batch) is dict]
+    if not batches or options.emulate_ms is not None:
+        return {}
+    for batch in batches:
+        bench.step(batch)
+    touched = set().union(*(batch.touched for batch in batches))
+    sizes = {str(k): _bytes(v) for k, v in kept[0].items()}
+    unused = {k: n for k, n in sizes.items() if k not in {str(t) for t in touched}}
+    return {"unused_fields": unused, "batch_bytes": sum(sizes.values())}
+
+
+def piped_bytes(bench: Bench, kept: list[Any]) -> dict[str, Any]:
+    """Bytes of a batch that go through a worker's pipe: all but tensors; {} without workers."""
+    if bench.settings().get("kind") != "torch" or not bench.settings().get("workers"):
+        return {}
+    return {"piped_bytes": _piped(kept[0])}
+
+
+def _piped(value: Any) -> float:
+    """Bytes of a value without its tensors, which travel in shared memory; long lists by sample."""
+    if hasattr(value, "is_cuda"):
+        return 0.0
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if not isinstance(value, (list, tuple, set)):
+        return float(_bytes(value))
+    parts = list(value)
+    looked = parts[:: max(1, len(parts) // MOST_PARTS)]
+    return sum(map(_piped, looked)) * len(parts) / max(1, len(looked))
+
+
+class Touched(dict[Any, Any]):
+    """A batch that notes which of its fields are read; reading all at once counts for all."""
+
+    def __init__(self, batch: dict[Any, Any]) -> None:
+        """Copy the batch."""
+        super().__init__(batch)
+        self.touched: set[Any] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        """One field."""
+        self.touched.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """One field, or the default."""
+        self.touched.add(key)
+        return super().get(key, default)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """One field, taken out."""
+        self.touched.add(key)
+        return super().pop(key, *default)
+
+    def items(self) -> Any:
+        """All fields."""
+        self.touched |= set(self)
+        return super().items()
+
+    def values(self) -> Any:
+        """All fields."""
+        self.touched |= set(self)
+        return super().values()
+
+
+def _bytes(value: Any) -> int:
+    size = getattr(value, "nbytes", None)
+    return int(size) if isinstance(size, int) else sys.getsizeof(value)
+
+
+def try_interventions(bench: Bench, options: Options, session: Session) -> None:
+    """tf.data: time the prefixes of the graph, then every intervention that applies."""
+    from pipeline_profiler.adapters import tf_data, tf_interventions
+
+    budget = options.budget
+    dataset, plan = bench.loader(), session.plan
+    plan["prefixes"] = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
+    fields = tuple(plan.get("unused_fields") or {})
+    rows, notes = tf_interventions.try_all(
+        dataset, bench.step, budget / 40, fields, clock=bench.clock, seed=options.seed
+    )
+    plan["interventions"] = rows
+    session.notes += notes
+
+
+def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> bool:
+    """Where the first block points at a setting, arm Z measures that setting from then on."""
+    from pipeline_profiler.diagnose.verdict import diagnose
+
+    causes = diagnose(session).causes
+    change = dict(causes[0].change or {}) if causes else {}
+    if not change or bench.settings().get("kind") != "torch":
+        return False
+    plan["try"] = change
+    plan["arms"] = [*plan["arms"], "Z"]
+    words = ", ".join(f"{k}={v}" for k, v in change.items())
+    plan["reasons"].append(f"Z (the real loader with {words}) tests the first suspicion.")
+    bench.progress(plan["reasons"][-1])
+    return True
+
+
+def repeatable(bench: Bench) -> dict[str, Any]:
+    """Is a prepared sample the same every time, and how large is it?
+
+    Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
+    once. {} where the loader has no map-style dataset or a sample cannot be compared.
+    """
+    settings = bench.settings()
+    if settings.get("kind") != "torch" or settings["iterable_dataset"]:
+        return {}
+    dataset = bench.loader().dataset
+    try:
+        count = len(dataset)
+        pairs = [(_flat(dataset[i]), _flat(dataset[i])) for i in {0, count // 2}]
+    except Exception:  # noqa: BLE001 - a probe of the user's code may fail; then it tells nothing
+        return {}
+    if not all(first for first, _ in pairs):
+        return {}
+    size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
+    return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
+
+
+def _flat(sample: Any) -> list[bytes]:
+    """The arrays of a sample as bytes; numbers and strings by their repr."""
+    if isinstance(sample, dict):
+        return [blob for value in sample.values() for blob in _flat(value)]
+    if isinstance(sample, (list, tuple)):
+        return [blob for value in sample for blob in _flat(value)]
+    array = sample.numpy() if hasattr(sample, "numpy") else sample
+    return [array.tobytes() if hasattr(array, "tobytes") else repr(array).encode()]
+
+
+def slow_samples(bench: Bench, session: Session) -> list[dict[str, Any]]:
+    """The slowest samples with their paths; the worst are loaded once more, alone.
+
+    If they are fast then, it is not the samples: something stops the loader now and then.
+    """
+    runs = session.arm("W")
+    rows = metrics.slowest_samples(runs)
+    if not rows or bench.settings().get("kind") != "torch":
+        return rows
+    from pipeline_profiler.adapters import torch_loader
+
+    loader = bench.loader()
+    for row in rows:
+        row["path"] = torch_loader.path_of(loader, row["key"])
+    again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
+    worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
+    typical = [k for run in runs[:1] for k in run.slow_keys[-PROBED:] if isinstance(k, int)]
+    suspicious = bool(metrics.stalled_by_sample(runs))
+    if suspicious and worst and not bench.settings()["iterable_dataset"]:
+        slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
+        for run in runs:
+            if slow and usual:  # one that is slow again is enough: others may be a busy machine's
+                ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
+                run.totals["probe_ratio_percent"] = ratio
+    return rows
+
+
+def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[int]:
+    """Sorted nanoseconds of dataset[key] in this process; [] where it cannot be done."""
+    walls = []
+    for key in keys:
+        start = bench.clock()
+        try:
+            dataset[key]
+        except Exception:  # noqa: BLE001 - a second look may fail where the worker did not
+            return []
+        walls.append(bench.clock() - start)
+    return sorted(walls)

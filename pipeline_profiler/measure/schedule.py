@@ -1,0 +1,335 @@
+"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
+
+Arms of one block run in random order right after each other; every automatic choice (which arms,
+how many steps and repeats, which probes) is kept in the plan as a sentence. What ends a
+measurement early leaves a partial session that can be read like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.adapters import module_for
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.measure import cold_cache, environment, failure, probes
+from pipeline_profiler.measure.arms import (
+    NULL_SECONDS,
+    Bench,
+    Options,
+    buffered,
+    drive,
+    null_run,
+    run_arm,
+)
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import ProfileError, Run, Session
+
+WARMUP_STEPS = 20
+BUFFERS_IN_WINDOW = 10
+LEAST_STEPS = 10
+OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
+OVERRUN = 1.05  # of the budget: beyond it no further block begins
+# the same for the third block, as two repeats say next to nothing; less where the budget is the
+# default one, which a promise goes with (30 s quick, else 2 minutes)
+FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
+PILOT_SHARE = 0.1  # of a shorter budget
+
+
+SLOW_START = (
+    "X, B and Z are left out: the loader takes {:.1f} s to start each time, so they do not fit; "
+    "give more --seconds."
+)
+
+
+class StoppedError(ProfileError):
+    """The measurement ended early; `session` holds what it has."""
+
+    def __init__(self, text: str, session: Session, interrupted: bool = False) -> None:
+        """Keep the session beside the sentence."""
+        super().__init__(text)
+        self.session, self.interrupted = session, interrupted
+
+
+def pilot_seconds(options: Options) -> float:
+    """How long the first pass may take."""
+    usual = QUICK_PILOT_SECONDS if options.quick else PILOT_SECONDS
+    return min(usual, PILOT_SHARE * options.budget)
+
+
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[Any]]:
+    """First pass over the loader: how long steps take, which batches to keep; arm "P"."""
+    recorder = Recorder(bench.clock, arm="P")
+    seconds = pilot_seconds(options)
+    session.runs.append(recorder.run)
+    steps = 60 if options.quick else 120
+    kept = drive(bench, bench.loader(), recorder, steps, seconds)
+    recorder.run.warmup = min(max(1, buffered(recorder.run)), recorder.steps // 2)
+    if not kept:
+        raise ProfileError(
+            "The loader gave no batch: check that its dataset is not empty and that drop_last "
+            "does not drop the only batch."
+        )
+    return recorder.run, kept
+
+
+def make_plan(first: Run, options: Options, loader: Any) -> dict[str, Any]:
+    """Arms, steps and repeats with the reason for each, and the seconds they will take."""
+    reasons = ["D (batches in hand) and W (the real loader) give the stall."]
+    arms = ["D", "W"]
+    if environment.has_cuda():
+        arms.insert(1, "H")
+        reasons.append("H (host batches) tells the copy to the device apart.")
+    else:
+        reasons.append("H is n/a: no GPU, so nothing is copied to one.")
+    arms, reasons = _shadow_arm(arms, reasons, first)
+    files = list(options.files) or module_for(loader).files(loader)
+    arms, reasons = _cold_arm(arms, reasons, options, files)
+    fixed = _fixed_seconds(first, options)
+    full = pace = _pace(first, arms)
+    if 3 * full.start > options.budget - fixed:
+        arms, pace = [arm for arm in arms if arm != "X"], _pace(first, arms, only_needed=True)
+        reasons = [reason for reason in reasons if not reason.startswith("X (")]
+        reasons.append(SLOW_START.format(_start(first)))
+    steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    seconds = pace.of(steps + warmup) * repeats + fixed
+    return {
+        "arms": arms,
+        "repeats": repeats,
+        "steps": steps,
+        "warmup": warmup,
+        "seconds": round(seconds, 1),
+        "reasons": [*reasons, *why],
+        "lean": 3 * full.start > options.budget - fixed,
+        "files": files,
+        "seed": options.seed,
+        "emulate_ms": options.emulate_ms,
+    }
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one block of all arms costs: seconds a step, and seconds to start the loaders."""
+
+    step: float
+    start: float
+
+    def of(self, steps: int) -> float:
+        """Seconds of a block whose arms take so many steps each."""
+        return self.step * steps + self.start
+
+    def steps_in(self, seconds: float) -> int:
+        """Steps of each arm that fit one block of so many seconds."""
+        return int((seconds - self.start) / self.step)
+
+
+def _pace(first: Run, arms: list[str], only_needed: bool = False) -> Pace:
+    """From the pilot; B runs in every other block, and Z may join the others."""
+    more = 0.0 if only_needed else 0.5 + float(first.config.get("kind") == "torch")
+    beside = 0.0 if only_needed else float("X" in arms)
+    loading = more + sum(arm in "WC" for arm in arms)
+    alone = float(metrics.steps(first).loop.mean()) / 1e9
+    period = metrics.period_ns(first) / 1e9
+    step = period * loading + alone * (sum(arm in "DH" for arm in arms) + beside)
+    return Pace(max(step, 1e-6), _start(first) * (loading + beside))
+
+
+def _start(first: Run) -> float:
+    """Seconds from iter() to the first batch of the pilot."""
+    starts = metrics.time_to_first_batch_ns(first)
+    return float(starts[0]) / 1e9 if starts else 0.0
+
+
+def _fixed_seconds(first: Run, options: Options) -> float:
+    """Pilot, stack samples, the empty loader twice, and the probes."""
+    budget = options.budget
+    probing = probes.stack_seconds(options) + pilot_seconds(options)
+    if first.config.get("kind") == "tf":
+        probing += 0.35 * budget  # prefixes and interventions
+    return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
+
+
+def _shadow_arm(arms: list[str], reasons: list[str], first: Run) -> tuple[list[str], list[str]]:
+    config = first.config
+    if config.get("kind") == "torch" and config.get("workers"):
+        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
+    if config.get("kind") == "tf":
+        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
+    waits = float(metrics.steps(first, 0).wait.sum())
+    if not config.get("one_shot") and first.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits:
+        return [*arms, "X"], [*reasons, "X (loader beside the step): the loader has own threads."]
+    why = "X is left out: this loader runs inside the training thread, so contention and "
+    return arms, [*reasons, why + "preparation are one number."]
+
+
+def _cold_arm(
+    arms: list[str], reasons: list[str], options: Options, files: list[str]
+) -> tuple[list[str], list[str]]:
+    if not options.cold:
+        return arms, reasons
+    refusal = cold_cache.refuse(files)
+    if refusal:
+        return arms, [*reasons, f"C is left out: {refusal}"]
+    return [*arms, "C"], [*reasons, f"C (cold files): {len(files)} files leave the page cache."]
+
+
+def _fit(
+    first: Run, options: Options, pace: Pace, budget: float
+) -> tuple[int, int, int, list[str]]:
+    """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
+
+    Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
+    """
+    held = buffered(first)
+    wanted = min(options.steps, 100) if options.quick else options.steps
+    most = min(options.repeats, 4) if options.quick else options.repeats
+    floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
+    long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
+    fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    for repeats, warmup in itertools.product(fewer, (long, short)):
+        affordable = pace.steps_in(budget / repeats) - warmup
+        if affordable >= floor:
+            break
+    if affordable < LEAST_STEPS and repeats > 2:
+        repeats = 2
+        affordable = pace.steps_in(budget / repeats) - warmup
+    steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
+    epoch = _epoch_length(first)
+    if 0 < epoch <= steps:
+        steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
+    chosen = (steps, repeats, warmup)
+    return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
+
+
+def _epoch_length(first: Run) -> int:
+    """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
+    window = metrics.steps(first, 0)
+    starts = window.batch[window.first]
+    seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
+    return seen or int(first.config.get("batches") or 0)
+
+
+def _settled(first: Run) -> int:
+    """Steps of the pilot after which tf.data's AUTOTUNE had settled; 0 for other loaders."""
+    if first.config.get("kind") != "tf":
+        return 0
+    from pipeline_profiler.adapters.tf_data import settled_after
+
+    return settled_after(metrics.steps(first, 0).period.tolist())
+
+
+def _given_up(
+    options: Options,
+    chosen: tuple[int, int, int],
+    asked: tuple[int, int, int],
+    budget: float,
+    held: int,
+) -> list[str]:
+    """One sentence for each thing the budget took away."""
+    (steps, repeats, warmup), (wanted, most, long) = chosen, asked
+    reasons = []
+    if warmup < long:
+        reasons.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
+    if repeats < most:
+        reasons.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
+    if steps < wanted:
+        reasons.append(
+            f"{steps} steps instead of {wanted}: all arms shall end within {budget:.0f} s."
+        )
+    if steps < BUFFERS_IN_WINDOW * held:
+        reasons.append(
+            f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
+            "in flight: part of it measures the buffer; give more --seconds and --steps."
+        )
+    return reasons
+
+
+def measure(bench: Bench, options: Options) -> Session:
+    """Run all arms; raises StoppedError with the partial session when something ends it early."""
+    session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    try:
+        _measure(bench, options, session)
+    except KeyboardInterrupt:
+        session.partial = True
+        session.notes.append("Interrupted: this session is partial.")
+        raise StoppedError("Interrupted.", session, interrupted=True) from None
+    except ProfileError:
+        raise
+    except Exception as error:
+        session.partial = True
+        text = failure.sentence(error, _batches(session))
+        session.notes += [text, failure.user_traceback(error)]
+        raise StoppedError(text, session) from error
+    return session
+
+
+def _batches(session: Session) -> int:
+    """Batches of the real loader that were delivered so far."""
+    return sum(len(metrics.steps(run, 0).batch) for run in session.runs if run.arm not in "DHXN")
+
+
+def _measure(bench: Bench, options: Options, session: Session) -> None:
+    start, loader = bench.clock(), bench.loader()
+    first, kept = pilot(bench, options, session)
+    if first.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
+        bench._loader = None
+    plan = session.plan = make_plan(first, options, loader)
+    _refuse_short(first, plan)
+    session.environment = environment.describe()
+    bench.progress(announcement(plan))
+    session.runs.append(probes.sample_stacks(bench, options))
+    plan |= probes.probe_fields(bench, kept, options) | probes.piped_bytes(bench, kept)
+    if first.config.get("kind") == "tf":
+        probes.try_interventions(bench, options, session)
+    rng = random.Random(options.seed)
+    alone = float(metrics.steps(first).loop.mean())
+    session.runs.append(null_run(bench, kept, alone))
+    begun = bench.clock()
+    planned = 1e9 * max(options.budget, plan["seconds"])
+    few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
+    for block in range(plan["repeats"]):
+        deadline = start + planned * (OVERRUN if block > 2 else few)
+        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
+            text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
+            session.notes.append(text)
+            break
+        order = list(plan["arms"]) + (["B"] if block % 2 == 0 and _bare(first, plan) else [])
+        rng.shuffle(order)
+        for arm in order:
+            bench.progress(f"block {block + 1} of {plan['repeats']}: arm {arm}")
+            session.runs.append(run_arm(bench, arm, block, plan, kept, session.runs))
+        more = plan["repeats"] > 1 and not plan["lean"]
+        if block == 0 and more and probes.try_a_change(bench, session, plan):
+            session.runs.append(run_arm(bench, "Z", block, plan, kept, session.runs))
+    session.runs.append(null_run(bench, kept, alone))
+    plan["repeatable"] = probes.repeatable(bench)
+    plan |= probes.on_device(bench, kept, plan["steps"])
+    plan["slow_samples"] = probes.slow_samples(bench, session)
+    session.environment["load_after"] = environment.describe()["load"]
+
+
+def _bare(first: Run, plan: dict[str, Any]) -> bool:
+    return not (first.config.get("one_shot") or plan["lean"])
+
+
+def _refuse_short(first: Run, plan: dict[str, Any]) -> None:
+    taken = len(metrics.steps(first, 0).batch)
+    if first.config.get("one_shot") and taken < plan["warmup"]:
+        raise ProfileError(
+            f"The loader was exhausted after {taken} batches, before the warm-up of "
+            f"{plan['warmup']} was over: give a loader that can be iterated again (a list, a "
+            "DataLoader, an object with __iter__), or one with more batches."
+        )
+
+
+def announcement(plan: dict[str, Any]) -> str:
+    """What will run, for how long, and why."""
+    head = (
+        f"about {plan['seconds']:.0f} s: {plan['repeats']} repeats of arms "
+        f"{' '.join(plan['arms'])}, {plan['steps']} steps each after {plan['warmup']} of warm-up"
+    )
+    return "\n".join([head, *(f"  {reason}" for reason in plan["reasons"])])

@@ -1,0 +1,352 @@
+"""Recommend -> apply -> re-run -> keep or reject, predicted beside measured; sweep and compare.
+
+A recommendation is a change of loader settings that the replay model says is worth it. It is kept
+only if a fresh, interleaved comparison says so too: the whole interval of the speed-up must lie
+above 1 by more than the noise. Tuning ends when nothing predicted is worth more than the noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.adapters import module_for
+from pipeline_profiler.diagnose import predict
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.measure import environment
+from pipeline_profiler.measure.arms import Bench, Options, buffered, drive, run_arm
+from pipeline_profiler.measure.schedule import make_plan, pilot
+from pipeline_profiler.record.cores import usable_cores
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import ProfileError, Run, Session
+
+NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
+ROUNDS = 4
+
+
+def ceiling(bench: Bench, options: Options) -> Session:
+    """`replay`: the step fed with cached batches, the most any loader could give."""
+    session = _session()
+    first, kept = pilot(bench, options, session)
+    plan = session.plan = make_plan(first, options, bench.loader()) | {"arms": ["D"]}
+    for block in range(plan["repeats"]):
+        session.runs.append(run_arm(bench, "D", block, plan, kept))
+    periods = [metrics.period_ns(run) / 1e6 for run in session.arm("D")]
+    found = mean_interval(periods)
+    real = metrics.period_ns(first) / 1e6
+    session.results = {
+        "verdict": "ceiling",
+        "sentence": (
+            f"ceiling: {1000 / found.value:.1f} steps/s with cached batches "
+            f"({found.value:.2f} ms a step, 95 %: {found.low:.2f} to {found.high:.2f}); the first "
+            f"pass of the real loader took {real:.2f} ms"
+        ),
+        "arms": {"D": {"period_ms": found.value, "repeats": found.n}},
+    }
+    return session
+
+
+def _session() -> Session:
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Session(created=made, environment=environment.describe())
+
+
+# ---------------------------------------------------------------------------------- sweep
+
+
+def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> Session:
+    """Measure every combination of the axes, and predict each from one calibration run."""
+    session = _session()
+    loader = bench.loader()
+    base = module_for(loader).describe(loader)
+    if base.get("kind") != "torch":
+        raise ProfileError("sweep changes DataLoader settings; this loader has none: use `run`.")
+    settings = [
+        dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+    ]
+    settings = _distinct(settings, base)
+    steps = _sweep_steps(bench, options, session, len(settings))
+    costs = _calibrate(bench, session, steps)
+    points = []
+    for setting in settings:
+        bench.progress(f"setting {_words(setting)}")
+        run = timed(bench, loader, setting, steps, session)
+        points.append(_point(run, setting, base, costs))
+    session.results |= {"sweep": points, "sweep_sentence": _sweep_sentence(points)}
+    session.results["verdict"] = "sweep"
+    session.results["sentence"] = session.results["sweep_sentence"]
+    return session
+
+
+def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """num_workers=0 has no prefetch: its combinations are one."""
+    seen, kept = set(), []
+    for setting in settings:
+        if not setting.get("workers", base.get("workers")):
+            setting = {k: v for k, v in setting.items() if k != "prefetch"}
+        key = tuple(sorted(setting.items()))
+        if key not in seen:
+            seen.add(key)
+            kept.append(setting)
+    return kept
+
+
+def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int) -> int:
+    first, _ = pilot(bench, options, session)
+    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+    return int(min(max(options.budget / (settings + 1) / period, 40), options.steps))
+
+
+def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
+    """One worker, prefetch 2: costs without a crowd; a serial run adds the cost of next()."""
+    loader = bench.loader()
+    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, "K")
+    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, "K")
+    return calibrated(one, serial)
+
+
+def calibrated(one: Run, serial: Run) -> predict.Costs:
+    """Costs from a one-worker run, with the serial overhead of a num_workers=0 run."""
+    from dataclasses import replace
+
+    costs, alone = predict.measured_costs(one), predict.measured_costs(serial)
+    return replace(costs, overhead_serial=alone.overhead_serial, startup=0.0)
+
+
+def timed(
+    bench: Bench,
+    loader: Any,
+    setting: Mapping[str, Any],
+    steps: int,
+    session: Session,
+    arm: str = "T",
+    block: int = 0,
+) -> Run:
+    """One run of the loader with a changed setting, kept in the session."""
+    changed = module_for(loader).rebuild(loader, dict(setting))
+    recorder = Recorder(bench.clock, arm=arm)
+    recorder.run.block = block
+    config = module_for(changed).describe(changed)
+    held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
+    recorder.run.warmup = max(4, 2 * held)
+    drive(bench, changed, recorder, recorder.run.warmup + steps)
+    session.runs.append(recorder.run)
+    return recorder.run
+
+
+def _point(
+    run: Run, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
+) -> dict[str, Any]:
+    full = {"prefetch": 2} | dict(base) | dict(setting)
+    scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
+    guess = predict.predict(_scaled(costs, scale), full)
+    measured = metrics.period_ns(run)
+    window = metrics.steps(run)
+    # start-up within a short run is its own figure, not a steady one
+    startup = predict.measured_costs(run).startup if window.first.any() else 0.0
+    steady = measured - startup
+    return {
+        "setting": _words(setting),
+        "measured_ms": steady / 1e6,
+        "predicted_ms": guess.period.value / 1e6,
+        "low_ms": guess.period.low / 1e6,
+        "high_ms": guess.period.high / 1e6,
+        "error": guess.period.value / steady - 1,
+        "fluid_ms": guess.fluid_ns / 1e6,
+        "fluid_error": guess.fluid_ns / steady - 1,
+        "limit": guess.limit,
+        "extrapolated": guess.extrapolated or (f"batch size x{scale:g}" if scale != 1 else ""),
+    }
+
+
+def _scaled(costs: predict.Costs, scale: float) -> predict.Costs:
+    from dataclasses import replace
+
+    return replace(
+        costs,
+        blocked=costs.blocked * scale,
+        cpu=costs.cpu * scale,
+        serialise=costs.serialise * scale,
+        overhead=costs.overhead * scale,
+    )
+
+
+def _words(setting: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in setting.items()) or "as it is"
+
+
+def _sweep_sentence(points: Sequence[Mapping[str, Any]]) -> str:
+    best = min(points, key=lambda p: float(p["measured_ms"]))
+    inside = [abs(float(p["error"])) for p in points if not p["extrapolated"]]
+    outside = [abs(float(p["error"])) for p in points if p["extrapolated"]]
+    fluid = float(np.median([abs(float(p["fluid_error"])) for p in points]))
+    parts = [
+        f"best of {len(points)} settings: {best['setting']}, {best['measured_ms']:.2f} ms a step"
+    ]
+    if inside:
+        parts.append(f"median prediction error {np.median(inside):.1%} (fluid bound {fluid:.1%})")
+    if outside:
+        parts.append(f"{len(outside)} extrapolated, median error {np.median(outside):.1%}")
+    return "; ".join(parts)
+
+
+# ----------------------------------------------------------------------------------- tune
+
+
+def tune(bench: Bench, options: Options) -> Session:
+    """Change one thing at a time until nothing predicted is worth more than the noise."""
+    session = _session()
+    first, _ = pilot(bench, options, session)
+    loader = bench.loader()
+    if first.config.get("kind") == "tf":
+        from pipeline_profiler.measure import tune_tf
+
+        return tune_tf.tune(bench, options, session)
+    if first.config.get("kind") != "torch":
+        raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
+    kept: dict[str, Any] = {}
+    trials: list[dict[str, Any]] = []
+    tried: set[str] = set()
+    steps = _trial_steps(first, options)
+    for _ in range(ROUNDS):
+        run = timed(bench, loader, kept, steps, session, "T")
+        offers = [o for o in recommend(run) if _words(o[0]) not in tried]
+        if not offers or offers[0][1] < 1 + NOISE:
+            break
+        change, promised = offers[0]
+        tried.add(_words(change))
+        bench.progress(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
+        gain = versus(bench, loader, kept, kept | change, steps, session, options)
+        good = gain.low > 1 + NOISE
+        kept |= change if good else {}
+        trials.append(_trial(change, promised, gain, good))
+    session.results = _tuned(trials, kept)
+    return session
+
+
+def _trial_steps(first: Run, options: Options) -> int:
+    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+    most = 100 if options.quick else options.steps
+    return int(min(max(options.budget / 20 / period, 10 + 2 * buffered(first), 30), most))
+
+
+def recommend(run: Run, cores: int | None = None) -> list[tuple[dict[str, Any], float]]:
+    """Changes with the speed-up that the replay predicts for each, best first."""
+    cores = cores or usable_cores()
+    costs, config = predict.measured_costs(run), dict(run.config)
+    now = predict.shared(costs, config, cores).period + costs.startup
+    rows = []
+    for change in _candidates(config, cores, costs, metrics.needs_core(run, costs.cpu_share)):
+        setting = config | change
+        startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
+        rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
+    best = max((gain for _, gain in rows), default=0.0)
+    # among changes within 1 % of each other the smallest one is the better advice
+    near = [row for row in rows if row[1] > 0.99 * best]
+    far = [row for row in rows if row[1] <= 0.99 * best]
+    return [*sorted(near, key=lambda r: _size(r[0])), *sorted(far, key=lambda r: -r[1])]
+
+
+def _size(change: Mapping[str, Any]) -> float:
+    return sum(float(v) for v in change.values() if not isinstance(v, bool))
+
+
+def _candidates(
+    config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
+) -> list[dict[str, Any]]:
+    workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
+    most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
+    offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
+    if workers:
+        offers += [{"prefetch": p} for p in (2, 4, 8) if p > prefetch]
+        if not config.get("persistent") and costs.startup:
+            offers.append({"persistent": True})
+        if config.get("in_order") and not config.get("iterable_dataset"):
+            offers.append({"in_order": False})
+    if environment.has_cuda() and not config.get("pin_memory"):
+        offers.append({"pin_memory": True})
+    return offers
+
+
+def versus(
+    bench: Bench,
+    loader: Any,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    steps: int,
+    session: Session,
+    options: Options,
+) -> Interval:
+    """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
+    rng, logs = random.Random(options.seed), []
+    for block in range(4 if options.quick else options.repeats):
+        order = [("A", old), ("Z", new)]
+        rng.shuffle(order)
+        period = {
+            arm: metrics.period_ns(timed(bench, loader, setting, steps, session, arm, block))
+            for arm, setting in order
+        }
+        logs.append(math.log(period["A"] / period["Z"]))
+    found = mean_interval(logs)
+    return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
+
+
+def _trial(
+    change: Mapping[str, Any], promised: float, gain: Interval, good: bool
+) -> dict[str, Any]:
+    noise = f"the whole interval must lie above {1 + NOISE:.2f}"
+    return {
+        "change": _words(change),
+        "setting": dict(change),
+        "predicted": promised,
+        "measured": f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f})",
+        "speedup": gain.as_dict(),
+        "decision": "kept" if good else "rejected",
+        "why": "faster beyond the noise" if good else noise,
+    }
+
+
+def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]:
+    ended = "nothing recommended is worth more than the noise"
+    sentence = (
+        f"keep {_words(kept)}; then {ended}" if kept else f"keep the loader as it is: {ended}"
+    )
+    return {
+        "verdict": "tuned",
+        "sentence": sentence,
+        "kept": kept,
+        "kept_sentence": sentence,
+        "trials": trials,
+    }
+
+
+# -------------------------------------------------------------------------------- compare
+
+
+def compare(a: Session, b: Session) -> dict[str, Any]:
+    """Speed-up of B over A from their W runs, 95 % interval (independent sessions)."""
+    first, second = ([metrics.period_ns(run) for run in s.arm("W")] for s in (a, b))
+    if len(first) < 2 or len(second) < 2:
+        raise ProfileError("compare needs two W repeats in each session: record with --repeats 3.")
+    x, y = mean_interval(np.log(first).tolist()), mean_interval(np.log(second).tolist())
+    middle, half = x.value - y.value, math.hypot(x.half_width, y.half_width)
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    if low > 1:
+        sentence = f"B is {low:.2f} to {high:.2f} times faster than A (95 %)"
+    elif high < 1:
+        sentence = f"B is {1 / high:.2f} to {1 / low:.2f} times slower than A (95 %)"
+    else:
+        sentence = f"no difference told: B / A speed {low:.2f} to {high:.2f} (95 %)"
+    return {
+        "schema": "profile-compare/1",
+        "sentence": sentence,
+        "speedup": {"value": math.exp(middle), "low": low, "high": high},
+        "stall": {"a": a.results.get("stall"), "b": b.results.get("stall")},
+    }

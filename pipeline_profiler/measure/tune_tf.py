@@ -1,0 +1,66 @@
+"""Tuning a tf.data pipeline: try every intervention, keep the best that beats the noise, again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline_profiler.adapters import tf_interventions
+from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.measure.arms import Bench, Options
+from pipeline_profiler.record.session import Session
+
+NOISE = 0.02
+ROUNDS = 3
+REPEATS = 4
+# these change what is trained on or need another machine: recommended, never kept unasked
+ADVICE_ONLY = ("cache", "smaller shuffle buffer", "tf.data service", "drop unused fields")
+
+
+def tune(bench: Bench, options: Options, session: Session) -> Session:
+    """Apply interventions one by one; those that change semantics are shown as advice."""
+    dataset, kept, trials = bench.loader(), [], []
+    seconds = options.budget / (ROUNDS * 12 * REPEATS / 2)
+    for _ in range(ROUNDS):
+        rows, notes = tf_interventions.try_all(dataset, bench.step, seconds, repeats=REPEATS)
+        session.notes += [note for note in notes if note not in session.notes]
+        ranked = sorted(rows, key=lambda row: float(row["period_ms"]) / float(row["baseline_ms"]))
+        found = [(row, _gain(row)) for row in ranked]
+        best = next(
+            (r for r, g in found if g.low > 1 + NOISE and r["name"] not in ADVICE_ONLY), None
+        )
+        trials += [_trial(row, gain, row is best) for row, gain in found]
+        if best is None:
+            break
+        kept.append(str(best["name"]))
+        bench.progress(f"kept: {best['name']}")
+        dataset = tf_interventions.apply(dataset, str(best["name"]))
+    ended = "nothing else that can be applied is worth more than the noise"
+    sentence = f"keep {', '.join(kept)}; then {ended}" if kept else f"keep it as it is: {ended}"
+    session.results = {
+        "verdict": "tuned",
+        "sentence": sentence,
+        "kept": {"interventions": kept},
+        "kept_sentence": sentence,
+        "trials": trials,
+    }
+    return session
+
+
+def _gain(row: dict[str, Any]) -> Interval:
+    logs = [-math.log(1 - gain) for gain in row["gains"]]
+    found = mean_interval(logs)
+    return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
+
+
+def _trial(row: dict[str, Any], gain: Interval, kept: bool) -> dict[str, Any]:
+    advice = row["name"] in ADVICE_ONLY and gain.low > 1 + NOISE
+    return {
+        "change": row["name"],
+        "setting": {"intervention": row["name"]},
+        "predicted": float(row["baseline_ms"]) / float(row["period_ms"]),
+        "measured": f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f})",
+        "speedup": gain.as_dict(),
+        "decision": "kept" if kept else "advice" if advice else "rejected",
+        "why": row["how"] if advice or kept else "not faster beyond the noise",
+    }

@@ -1,0 +1,42 @@
+"""ResNet-18 for 32x32 pictures in Keras: the same network as in torch, channels last.
+
+He et al. 2015 (arXiv 1512.03385); 11,173,962 trainable parameters at 10 classes.
+Convolutions follow the global dtype policy; the last layer stays float32, as Keras advises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_profiler.precision.models.resnet import BLOCKS, WIDTHS
+
+
+def resnet18(classes: int = 10, side: int = 32) -> Any:
+    """A functional Keras model mapping (B, side, side, 3) to (B, classes) logits."""
+    import keras
+
+    inputs = keras.Input((side, side, 3))
+    x = _convolution(inputs, WIDTHS[0], 3, 1)
+    x = keras.layers.ReLU()(x)
+    for level, width in enumerate(WIDTHS):
+        for index in range(BLOCKS):
+            x = _block(x, width, 2 if level and index == 0 else 1)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(classes, dtype="float32")(x), name="resnet18")
+
+
+def _convolution(x: Any, width: int, kernel: int, stride: int) -> Any:
+    import keras
+
+    x = keras.layers.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def _block(x: Any, width: int, stride: int) -> Any:
+    import keras
+
+    made = keras.layers.ReLU()(_convolution(x, width, 3, stride))
+    made = _convolution(made, width, 3, 1)
+    if stride != 1 or x.shape[-1] != width:
+        x = _convolution(x, width, 1, stride)
+    return keras.layers.ReLU()(keras.layers.Add()([made, x]))

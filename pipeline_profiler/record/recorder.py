@@ -1,0 +1,270 @@
+"""The recorder: two lines in a training loop, a Run with its spans afterwards.
+
+Nothing is analysed while the loop runs. A step costs a handful of clock reads and plain tuples
+put aside: tuples of numbers, because the garbage collector stops looking at those, and thousands of
+kept objects would bring its full collections on in the middle of a training loop. They become
+columns when the loop ends, or a thousand steps at a time. Standard library only.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Protocol
+
+from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run, Session
+from pipeline_profiler.record.stages import (
+    BatchTrace,
+    Clock,
+    Counters,
+    StageTimer,
+    activate,
+    difference,
+)
+
+SLOW_SAMPLES_KEPT = 256
+_QUEUED = BatchTrace._fields.index("queued_ns")  # and process_cpu_ns follows it
+ROWS_HELD = 4096  # spans put aside before they become columns: 1 ms of work then
+
+
+class Source(Protocol):
+    """A loader made watchable by an adapter."""
+
+    iterable: Iterable[Any]
+    config: dict[str, Any]
+    notes: list[str]
+
+    def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
+        """Split what the loader yields into the user's batch and its trace."""
+
+    def depth(self, iterator: Any) -> tuple[int, int] | None:
+        """(batches arrived early, tasks outstanding), or None where the loader does not tell."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """How one batch travelled: the worker's trace and the stamps of its (un)pickling, ns."""
+
+    trace: BatchTrace
+    serialise: tuple[int, int, int] | None = None  # start, wall, cpu
+    receive: tuple[int, int] | None = None  # start, wall
+
+
+def _unknown() -> int:
+    return -1
+
+
+class Recorder:
+    """Records one loop: `for batch in rec.watch(loader)`, optionally `with rec.step():` inside.
+
+    Clocks are injected (nanoseconds): tests run on a fake one. Nothing is analysed while the loop
+    runs; the cost is a handful of clock reads and appends a step.
+    """
+
+    attach: ClassVar[Any] = None  # set by the package: picks the adapter for a loader
+
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter_ns,
+        cpu: Clock = time.thread_time_ns,
+        arm: str = "W",
+        queued: Clock | None = None,
+    ) -> None:
+        """Clocks are injected, nanoseconds; `arm` names the run.
+
+        `queued` counts the time runnable without a core; None asks the system where `clock` is
+        the system's too.
+        """
+        self.clock, self.cpu = clock, cpu
+        self.queued = queued
+        self._hidden_ns = 0  # CPU time of other threads of this process during next()
+        self._counted: tuple[int, Counters] | None = None
+        self.run = Run(arm=arm)
+        self.timer = StageTimer(clock, cpu)
+        self.steps = 0
+        self.sample_stacks = False  # workers sample their stacks too: for a run of its own
+        self.phase = "outside"  # what the main thread is doing: outside | wait | step
+        self._gc_start = 0
+        self._sources: dict[int, tuple[Any, Source]] = {}
+        self._rows: list[tuple[Any, ...]] = []  # spans put aside, in the order of SpanTable.add
+        self._deliveries: list[tuple[Any, ...]] = []  # batch, trace, serialise, receive
+
+    def watch(self, loader: Any) -> Iterator[Any]:
+        """Iterate `loader` for one epoch, recording each next(); call again for the next epoch."""
+        held = self._sources.get(id(loader))
+        if held is None:
+            held = (loader, Recorder.attach(loader, self))  # holding the loader keeps its id unique
+            self._sources[id(loader)] = held
+            self.run.config |= held[1].config
+            self.run.notes += held[1].notes
+        return self._iterate(held[1])
+
+    def _iterate(self, source: Source) -> Iterator[Any]:
+        clock, cpu, put = self.clock, self.cpu, self._rows.append
+        queued = self._queue_clock()
+        process = time.process_time_ns if clock is time.perf_counter_ns else _unknown
+        activate(self.timer)
+        gc.callbacks.append(self._on_gc)
+        try:
+            start = clock()
+            iterator = iter(source.iterable)
+            put(("iter", self.steps, MAIN, start, clock() - start, -1, -1, 1))
+            while True:
+                depth = source.depth(iterator)
+                hidden = process()
+                begin, cpu_begin, queued_begin = clock(), cpu(), queued()
+                self.phase = "wait"
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    self.timer.collect()
+                    break
+                delay, cpu_end, end = difference(queued(), queued_begin), cpu(), clock()
+                self.phase = "step"
+                used = difference(process(), hidden)
+                self._hidden_ns += max(0, used - (cpu_end - cpu_begin))
+                wait = (begin, end - begin, cpu_end - cpu_begin, delay)
+                batch, item = self._record_wait(source, item, wait, depth, used), None
+                after = cpu()
+                try:
+                    yield batch
+                finally:  # a `break` in the caller's loop closes the generator here
+                    self._record_step(end, clock(), cpu() - after)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                self.run.notes.append(f"step {self.steps}: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self.phase = "outside"
+            gc.callbacks.remove(self._on_gc)
+            activate(None)
+
+    def _queue_clock(self) -> Clock:
+        """Run-queue delay of the calling thread: the system's counter beside the system's clock."""
+        if self.queued is not None:
+            return self.queued
+        if self.clock is not time.perf_counter_ns:
+            return _unknown
+        thread = threading.get_ident()
+        if self._counted is None or self._counted[0] != thread:
+            self._counted = (thread, Counters())
+        return self._counted[1].queued_ns
+
+    def _on_gc(self, phase: str, info: Mapping[str, int]) -> None:
+        now = self.clock()
+        if phase == "start":
+            self._gc_start = now
+        elif self._gc_start:
+            self.run.gc_pauses.append([self._gc_start, now - self._gc_start])
+
+    def _record_wait(
+        self,
+        source: Source,
+        item: Any,
+        wait: tuple[int, int, int, int],
+        depth: tuple[int, int] | None,
+        used: int,
+    ) -> Any:
+        """The user's batch. `wait`: start, wall, CPU and run-queue nanoseconds of next()."""
+        number, put = self.steps, self._rows.append
+        batch, delivery = source.unwrap(item)
+        put(("wait", number, MAIN, *wait, 1))
+        for name, start, wall, cpu, calls in self.timer.collect():
+            put((name, number, MAIN, start, wall, cpu, -1, calls))
+        if delivery is not None:
+            trace = tuple(delivery.trace)
+            if delivery.trace.worker == MAIN:  # loaded inside next(): its counters are the batch's
+                trace = (*trace[:_QUEUED], wait[3], used, *trace[_QUEUED + 2 :])
+            self._deliveries.append((number, trace, delivery.serialise, delivery.receive))
+        if depth is not None:
+            self.run.depths.append([number, *depth])
+        return batch
+
+    def _record_step(self, start: int, end: int, cpu: int) -> None:
+        """Between next() return and next() entry; `step()` narrows it to the user's own block."""
+        number, put = self.steps, self._rows.append
+        for name, begin, wall, busy, calls in self.timer.collect():
+            put((f"step:{name}", number, MAIN, begin, wall, busy, -1, calls))
+        put(("loop", number, MAIN, start, end - start, cpu, -1, 1))
+        self.steps += 1
+        if len(self._rows) > ROWS_HELD:
+            self._put_down()
+
+    def _put_down(self) -> None:
+        self.run.spans.extend(self._rows)
+        self._rows.clear()
+
+    def step(self) -> Marked:
+        """Mark the training step inside the loop, so that work beside it is told apart."""
+        return Marked(self)
+
+    def session(self) -> Session:
+        """Everything recorded so far, frozen."""
+        self._settle()
+        return Session(runs=[self.run], created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def _settle(self) -> None:
+        """Turn deliveries into spans and batch rows; done after the loop to keep it light."""
+        run, put = self.run, self._rows.append
+        run.totals["hidden_cpu_ns"] = self._hidden_ns
+        for batch, fields, serialise, receive in self._deliveries:
+            d = Delivery(BatchTrace(*fields), serialise, receive)
+            t, at = d.trace, (batch, d.trace.worker)
+            put(("fetch", *at, t.start_ns, t.wall_ns, t.cpu_ns, t.queued_ns, t.samples))
+            for name, start, wall, cpu, calls in t.stages:
+                put((name, *at, start, wall, cpu, -1, calls))
+            if serialise:
+                put(("serialise", *at, *serialise, -1, 1))
+            if receive:
+                put(("receive", batch, MAIN, *receive, -1, -1, 1))
+            self._batch_row(batch, d)
+            for place, hits in t.stacks:
+                run.stacks[place] = run.stacks.get(place, 0) + hits
+        self._put_down()
+        self._deliveries.clear()
+        run.slow = sorted(run.slow, key=lambda row: -row["wall_ns"])[:SLOW_SAMPLES_KEPT]
+
+    def _batch_row(self, batch: int, d: Delivery) -> None:
+        t = d.trace
+        sent = d.serialise[0] + d.serialise[1] if d.serialise else t.start_ns + t.wall_ns
+        received = sum(d.receive) if d.receive else sent
+        row = (
+            *(batch, t.worker, t.tag, t.samples, t.slow_ns, t.slow_cpu_ns),
+            *(t.read_bytes, t.read_chars, t.gc_ns, t.process_cpu_ns, sent, received),
+        )
+        for name, value in zip(BATCH_COLUMNS, row, strict=True):
+            self.run.batches[name].append(value)
+        self.run.slow_keys.append(t.slow_key)
+        if t.samples:
+            self.run.slow.append(
+                {"key": t.slow_key, "wall_ns": t.slow_ns, "cpu_ns": t.slow_cpu_ns, "batch": batch}
+            )
+
+
+class Marked:
+    """The training step of one batch, as a context; made by `Recorder.step`."""
+
+    __slots__ = ("_cpu", "_recorder", "_start")
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Keep the recorder whose loop this is."""
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        """The step begins."""
+        self._start, self._cpu = self._recorder.clock(), self._recorder.cpu()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The step ends; one that raised counts too."""
+        r = self._recorder
+        cpu, wall = r.cpu() - self._cpu, r.clock() - self._start
+        r._rows.append(("step", r.steps, MAIN, self._start, wall, cpu, -1, 1))

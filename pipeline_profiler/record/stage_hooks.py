@@ -1,0 +1,191 @@
+"""Read, decode and transform without a line of the user's code changed.
+
+Hooks go where Python loaders spend their time: `open` (local files), PIL's `load` (decoding is
+lazy, so `Image.open` is not it), http and fsspec reads, and the callables a dataset keeps as
+`transform` (a torchvision-style Compose is opened up). They time into the active stage stack and
+are placed in the loading process only, reversibly. What they cannot see (a C reader, a home-made
+decoder) stays in the stage "getitem", and stack samples put names to it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pipeline_profiler.record.stages import active
+
+TRANSFORM_ATTRIBUTES = (
+    *("transform", "transforms", "target_transform", "augment", "augmentation", "preprocess"),
+    *("pipeline", "tfm", "tfms", "aug"),
+)
+Undo = Callable[[], None]
+
+
+def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, its time booked to stage `name`; nested calls of one stage count once."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        timer = active()
+        if timer is None or timer.open_stage == name:
+            return call(*args, **kwargs)
+        timer.enter(name)
+        try:
+            result = call(*args, **kwargs)
+            if type(result) is bytes:
+                timer.received += len(result)
+            return result
+        finally:
+            timer.leave()
+
+    wrapper.__wrapped__ = call  # type: ignore[attr-defined]
+    return wrapper
+
+
+class TimedCall:
+    """A callable of the dataset with its time booked to a stage; else it is the original."""
+
+    def __init__(self, name: str, call: Any) -> None:
+        """Keep what is wrapped or measured."""
+        self.__dict__.update(_name=name, _call=call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what is wrapped, timed."""
+        timer = active()
+        if timer is None:
+            return self._call(*args, **kwargs)
+        timer.enter(self._name)
+        try:
+            return self._call(*args, **kwargs)
+        finally:
+            timer.leave()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else reads through."""
+        return getattr(self.__dict__["_call"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Attributes are written through."""
+        setattr(self.__dict__["_call"], name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what is wrapped."""
+        return TimedCall, (self._name, self._call)
+
+
+class _TimedReader(io.BufferedReader):
+    """A real BufferedReader, so isinstance and fileno hold, with its reads booked to "read"."""
+
+
+for _method in ("read", "read1", "readinto", "readinto1", "readline", "peek"):
+    setattr(_TimedReader, _method, timed("read:data", getattr(io.BufferedReader, _method)))
+
+
+def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
+    def opening(file: Any, *args: Any, **kwargs: Any) -> Any:
+        timer = active()
+        if timer is None:
+            return original(file, *args, **kwargs)
+        timer.enter("read:open")
+        try:
+            handle = original(file, *args, **kwargs)
+        finally:
+            timer.leave()
+        # only a plain binary reader can be exchanged without a visible difference
+        return _TimedReader(handle.detach()) if type(handle) is io.BufferedReader else handle
+
+    opening.__wrapped__ = original  # type: ignore[attr-defined]
+    return opening
+
+
+def _all(undo: list[Undo]) -> Undo:
+    def run() -> None:
+        for step in reversed(undo):
+            step()
+
+    return run
+
+
+def _replace(owner: Any, name: str, value: Any) -> Undo:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    return lambda: setattr(owner, name, original)
+
+
+def _library_hooks() -> list[tuple[Any, str, str]]:
+    """(owner, attribute, stage) for the libraries that are already imported."""
+    places = (
+        ("PIL.ImageFile", "ImageFile", "load", "decode"),
+        ("http.client", "HTTPConnection", "connect", "read:remote latency"),
+        ("http.client", "HTTPConnection", "getresponse", "read:remote latency"),
+        ("http.client", "HTTPResponse", "read", "read:remote data"),
+        ("fsspec.spec", "AbstractFileSystem", "cat_file", "read:remote data"),
+        ("fsspec.spec", "AbstractFileSystem", "open", "read:remote latency"),
+        ("fsspec.spec", "AbstractBufferedFile", "read", "read:remote data"),
+    )
+    found = []
+    for module, owner, attribute, name in places:
+        loaded = sys.modules.get(module)
+        if loaded is not None and hasattr(getattr(loaded, owner, None), attribute):
+            found.append((getattr(loaded, owner), attribute, name))
+    for module, function, name in (("cv2", "imread", "decode"), ("cv2", "imdecode", "decode")):
+        if hasattr(sys.modules.get(module), function):
+            found.append((sys.modules[module], function, name))
+    return found
+
+
+def install() -> Undo:
+    """Hook the open call and the libraries imported so far; returns the way back."""
+    undo: list[Undo] = []
+    if not hasattr(builtins.open, "__wrapped__"):
+        opening = _timed_open(builtins.open)
+        undo += [_replace(builtins, "open", opening), _replace(io, "open", opening)]
+    for owner, attribute, name in _library_hooks():
+        method = getattr(owner, attribute)
+        if not hasattr(method, "__wrapped__"):
+            undo.append(_replace(owner, attribute, timed(name, method)))
+    return _all(undo)
+
+
+def hook_dataset(dataset: Any) -> Undo:
+    """Time the callables a dataset (and what it wraps) keeps as its transform."""
+    undo: list[Undo] = []
+    for holder in wrapped_chain(dataset):
+        for name in TRANSFORM_ATTRIBUTES:
+            call = vars(holder).get(name) if hasattr(holder, "__dict__") else None
+            if callable(call) and not isinstance(call, TimedCall):
+                undo += _hook_steps(call)
+                undo.append(_replace(holder, name, TimedCall("transform", call)))
+    return _all(undo)
+
+
+def _hook_steps(compose: Any) -> list[Undo]:
+    """Open up a Compose: each of its steps becomes a stage of its own."""
+    steps = getattr(compose, "transforms", None)
+    if not isinstance(steps, list) or not all(callable(step) for step in steps):
+        return []
+    original = list(steps)
+    steps[:] = [TimedCall(f"transform:{_name_of(step)}", step) for step in steps]
+
+    def undo() -> None:
+        steps[:] = original
+
+    return [undo]
+
+
+def _name_of(call: Any) -> str:
+    return getattr(call, "__name__", type(call).__name__)
+
+
+def wrapped_chain(dataset: Any) -> list[Any]:
+    """The dataset and what it wraps (Subset, first of a ConcatDataset), outermost first."""
+    chain: list[Any] = []
+    while dataset is not None and len(chain) < 8 and not any(dataset is seen for seen in chain):
+        chain.append(dataset)
+        parts = getattr(dataset, "datasets", None)
+        dataset = getattr(
+            dataset, "dataset", parts[0] if isinstance(parts, list) and parts else None
+        )
+    return chain

@@ -1,0 +1,206 @@
+"""Session -> Chrome JSON for ui.perfetto.dev: every batch a flow from dispatch to step.
+
+Tracks: the trainer (next(), step), receipt, each worker (fetch with its stages inside, and the
+pickling thread beside it). A flow ties a batch together: dispatch -> fetch -> serialise ->
+receive -> step; batches in the queue or the reorder buffer are async slices, as they overlap; the
+counter shows ready batches. Slices nest on each track, as the importer demands. Stages inside a
+fetch are sums over the batch's samples, laid end to end: lengths are right, order is not.
+Bounded: at most MAX_EVENTS events; what is cut is said in the metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.record.session import MAIN, ProfileError, Run, Session
+
+MAX_EVENTS = 200_000
+EVENTS_A_BATCH = 28  # upper estimate, decides how many batches fit
+TRAINER, MAIN_THREAD, RECEIVE, READY = 1, 1, 2, 3
+FETCH, PICKLE = 1, 2
+
+Event = dict[str, Any]
+
+
+def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
+    """The trace document of the session's first W run."""
+    runs = [run for run in session.arm("W") if len(metrics.steps(run, 0).batch)]
+    if not runs:
+        raise ProfileError("The session holds no recorded loop to trace: record one with `run`.")
+    run = runs[0]
+    events = list(_names(run))
+    last = max(1, (max_events - len(events)) // EVENTS_A_BATCH)
+    total = len(metrics.steps(run, 0).batch)
+    origin = int(metrics.steps(run, 0).entry[0])
+    epochs = metrics._select(run, "iter")
+    if len(epochs["start"]):
+        origin = min(origin, int(epochs["start"][0]))
+    made = _Builder(run, origin, min(total, last))
+    events += made.events()
+    other = {"batches": total, "batches_shown": made.count, "stages": "sums, laid end to end"}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+
+
+def _names(run: Run) -> Iterator[Event]:
+    workers = sorted(set(metrics.batches(run, 0).worker.tolist()) - {MAIN})
+    rows = [(TRAINER, "trainer", {MAIN_THREAD: "next() and step", RECEIVE: "receipt"})]
+    rows += [(10 + w, f"worker {w}", {FETCH: "fetch", PICKLE: "pickling"}) for w in workers]
+    for order, (pid, name, threads) in enumerate(rows):
+        yield _meta("process_name", pid, 0, name=name)
+        yield _meta("process_sort_index", pid, 0, sort_index=order)
+        for tid, thread in threads.items():
+            yield _meta("thread_name", pid, tid, name=thread)
+
+
+def _meta(kind: str, pid: int, tid: int, **args: Any) -> Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+
+
+class _Builder:
+    """Events of the first `count` batches of one run."""
+
+    def __init__(self, run: Run, origin: int, count: int) -> None:
+        """Keep what is wrapped or measured."""
+        self.run, self.origin, self.count = run, origin, count
+        window, made = metrics.steps(run, 0), metrics.batches(run, 0)
+        self.steps = window
+        self.made = made
+        self.row = {int(b): i for i, b in enumerate(made.batch)}
+        self.slots = int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)
+
+    def us(self, ns: float) -> float:
+        """Microseconds since the start of the trace."""
+        return round((ns - self.origin) / 1e3, 3)
+
+    def slice(self, name: str, pid: int, tid: int, start: int, wall: int, **args: Any) -> Event:
+        """One complete slice."""
+        return {
+            "ph": "X",
+            "cat": "loader",
+            "name": name,
+            "pid": pid,
+            "tid": tid,
+            "ts": self.us(start),
+            "dur": round(max(wall, 0) / 1e3, 3),
+            "args": args,
+        }
+
+    def flow(self, phase: str, batch: int, pid: int, tid: int, at: float) -> Event:
+        """One joint of a batch's flow; it binds to the slice that encloses `at`."""
+        event: Event = {
+            "ph": phase,
+            "cat": "batch",
+            "name": "batch",
+            "id": batch + 1,
+            "pid": pid,
+            "tid": tid,
+            "ts": self.us(at),
+        }
+        return event | {"bp": "e"} if phase == "f" else event
+
+    def events(self) -> list[Event]:
+        """All events, in time order within their tracks."""
+        out: list[Event] = list(self.epochs())
+        for i in range(self.count):
+            out += self.step(i)
+            j = self.row.get(int(self.steps.batch[i]), -1)
+            if j >= 0 and self.made.worker[j] != MAIN:
+                out += self.worker(i, j)
+            elif j >= 0:
+                out += self.inside(i, j)
+        return out + list(self.ready())
+
+    def epochs(self) -> Iterator[Event]:
+        """The iter() calls."""
+        rows = metrics._select(self.run, "iter")
+        last = int(self.steps.batch[self.count - 1])
+        for batch, start, wall in zip(rows["batch"], rows["start"], rows["wall"], strict=True):
+            if batch <= last:
+                yield self.slice("iter()", TRAINER, MAIN_THREAD, int(start), int(wall))
+
+    def step(self, i: int) -> Iterator[Event]:
+        """next() and the step of row `i`."""
+        s, batch = self.steps, int(self.steps.batch[i])
+        entry, wait, loop = int(s.entry[i]), int(s.wait[i]), int(s.loop[i])
+        yield self.slice("next()", TRAINER, MAIN_THREAD, entry, wait, batch=batch)
+        yield self.slice("step", TRAINER, MAIN_THREAD, entry + wait, loop, batch=batch)
+
+    def inside(self, i: int, j: int) -> Iterator[Event]:
+        """num_workers=0: the fetch lies inside next()."""
+        s, m = self.steps, self.made
+        end = int(s.entry[i] + s.wait[i])
+        start = max(int(m.start[j]), int(s.entry[i]))
+        wall = min(int(m.fetch[j]), end - start)
+        yield self.slice("fetch", TRAINER, MAIN_THREAD, start, wall, batch=int(m.batch[j]))
+        yield from self.stages(j, TRAINER, MAIN_THREAD, start, wall)
+
+    def worker(self, i: int, j: int) -> Iterator[Event]:
+        """A batch's way through its worker, the queue, the reorder buffer and the receipt."""
+        s, m = self.steps, self.made
+        batch, pid = int(m.batch[j]), 10 + int(m.worker[j])
+        start, wall = int(m.start[j]), int(m.fetch[j])
+        asked, got = int(s.entry[i]), int(s.entry[i] + s.wait[i])
+        sent, received, receive = int(m.sent[j]), int(m.received[j]), int(m.receive[j])
+        yield self.slice("fetch", pid, FETCH, start, wall, batch=batch)
+        yield from self.stages(j, pid, FETCH, start, wall)
+        pickled = int(m.serialise[j])
+        yield self.slice("serialise", pid, PICKLE, sent - pickled, pickled, batch=batch)
+        yield self.slice("receive", TRAINER, RECEIVE, received - receive, receive, batch=batch)
+        waiting = {"cat": "queue", "id": batch + 1, "pid": TRAINER, "tid": MAIN_THREAD}
+        # in the queue until received, then in the reorder buffer until delivered
+        for name, begin, end in (("queued", sent, received), ("reorder", received, got)):
+            if end > begin:
+                yield {"ph": "b", "name": name, "ts": self.us(begin), **waiting}
+                yield {"ph": "e", "name": name, "ts": self.us(end), **waiting}
+        yield self.flow("s", batch, TRAINER, MAIN_THREAD, self.dispatched(i))
+        yield self.flow("t", batch, pid, FETCH, start)
+        yield self.flow("t", batch, pid, PICKLE, sent - pickled)
+        yield self.flow("t", batch, TRAINER, RECEIVE, received - receive)
+        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(asked, received, got - 1))
+        yield self.flow("f", batch, TRAINER, MAIN_THREAD, got)
+
+    def stages(self, j: int, pid: int, tid: int, start: int, room: int) -> Iterator[Event]:
+        """Stage sums laid end to end inside the fetch, cut so that they nest."""
+        at, end = start, start + room
+        for name, walls in self.made.stages.items():
+            wall = min(int(walls[j]), end - at)
+            if wall > 0:
+                yield self.slice(name, pid, tid, at, wall, summed="over the batch's samples")
+                at += wall
+
+    def dispatched(self, i: int) -> float:
+        """When the index of row `i` was sent out: w*P deliveries before, or at iter()."""
+        first = i - self._since_epoch(i)
+        if i - first < self.slots:
+            rows = metrics._select(self.run, "iter")
+            at = np.searchsorted(rows["batch"], self.steps.batch[first], side="right") - 1
+            return float(rows["start"][at] + rows["wall"][at] // 2)
+        k = i - self.slots
+        return float(self.steps.entry[k] + max(self.steps.wait[k] - 1, 0))
+
+    def _since_epoch(self, i: int) -> int:
+        starts = np.flatnonzero(self.steps.first[: i + 1])
+        return int(i - starts[-1]) if len(starts) else i
+
+    def ready(self) -> Iterator[Event]:
+        """Counter track: batches sent and not yet delivered."""
+        shown = set(self.steps.batch[: self.count].tolist())
+        rows = [j for b, j in self.row.items() if b in shown and self.made.worker[j] != MAIN]
+        delivered = dict(zip(self.steps.batch, self.steps.entry + self.steps.wait, strict=True))
+        marks = [(int(self.made.sent[j]), 1) for j in rows]
+        marks += [(int(delivered[self.made.batch[j]]), -1) for j in rows]
+        level = 0
+        for at, change in sorted(marks):
+            level += change
+            yield {
+                "ph": "C",
+                "name": "ready batches",
+                "pid": TRAINER,
+                "tid": READY,
+                "ts": self.us(at),
+                "args": {"ready": max(level, 0)},
+            }

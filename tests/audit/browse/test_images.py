@@ -1,0 +1,141 @@
+"""Filters, keyset pages, exports: every row once, in order, whatever the column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from audit.browse import columns, images
+from audit.browse.columns import Kind
+from audit.browse.conditions import Among, Between, Condition, Contains, OneOf, from_link, to_link
+from audit.browse.images import Edge, Order
+from audit.errors import UsageError
+from audit.run import generations
+from audit.run.store import Store
+from tests.audit.reviewed import made_run
+
+N = 53
+ROWS = [
+    {
+        "id": f"{'train' if i % 3 else 'test'}/{i:02d}.jpg",
+        "split": "train" if i % 3 else "test",
+        "label": None if i % 10 == 0 else ("cat", "dog", "=owl")[i % 3],
+        "brightness": round((i * 7 % 11) / 10, 3),
+        "sharpness": None if i % 4 == 0 else (i * 5 % 7) / 7,
+        "camera": ("A", "B", None)[i % 3],
+    }
+    for i in range(N)
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_run(tmp_path_factory.mktemp("made") / "run", ROWS)
+
+
+@pytest.fixture
+def store(run: Path) -> Iterator[Store]:
+    with generations.open_run(run) as opened:
+        yield opened
+
+
+def walked(store: Store, order: Order, conditions: tuple[Condition, ...] = ()) -> list[str]:
+    """All ids, page after page of 7, checked on the way back too."""
+    page = images.page(store, conditions, order, size=7)
+    pages = [page]
+    while page.after:
+        page = images.page(store, conditions, order, after=page.last, size=7)
+        pages.append(page)
+    assert not pages[0].before
+    for earlier, later in pairwise(pages):
+        back = images.page(store, conditions, order, before=later.first, size=7)
+        assert [c.id for c in back.cards] == [c.id for c in earlier.cards]
+        assert back.before == (earlier is not pages[0])
+        assert back.after
+    return [card.id for p in pages for card in p.cards]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("name", ["id", "brightness", "sharpness", "label", "split"])
+def test_pages_give_every_row_once_and_in_order(store: Store, name: str, descending: bool) -> None:
+    found = walked(store, Order(name, descending))
+    assert sorted(found) == sorted(row["id"] for row in ROWS)
+    value = {row["id"]: row[name] for row in ROWS}
+    present = [value[i] for i in found if value[i] is not None]
+    assert present == sorted(present, reverse=descending)
+    assert all(value[i] is None for i in found[len(present) :])  # missing values come last
+
+
+def test_a_page_may_end_between_equal_values(store: Store) -> None:
+    first = images.page(store, (), Order("split"), size=2)
+    assert [card.value for card in first.cards] == ["test", "test"]
+    again = Edge.from_link(first.last.to_link() if first.last else "")
+    second = images.page(store, (), Order("split"), after=again, size=2)
+    assert [card.id for card in second.cards] == ["test/06.jpg", "test/09.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "keeps"),
+    [
+        (Between("brightness", 0.2, 0.5), lambda r: 0.2 <= r["brightness"] <= 0.5),
+        (OneOf("split", ("test",)), lambda r: r["split"] == "test"),
+        (OneOf("label", (None, "dog")), lambda r: r["label"] in (None, "dog")),
+        (OneOf("manifest.camera", ("B",)), lambda r: r["camera"] == "B"),
+        (OneOf("has_alpha", ("true",)), lambda r: False),
+        (Contains("id", "TRAIN/1"), lambda r: r["id"].startswith("train/1")),
+        (Among(("test/00.jpg", "nowhere")), lambda r: r["id"] == "test/00.jpg"),
+    ],
+)
+def test_conditions_keep_what_they_say(store: Store, condition: Condition, keeps: object) -> None:
+    assert callable(keeps)
+    wanted = sorted(row["id"] for row in ROWS if keeps(row))
+    assert sorted(walked(store, Order("sharpness"), (condition,))) == wanted
+    assert images.count(store, (condition,)) == len(wanted)
+
+
+def test_a_link_carries_the_filter() -> None:
+    asked = (Between("width", 1.0, 2.5), OneOf("label", (None, "a|b")), Contains("id", '"]'))
+    assert from_link(to_link(asked)) == asked
+    assert from_link("") == ()
+
+
+@pytest.mark.parametrize("text", ["{", '[["a"]]', '[["a","between","x",1]]', "[1]", '[["a","?"]]'])
+def test_a_damaged_link_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="clear the filters"):
+        from_link(text)
+
+
+def test_a_filter_names_columns_of_the_run_only(store: Store) -> None:
+    for name in ("nothing", "1 OR TRUE", 'id"; DROP TABLE samples'):
+        with pytest.raises(UsageError, match="has no column"):
+            images.count(store, (OneOf(name, ("x",)),))
+        with pytest.raises(UsageError, match="has no column"):
+            images.page(store, (), Order(name))
+
+
+def test_columns_come_from_the_run_itself(store: Store) -> None:
+    known = columns.columns(store)
+    assert known["brightness"].kind is Kind.NUMBER
+    assert known["label"].kind is Kind.CHOICE
+    assert known["manifest.camera"].kind is Kind.CHOICE
+    assert "phash" not in known
+    assert "content_hash" not in known
+    assert known["brightness"].doc
+    assert set(columns.choices(store, known["label"])) == {None, "cat", "dog", "=owl"}
+
+
+def test_an_export_holds_every_column_and_no_formula(store: Store) -> None:
+    lines = images.export_csv(store, (OneOf("label", ("=owl",)),)).decode().splitlines()
+    assert len(lines) == 1 + sum(row["label"] == "=owl" for row in ROWS)
+    assert "manifest.camera" in lines[0]
+    assert all("'=owl" in line for line in lines[1:])
+
+
+def test_facts_of_samples_by_id_or_path(store: Store) -> None:
+    found = images.facts(store, ["test/00.jpg", "/pets/train/01.jpg", "nowhere"])
+    assert set(found) == {"test/00.jpg", "/pets/train/01.jpg"}
+    assert found["test/00.jpg"]["width"] > 0
+    assert images.facts(store, []) == {}

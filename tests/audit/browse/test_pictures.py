@@ -1,0 +1,165 @@
+"""Thumbnails, views and differences: bounded, oriented, and never a picture the index lacks."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from audit.browse import images
+from audit.browse.boxes import Box, boxes
+from audit.browse.images import Card
+from audit.browse.pictures import difference, view
+from audit.browse.thumbnails import LONGEST, Thumbnails
+from audit.run import generations
+from audit.run.store import Store
+from tests.conftest import picture
+
+
+def card(path: Path, **more: object) -> Card:
+    import blake3
+
+    content = blake3.blake3(path.read_bytes()).hexdigest() if path.exists() else "0" * 64
+    return Card(**{"id": path.name, "uri": str(path), "content_hash": content, **more})
+
+
+def saved(path: Path, pixels: np.ndarray, **more: object) -> Path:
+    Image.fromarray(pixels).save(path, **{"quality": 92, **more})
+    return path
+
+
+def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    path = saved(tmp_path / "a.jpg", picture(1, 800, 400), exif=exif)
+    made = Thumbnails(tmp_path / "cache")
+    first = made.one(card(path))
+    assert Image.open(io.BytesIO(first.data)).size == (LONGEST // 2, LONGEST)
+    files = list((tmp_path / "cache").glob("*/*.jpg"))
+    assert len(files) == 1
+    stamp = files[0].stat().st_mtime_ns
+    path.rename(tmp_path / "moved.jpg")  # the thumbnail needs the file no more
+    assert made.one(card(tmp_path / "moved.jpg")).data == first.data
+    assert [f.stat().st_ino for f in files] == [
+        f.stat().st_ino for f in (tmp_path / "cache").glob("*/*.jpg")
+    ]
+    assert files[0].stat().st_mtime_ns >= stamp
+
+
+def test_the_cache_keeps_to_its_bound_and_drops_the_oldest(tmp_path: Path) -> None:
+    made = Thumbnails(tmp_path / "cache", limit=1 << 40)
+    cards = [card(saved(tmp_path / f"{i}.jpg", picture(i))) for i in range(6)]
+    made.many(cards)
+    files = {c.id: made._path(c) for c in cards}
+    for age, name in enumerate(reversed(list(files))):
+        path = files[name]
+        assert path is not None
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    sizes = {name: path.stat().st_size for name, path in files.items() if path}
+    made.limit = sizes["5.jpg"] + sizes["4.jpg"]
+    made.prune()
+    assert {name for name, path in files.items() if path and path.exists()} == {"4.jpg", "5.jpg"}
+
+
+def test_a_folder_that_cannot_be_written_still_gives_thumbnails(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert Thumbnails(blocked / "cache").one(card(saved(tmp_path / "a.jpg", picture(1)))).data
+
+
+def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
+    made = Thumbnails(tmp_path / "cache")
+    broken = tmp_path / "b.jpg"
+    broken.write_bytes(b"<html>")
+    sound = saved(tmp_path / "a.jpg", picture(1))
+    assert made.one(card(broken)).error
+    assert made.one(card(tmp_path / "gone.jpg")).error
+    bomb = made.one(card(sound, error_kind="bomb", error="it promises too much"))
+    assert bomb.error == "bomb: it promises too much"
+    remote = made.one(Card("x", uri="https://example.org/x.jpg"))
+    assert remote.error == "not a file of this machine"
+    changed = made.one(card(sound, content_hash="f" * 64))
+    assert changed.note == "changed since the scan"
+    assert not list((tmp_path / "cache").glob("ff/*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda p: p, "as it is"),
+        (lambda p: p[:, ::-1], "mirrored"),
+        (lambda p: p[::-1, ::-1], "turned by 180°"),
+        (lambda p: np.rot90(p), "turned"),
+    ],
+)
+def test_the_second_picture_is_laid_over_the_first(
+    tmp_path: Path, change: object, said: str
+) -> None:
+    assert callable(change)
+    pixels = cv2.GaussianBlur(picture(3, 240, 180), (0, 0), 1.5)
+    a = card(saved(tmp_path / "a.png", pixels))
+    b = card(saved(tmp_path / "b.png", np.ascontiguousarray(change(pixels))))
+    other = card(saved(tmp_path / "c.png", picture(9, 240, 180)))
+    found = difference(a, b)
+    assert found.said.startswith(said)
+    assert found.mean < 2.0
+    assert found.mean < difference(a, other).mean / 5
+    assert Image.open(io.BytesIO(found.difference)).size == (240, 180)
+
+
+def test_a_crop_is_registered_and_says_how_much_it_covers(tmp_path: Path) -> None:
+    pixels = cv2.GaussianBlur(picture(3, 240, 180), (0, 0), 2)
+    a = card(saved(tmp_path / "a.png", pixels))
+    b = card(saved(tmp_path / "b.png", pixels[9:171, 12:228]))
+    found = difference(a, b)
+    assert found.mean < 4.0
+    assert 0.7 < found.covered < 0.9
+
+
+def test_boxes_are_drawn_where_they_lie(tmp_path: Path) -> None:
+    grey = card(saved(tmp_path / "a.png", np.full((100, 200, 3), 128, np.uint8)))
+    drawn = np.asarray(Image.open(io.BytesIO(view(grey, [Box("cat", 40, 20, 100, 60)]).data)))
+    plain = np.asarray(Image.open(io.BytesIO(view(grey).data)))
+    changed = np.abs(drawn.astype(int) - plain).max(axis=2) > 40
+    assert changed[20, 90]
+    assert changed[50, 40]
+    assert not changed[50, 90]
+    assert not changed[5, 5]
+
+
+@pytest.mark.parametrize(
+    "columns", ["x, y, width, height", "x_min, y_min, x_max, y_max"], ids=["sizes", "corners"]
+)
+def test_boxes_are_found_by_their_columns(columns: str) -> None:
+    with Store.memory() as store:
+        assert boxes(store, "a") == ()
+        values = "10, 20, 30, 40" if "width" in columns else "10, 20, 40, 60"
+        named = ", ".join(
+            f"{v} AS {c}" for v, c in zip(values.split(","), columns.split(","), strict=True)
+        )
+        store.execute(f"CREATE TABLE boxes AS SELECT 'a' AS sample_id, 'cat' AS label, {named}")
+        assert boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
+        assert boxes(store, "b") == ()
+
+
+def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> None:
+    from audit import scanning
+    from audit.sources import open_source
+
+    run = tmp_path / "run"
+    scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
+    secret = saved(tmp_path / "secret.jpg", picture(77))
+    with generations.open_run(run) as store:
+        for asked in (
+            str(secret),
+            "../secret.jpg",
+            f"train/cat/../../../{secret.name}",
+            "/etc/hostname",
+        ):
+            assert images.cards(store, [asked]) == []
+        assert len(images.cards(store, ["train/cat/0.jpg"])) == 1

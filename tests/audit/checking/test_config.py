@@ -1,0 +1,48 @@
+"""audit.toml: what it may say, and the sentence where it says something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit.checking.config import load_config
+from audit.errors import UsageError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "audit.toml"
+    path.write_text(text)
+    return path
+
+
+def test_settings_are_read(tmp_path: Path) -> None:
+    relate = "[relate]\nradius = 8\nturned = true\n"
+    text = f"[scan]\nmax_pixels = 5\n{relate}[checks.IMG001]\nmax_p99 = 0.2\n"
+    config = load_config(written(tmp_path, text))
+    assert config.limits.max_pixels == 5
+    assert config.relate == {"radius": 8, "turned": True}
+    assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[relate]\nradius = 64", "radius is 64: write a whole number, 0 to 20"),
+        ("[relate]\nnearest = true", "nearest is True: write a whole number"),
+        ('[relate]\nturned = "yes"', "turned is 'yes': write true or false"),
+        ("[relate]\nradios = 6", "has no 'radios'; it may have looks, nearest, radius, turned"),
+        ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
+        ("[check]\n", "has no 'check'; it may have checks, relate, scan"),
+        ("[scan", "cannot be read as TOML"),
+    ],
+)
+def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=r"audit\.toml") as error:
+        load_config(written(tmp_path, text))
+    assert said in str(error.value)
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        load_config(tmp_path / "none.toml")

@@ -1,0 +1,88 @@
+"""Features mean what their columns say, against plain numpy."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from audit.picture.features import FEATURES, measure
+from audit.picture.pixels import Picture
+from tests.conftest import picture
+
+
+def features(rgb: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, object]:
+    return measure(Picture(rgb, alpha))[0]
+
+
+def test_every_column_is_filled_and_no_other() -> None:
+    assert set(features(picture(0))) == {column.name for column in FEATURES}
+
+
+def test_luma_statistics_equal_numpy() -> None:
+    rgb = picture(1, 200, 150)
+    luma = np.asarray(Image.fromarray(rgb).convert("L")).astype(float)
+    got = features(rgb)
+    assert got["brightness"] == pytest.approx(luma.mean() / 255)
+    assert got["contrast"] == pytest.approx(luma.std() / 255)
+    for q in (1, 5, 50, 95, 99):
+        expected = np.percentile(luma, q, method="inverted_cdf") / 255
+        assert got[f"brightness_p{q}"] == pytest.approx(expected, abs=1 / 255)
+    counts = np.bincount(luma.astype(int).ravel(), minlength=256) / luma.size
+    shares = counts[counts > 0]
+    assert got["entropy"] == pytest.approx(-(shares * np.log2(shares)).sum())
+
+
+def test_colour_statistics_equal_numpy() -> None:
+    rgb = picture(2, 160, 120)
+    high, low = rgb.max(2).astype(float), rgb.min(2).astype(float)
+    got = features(rgb)
+    saturation = np.divide(high - low, high, out=np.zeros_like(high), where=high > 0).mean()
+    assert got["saturation"] == pytest.approx(saturation)
+    means = [got["red"], got["green"], got["blue"]]
+    assert means == pytest.approx(list(rgb.reshape(-1, 3).mean(0) / 255))
+    spread = np.percentile(high - low, 99, method="inverted_cdf") / 255
+    assert got["channel_spread"] == pytest.approx(spread, abs=1 / 255)
+    assert got["channels_equal"] is False
+    grey = np.repeat(rgb[:, :, :1], 3, 2)
+    assert features(grey)["channels_equal"] is True
+
+
+@pytest.mark.parametrize("sigma", [2.0, 3.0])
+def test_blur_lowers_sharpness(sigma: float) -> None:
+    sharp = [features(picture(s, 250, 190))["sharpness"] for s in range(12)]
+    soft = [
+        features(cv2.GaussianBlur(picture(s, 250, 190), (0, 0), sigma))["sharpness"]
+        for s in range(12)
+    ]
+    assert max(soft) < min(sharp)
+
+
+def test_noise_estimate_is_within_a_fifth_of_the_truth() -> None:
+    rng = np.random.default_rng(5)
+    smooth = np.full((240, 240, 3), 128.0)
+    for sigma in (4.0, 10.0):
+        noisy = np.clip(smooth + rng.normal(0, sigma, (240, 240, 1)), 0, 255).astype(np.uint8)
+        assert features(noisy)["noise"] == pytest.approx(sigma / 255, rel=0.2)
+
+
+def test_a_flat_picture_has_no_sharpness_and_no_entropy() -> None:
+    got = features(np.full((50, 60, 3), 77, np.uint8))
+    assert got["sharpness"] is None
+    assert got["entropy"] == 0
+    assert got["noise"] == 0
+
+
+@pytest.mark.parametrize(
+    ("height", "width"), [(1, 1), (1, 900), (900, 1), (3, 3), (4, 4), (5000, 2)]
+)
+def test_tiny_and_thin_pictures_are_measured(height: int, width: int) -> None:
+    got = features(np.zeros((height, width, 3), np.uint8))
+    assert got["brightness"] == 0
+
+
+def test_transparent_share() -> None:
+    alpha = np.full((40, 40), 255, np.uint8)
+    alpha[:10] = 0
+    assert features(picture(6, 40, 40), alpha)["transparent"] == pytest.approx(0.25)

@@ -1,0 +1,575 @@
+"""Reports: what is collected from a run, and that every renderer says it, safely and whole."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from PIL import Image
+
+from audit import scanning
+from audit.errors import RunError, UsageError
+from audit.picture.features import FEATURE_ROW
+from audit.records import Action, Finding, Severity
+from audit.report import FORMATS, Found, Member, Report, collect, findings, to_json, to_text, write
+from audit.report.charts import FEWEST, MOST, class_bars
+from audit.report.html_page import from_markdown, shown, to_html
+from audit.report.markdown import escaped, to_markdown
+from audit.report.sarif import to_sarif
+from audit.report.stylesheet import CSS
+from audit.report.thumbnails import LONGEST, make_thumbnails, thumbnail
+from audit.report.wording import bytes_text, counted, visible
+from audit.run import generations
+from audit.run.store import Store, findings_table
+from audit.sources import open_source
+from tests.conftest import ROOT
+
+EVIL = "<script>alert('1')</script>"
+CHECKS = ["DUP001", "FILE001", "FILE002"]
+VOID = {"meta", "img", "br", "hr"}
+
+
+def photo(path: Path, seed: int, size: tuple[int, int] = (64, 48), **options: Any) -> Path:
+    """Write a small JPEG of a gradient that differs by seed."""
+    ramp = Image.linear_gradient("L").resize(size).rotate(seed * 7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.merge("RGB", (ramp, ramp, ramp.point(lambda v: 255 - v))).save(
+        path, "JPEG", quality=90, comment=str(seed).encode(), **options
+    )
+    return path
+
+
+def make_dataset(root: Path) -> Path:
+    """Two classes, one with a hostile name; a leak, a turned photo, a broken and an empty file."""
+    evil = EVIL.replace("/", "\u2215")  # a slash cannot be in a file name
+    for i in range(4):
+        photo(root / "train" / "cat" / f"{i}.jpg", i)
+        photo(root / "train" / evil / f"{i}.jpg", 10 + i)
+    leak = (root / "train" / "cat" / "0.jpg").read_bytes()
+    (root / "test" / "cat").mkdir(parents=True)
+    (root / "test" / "cat" / "leak \x1b[31m|`red`.jpg").write_bytes(leak)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    photo(root / "test" / evil / "turned.jpg", 30, size=(400, 100), exif=turned)
+    whole = photo(root / "test" / evil / "broken.jpg", 31, size=(300, 300))
+    whole.write_bytes(whole.read_bytes()[:2000])
+    (root / "test" / "cat" / "empty.jpg").write_bytes(b"")
+    (root / "readme.txt").write_text("not an image")
+    return root
+
+
+def scanned(folder: Path, checks: Sequence[str] = CHECKS) -> Path:
+    """Scan a fresh dataset into a run."""
+    source = open_source([str(make_dataset(folder / "data"))])
+    scanning.scan(source, folder / "run", jobs=1, checks=checks)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scanned(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def report(run: Path) -> Report:
+    return collect(run)
+
+
+def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[Finding]) -> Path:
+    """Publish a run with these samples and findings, without files behind them."""
+    run = folder / "run"
+    with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
+        store.create_measurements(FEATURE_ROW)
+        store.append("samples", samples)
+        rows = [{"sample_id": s["id"], "status": "ok", "file_key": ""} for s in samples]
+        store.append("features", rows)
+        store.set_meta({"dataset": "built", "roots": '{"": "/nowhere"}', "tool": "t 1"})
+        store.checkpoint()
+    with Store.create(generations.building(run) / "findings-0001.duckdb") as store:
+        store.create_findings()
+        heads, members = findings_table(found, {f.code: f"check {f.code}" for f in found})
+        store.append("findings", heads)
+        store.append("finding_samples", members)
+        for code in sorted({f.code for f in found}):
+            store.append("check_runs", [{"code": code, "name": f"check {code}", "seconds": 0.5}])
+        store.checkpoint()
+    generations.publish(run, "findings-0001.duckdb")
+    return run
+
+
+def sample(number: int, **fields: Any) -> dict[str, Any]:
+    name = f"{number}.jpg"
+    return {"id": name, "uri": f"/nowhere/{name}", "source": "", "n_bytes": 10, **fields}
+
+
+def finding(number: int, **fields: Any) -> Finding:
+    values: dict[str, Any] = {
+        "code": "ZED001", "severity": Severity.WARNING, "sample_ids": (f"{number}.jpg",),
+        "message": f"Message {number}.", "evidence": {"x": number / 3}, "action": Action.REVIEW,
+        "subject": str(number),
+    }  # fmt: skip
+    return Finding(**values | fields)
+
+
+class Page(HTMLParser):
+    """Collects elements and text, and fails where tags do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for tag, attrs in self.elements if tag == name]
+
+
+# ---- collecting ----
+
+
+def test_counts_are_those_of_the_store(run: Path, report: Report) -> None:
+    with generations.open_run(run) as store:
+        stored = dict(store.query("SELECT severity, count(*) FROM findings GROUP BY 1").iter_rows())
+    assert stored
+    assert {k: v for k, v in report.summary.items() if v} == stored
+    assert report.counts.total == sum(c.counts.total for c in report.checks)
+
+
+def test_dataset_counts_by_split_class_and_format(report: Report) -> None:
+    data = report.dataset
+    assert data.n_samples == 12
+    assert data.by_split() == {"train": 8, "test": 4}
+    assert sorted(data.by_class().values()) == [6, 6]
+    assert data.formats == {"JPEG": 11, "none": 1}
+    assert data.status == {"ok": 10, "damaged": 1, "unreadable": 1}
+    assert [(s.extension, s.count) for s in data.skipped] == [("txt", 1)]
+
+
+def test_the_worst_check_comes_first_and_only_asked_for_examples(run: Path) -> None:
+    few = collect(run, worst=1)
+    ranks = [c.counts.worst.rank for c in few.checks if c.counts.worst]
+    assert ranks == sorted(ranks)
+    assert all(len(c.worst) == min(1, c.counts.total) for c in few.checks)
+
+
+def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
+    found = [
+        finding(1),
+        finding(2, sample_ids=("1.jpg", "2.jpg", "3.jpg")),
+        finding(3, severity=Severity.ERROR),
+        finding(4, severity=Severity.INFO, sample_ids=tuple(f"{i}.jpg" for i in range(9))),
+    ]
+    run = built_run(tmp_path, [sample(i) for i in range(9)], found)
+    (check,) = collect(run).checks
+    assert [e.finding.message for e in check.worst] == [
+        "Message 3.", "Message 2.", "Message 1.", "Message 4."
+    ]  # fmt: skip
+    assert len(check.worst[3].members) < 9 == check.worst[3].finding.n_samples
+
+
+def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
+    told = "\n".join(report.completeness)
+    assert "12 of 12 listed files read: 10 whole, 1 damaged, 1 unreadable." in told
+    assert "1 other files are no samples" in told
+    for code in CHECKS:
+        assert code in told
+    assert "did not run" in told
+    assert all(not entry.startswith("DUP001") for entry in report.not_run)
+    assert any(entry.startswith("IMG001") for entry in report.not_run)
+
+
+def test_files_concerned_leaves_out_info(tmp_path: Path) -> None:
+    found = [finding(0), finding(1, severity=Severity.INFO, sample_ids=("0.jpg", "1.jpg", "2.jpg"))]
+    run = built_run(tmp_path, [sample(i) for i in range(3)], found)
+    assert collect(run).n_files_concerned == 1
+
+
+def test_an_absent_run_is_said_with_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="audit scan"):
+        collect(tmp_path / "none")
+
+
+def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
+    run = scanned(tmp_path)
+    before = collect(run)
+    scanning.recheck(run, checks=["FILE001"])
+    assert sum(1 for _ in findings(before)) == before.counts.total
+    assert collect(run).counts.total < before.counts.total
+
+
+# ---- text ----
+
+
+def test_text_says_counts_examples_completeness_and_commands(report: Report) -> None:
+    text = to_text(report)
+    assert "Audit of data: 12 files" in text
+    for part in (*CHECKS, "Worst first", "Examined", "Next", "audit explain", "audit show"):
+        assert part in text
+    for check in report.checks:
+        for example in check.worst[:1]:
+            assert " ".join(example.finding.message.split()[:4]) in text
+
+
+def test_text_is_plain_unless_coloured_and_names_cannot_move_the_cursor(report: Report) -> None:
+    plain = to_text(report, width=120)
+    assert "\x1b" not in plain
+    assert "leak \\x1b[31m" in plain
+    coloured = to_text(report, width=120, color=True)
+    assert "\x1b[1;31m" in coloured
+    assert "\x1b[31m|`red`" not in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.split()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_text_keeps_to_its_width(report: Report, width: int) -> None:
+    assert max(len(line) for line in to_text(report, width=width).splitlines()) <= width
+
+
+def test_a_clean_run_says_so(tmp_path: Path) -> None:
+    photo(tmp_path / "data" / "a" / "1.jpg", 1)
+    scanning.scan(open_source([str(tmp_path / "data")]), tmp_path / "run", jobs=1, checks=CHECKS)
+    report = collect(tmp_path / "run")
+    assert "Nothing found by 3 checks." in to_text(report)
+    assert "Nothing found by 3 checks." in to_markdown(report)
+    assert "Worst examples" not in to_html(report)
+    assert json.loads("".join(to_json(report)))["findings"] == []
+
+
+# ---- Markdown ----
+
+
+def test_markdown_cannot_be_broken_by_names(report: Report) -> None:
+    text = to_markdown(report)
+    page = Page(MarkdownIt("commonmark").enable("table").render(text))
+    assert page.tags("script") == []
+    tables = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = {len(re.findall(r"(?<!\\)\|", line)) for line in tables if "alert" in line}
+    assert cells == {4}
+    assert "<script>alert('1')<\u2215script>" in page.text
+
+
+@given(st.text())
+def test_escaped_markdown_shows_the_text_itself(text: str) -> None:
+    page = Page(MarkdownIt("commonmark").render(f"x {escaped(text)} x"))
+    assert page.text.split() == f"x {visible(text)} x".split()
+
+
+# ---- HTML ----
+
+
+@pytest.fixture(scope="module")
+def html(report: Report) -> str:
+    return to_html(report, make_thumbnails(report))
+
+
+def test_html_nests_and_loads_nothing(html: str) -> None:
+    page = Page(html)
+    assert not {tag for tag, _ in page.elements} & {"script", "link", "iframe", "object", "form"}
+    assert all((a["src"] or "").startswith("data:image/jpeg;base64,") for a in page.tags("img"))
+    links = [a["href"] or "" for a in page.tags("a")]
+    assert all(link.startswith(("#", "https://")) for link in links)
+    assert "url(" not in html
+    assert "@import" not in html
+    policy = next(a for a in page.tags("meta") if a.get("http-equiv"))
+    assert "default-src 'none'" in (policy["content"] or "")
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+
+
+def test_html_shows_hostile_names_as_text(html: str) -> None:
+    assert "<script" not in html
+    assert "<script>alert('1')<\u2215script>" in Page(html).text
+    assert "\x1b" not in html
+
+
+def test_html_has_a_section_a_code_with_its_page_folded(html: str, report: Report) -> None:
+    page = Page(html)
+    sections = {a["id"] for a in page.tags("section")}
+    assert sections == {c.code for c in report.checks if c.counts.total}
+    assert {f"#{code}" for code in sections} == {a["href"] for a in page.tags("a")}
+    assert len([a for a in page.tags("details") if a.get("class") == "page"]) == len(sections)
+    assert "Why is this bad" in page.text
+
+
+def test_thumbnails_are_small_upright_jpegs(run: Path) -> None:
+    with generations.open_run(run) as store:
+        row = store.rows("SELECT id, uri FROM samples WHERE id LIKE '%turned.jpg'")[0]
+    made = thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
+    data = base64.b64decode(made.uri.removeprefix("data:image/jpeg;base64,"))
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.size == (made.width, made.height) == (LONGEST // 4, LONGEST)
+
+
+def member(path: Path, **fields: Any) -> Member:
+    values: dict[str, Any] = {
+        "id": path.name, "uri": str(path), "split": None, "label": None, "status": "ok",
+        "error_kind": None, "error": None, "content_hash": None,
+    }  # fmt: skip
+    return Member(**values | fields)
+
+
+def test_a_thumbnail_of_what_is_no_picture_says_why(tmp_path: Path) -> None:
+    fake = tmp_path / "page.jpg"
+    fake.write_text("<html>")
+    assert "does not exist" in thumbnail(member(tmp_path / "gone.jpg")).error
+    assert thumbnail(member(fake)).error
+    assert "is a directory" in thumbnail(member(tmp_path)).error.lower()
+    assert thumbnail(member(fake, uri="s3://bucket/a.jpg")).error == "not a file of this machine"
+    assert thumbnail(member(fake, uri="/a\0b")).error
+    whole = photo(tmp_path / "whole.jpg", 1)
+    assert not thumbnail(member(whole)).error
+    bomb = thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
+    assert (bomb.uri, bomb.error) == ("", "crashed: the decoder crashed")
+
+
+def test_a_file_that_changed_since_the_scan_is_marked(tmp_path: Path) -> None:
+    whole = photo(tmp_path / "whole.jpg", 1)
+    assert thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
+    assert thumbnail(member(whole)).note == ""
+
+
+def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -> None:
+    some = make_thumbnails(report, limit=1)
+    assert len(some.by_id) == 1 < some.wanted
+    text = Page(to_html(report, some)).text
+    assert f"1 of {some.wanted} pictures of the examples drawn." in text
+    assert text.count("over this page's limit") >= some.wanted - 1
+
+
+def test_pictures_go_to_the_worst_example_of_every_code_first(report: Report) -> None:
+    firsts = [e.members for c in report.checks for e in c.worst[:1]]
+    wanted = {m.id for members in firsts for m in members}
+    assert set(make_thumbnails(report, limit=len(wanted)).by_id) == wanted
+
+
+def test_html_does_not_grow_with_the_findings(tmp_path: Path) -> None:
+    sizes = []
+    for n in (50, 5000):
+        folder = tmp_path / str(n)
+        run = built_run(folder, [sample(i) for i in range(n)], [finding(i) for i in range(n)])
+        page = to_html(collect(run, worst=5))
+        assert f"{n - 5:,} findings more, not shown here" in Page(page).text
+        sizes.append(len(page))
+    assert sizes[1] - sizes[0] < 500
+
+
+@given(st.text())
+def test_shown_text_stays_text(text: str) -> None:
+    page = Page(f'<p title="{shown(text)}">{shown(text)}</p>')
+    ((tag, attrs),) = page.elements
+    assert (tag, attrs, "".join(page.words)) == ("p", {"title": visible(text)}, visible(text))
+
+
+def test_raw_html_in_a_check_page_stays_text() -> None:
+    page = Page(from_markdown("# T\n\n## Use\n<b>x</b> ![i](http://e.x/i.png) [l](javascript:1)"))
+    assert {tag for tag, _ in page.elements} <= {"h4", "p", "a"}
+    assert not any("javascript" in (a.get("href") or "") for a in page.tags("a"))
+
+
+def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> None:
+    samples = [sample(i, label=f"c{i % 60:02}", split="train") for i in range(200)]
+    run = built_run(tmp_path, samples, [finding(0)])
+    bars = Page(class_bars(collect(run).dataset))
+    assert len(bars.tags("rect")) == MOST + FEWEST
+    assert f"{60 - MOST - FEWEST} classes between" in bars.text
+    assert "c00" in bars.text
+
+
+def test_a_class_that_a_split_lacks_is_marked(tmp_path: Path) -> None:
+    samples = [sample(0, label="cat", split="train"), sample(1, label="dog", split="test")]
+    bars = Page(class_bars(collect(built_run(tmp_path, samples, [])).dataset))
+    assert len(bars.tags("rect")) == 2
+    assert len([a for a in bars.tags("text") if a["class"] == "count zero"]) == 2
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
+    part = CSS.split("@media (prefers-color-scheme: dark)")[theme]
+    colors = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))
+    pairs = [(ink, ground) for ink in ("ink", "quiet", "info") for ground in ("page", "card")]
+    pairs += [(name, f"{name}-soft") for name in ("error", "warning", "info", "good")]
+    for ink, ground in pairs:
+        low, high = sorted((_luminance(colors[ink]), _luminance(colors[ground])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
+# ---- JSON and SARIF ----
+
+
+def test_json_is_the_contract(report: Report) -> None:
+    document = json.loads("".join(to_json(report)))
+    assert list(document) == [
+        "schema", "run", "dataset", "summary", "waived", "findings", "completeness", "timing"
+    ]  # fmt: skip
+    assert document["schema"] == "audit-report/1"
+    assert document["summary"] == report.summary
+    assert document["dataset"]["split"] == {"train": 8, "test": 4}
+    assert document["dataset"]["format"] == {"JPEG": 11, "none": 1}
+    assert sum(document["dataset"]["class"].values()) == 12
+    assert len(document["findings"]) == report.counts.total
+    assert set(document["findings"][0]) == {
+        "code", "name", "severity", "sample_ids", "message", "evidence", "action", "fingerprint"
+    }  # fmt: skip
+    ranks = [Severity(f["severity"]).rank for f in document["findings"]]
+    assert ranks == sorted(ranks)
+
+
+def test_json_findings_carry_all_their_samples_in_order(tmp_path: Path) -> None:
+    ids = tuple(f"{i}.jpg" for i in (5, 3, 8, 1, 7, 2, 6, 4, 0))
+    found = [finding(1, sample_ids=ids), finding(2, sample_ids=())]
+    run = built_run(tmp_path, [sample(i) for i in range(9)], found)
+    document = json.loads("".join(to_json(collect(run))))
+    assert [f["sample_ids"] for f in document["findings"]] == [list(ids), []]
+    assert [f["fingerprint"] for f in document["findings"]] == [f.fingerprint for f in found]
+
+
+def test_json_streams_and_is_strict(report: Report) -> None:
+    one = Found("ZED001", "zed", Severity.INFO, (), "m", {"x": math.nan}, "keep", "f", 0)
+    endless: Iterator[Found] = itertools.repeat(one)
+    pieces = list(itertools.islice(to_json(report, endless), 5))
+    assert len(pieces) == 5
+    whole = "".join(to_json(report, [one, one]))
+    parsed = json.loads(whole, parse_constant=lambda name: pytest.fail(name))
+    assert [f["evidence"] for f in parsed["findings"]] == [{"x": None}, {"x": None}]
+
+
+def test_sarif_points_at_the_files(report: Report) -> None:
+    log = json.loads("".join(to_sarif(report)))
+    assert log["version"] == "2.1.0"
+    (one,) = log["runs"]
+    rules = one["tool"]["driver"]["rules"]
+    bases = {name: base["uri"] for name, base in one["originalUriBaseIds"].items()}
+    assert len(one["results"]) == report.counts.total
+    for result in one["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note")
+        places = [*result["locations"], *result.get("relatedLocations", [])]
+        for place in places:
+            artifact = place["physicalLocation"]["artifactLocation"]
+            url = bases[artifact["uriBaseId"]] + artifact["uri"]
+            assert Path(unquote(urlsplit(url).path)).exists()
+
+
+def test_sarif_of_a_dataset_finding_and_of_several_roots(tmp_path: Path) -> None:
+    for name in ("old set", "new"):
+        leak = photo(tmp_path / name / "a" / "1#.jpg", 1)
+    assert leak.exists()
+    source = open_source([f"train={tmp_path / 'old set'}", f"test={tmp_path / 'new'}"])
+    scanning.scan(source, tmp_path / "run", jobs=1, checks=["DUP001"])
+    whole = Found("ZED001", "zed", Severity.INFO, (), "m", {}, "keep", "f", 0)
+    report = collect(tmp_path / "run")
+    (one,) = json.loads("".join(to_sarif(report, [*findings(report), whole])))["runs"]
+    first, last = one["results"]
+    places = [*first["locations"], *first["relatedLocations"]]
+    uris = {p["physicalLocation"]["artifactLocation"]["uri"] for p in places}
+    bases = {p["physicalLocation"]["artifactLocation"]["uriBaseId"] for p in places}
+    assert (uris, len(bases)) == ({"a/1%23.jpg"}, 2)
+    assert bases <= set(one["originalUriBaseIds"])
+    assert last["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "./"
+
+
+def test_the_contract_is_documented(report: Report) -> None:
+    page = (ROOT / "docs" / "report.md").read_text()
+    document = json.loads("".join(to_json(report)))
+    keys = {*document, *document["dataset"], *document["findings"][0], *document["timing"]}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+
+
+# ---- writing ----
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_write_guesses_the_format_and_replaces_an_older_report(
+    report: Report, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"x.{kind}"
+    assert write(report, path) == path
+    first = path.read_bytes()
+    assert len(first) > 500
+    assert write(report, path).read_bytes() == first
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "x.html.gz"])
+def test_an_unknown_extension_is_said_with_those_that_work(
+    report: Report, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(UsageError, match=r"\.txt, \.md, \.html, \.json, \.sarif"):
+        write(report, tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_write_never_takes_the_place_of_another_file(report: Report, tmp_path: Path) -> None:
+    boxes = tmp_path / "annotations.json"
+    boxes.write_text('{"images": []}')
+    with pytest.raises(UsageError, match="not a report"):
+        write(report, boxes)
+    assert boxes.read_text() == '{"images": []}'
+    with pytest.raises(UsageError, match="files of the run"):
+        write(report, report.generation.path / "x.json")
+    with pytest.raises(UsageError, match="not a folder"):
+        write(report, tmp_path / "none" / "x.json")
+    assert write(report, Path(report.run) / "report.html").exists()
+
+
+def test_a_report_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
+    run, path = scanned(tmp_path), tmp_path / "x.json"
+    report = collect(run)
+    write(report, path)
+    before = path.read_bytes()
+    report.generation.findings.unlink()
+    with pytest.raises(RunError):
+        write(report, path)
+    assert path.read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+# ---- wording ----
+
+
+def test_sizes_and_plurals() -> None:
+    assert [bytes_text(n) for n in (0, 1, 999, 1000, 999_600, 13_900_000)] == [
+        "0 bytes", "1 byte", "999 bytes", "1 kB", "1 MB", "13.9 MB"
+    ]  # fmt: skip
+    assert [counted(n, w) for n, w in ((1, "class"), (2, "class"), (2000, "file"))] == [
+        "1 class", "2 classes", "2,000 files"
+    ]  # fmt: skip

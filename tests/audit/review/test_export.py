@@ -1,0 +1,274 @@
+"""Exports: the kept set and its reasons as tables, read again by a scan, nobody's file touched."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from audit import scanning
+from audit.errors import UsageError
+from audit.picture.features import MEASURED
+from audit.review import keeper_rules
+from audit.review.decisions import Entry, Ledger, Verb, decide_findings, decide_samples
+from audit.review.export import TABLES, export, export_files, export_pairs
+from audit.run.generations import open_run
+from audit.sources import open_source
+from audit.sources.paths import path_of
+from tests.audit.reviewed import CODES, made_run, reviewed_dataset, scan
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scanned dataset with decisions of every kind; its run lies beside it."""
+    root = reviewed_dataset(tmp_path_factory.mktemp("reviewed") / "pets")
+    run = scan(root, root.parent / "run")
+    decide_samples(run, ["train/dog/wrong.jpg"], Verb.relabel, "cat", by="anna")
+    keeper_rules.apply(run, keeper_rules.propose(run, "DUP001", take_from=["train"]), by="anna")
+    keeper_rules.apply(run, keeper_rules.propose(run, "DUP003"), by="anna")
+    decide_findings(run, ["FILE001"], Verb.drop, note="an error page", by="anna")
+    decide_findings(run, ["LABEL002"], Verb.relabel, "cat", by="anna")
+    decide_samples(run, ["train/dog/3.jpg"], Verb.move, "test", by="anna")
+    return root
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def every_file(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in root.rglob("*") if path.is_file()
+    }  # fmt: skip
+
+
+def test_everything_is_written_and_the_dataset_is_as_it_was(pets: Path, tmp_path: Path) -> None:
+    before = every_file(pets)
+    result = export(pets.parent / "run", tmp_path / "out")
+    assert every_file(pets) == before
+    assert {path.name for path in result.files} == {f"{t}.csv" for t in TABLES} | {
+        "kept.txt", "quarantine.txt",
+    }  # fmt: skip
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        *(path.name for path in result.files), "export.json",
+    }  # fmt: skip
+    assert (result.kept, result.dropped, result.changed) == (18, 6, 2)
+    record = json.loads((tmp_path / "out/export.json").read_text())
+    assert record["schema"] == "audit-export/1"
+    assert record["generation"] == "gen-0001"
+    assert record["files"]["manifest.csv"] == 18
+
+
+def test_the_manifest_is_the_kept_set_as_decided(pets: Path, tmp_path: Path) -> None:
+    export(pets.parent / "run", tmp_path, "parquet")
+    manifest = pl.read_parquet(tmp_path / "manifest.parquet")
+    rows = {row["id"]: row for row in manifest.iter_rows(named=True)}
+    dropped = {
+        "train/cat/copy.jpg", "train/cat/1.jpg", "train/dog/wrong.jpg", "train/dog/0.jpg",
+        "train/dog/small.jpg", "train/cat/broken.jpg",
+    }  # fmt: skip
+    with open_run(pets.parent / "run") as store:
+        every = set(store.query("SELECT id FROM samples")["id"])
+    assert set(rows) == every - dropped
+    assert rows["train/Cat/0.jpg"]["label"] == "cat"
+    assert rows["train/dog/3.jpg"]["split"] == "test"
+    assert rows["train/dog/2.jpg"] == {
+        "id": "train/dog/2.jpg", "path": str(pets / "train/dog/2.jpg"), "split": "train",
+        "label": "dog", "group": None,
+    }  # fmt: skip
+    changes = pl.read_parquet(tmp_path / "changes.parquet")
+    assert changes.select("id", "label_before", "label", "split_before", "split").rows() == [
+        ("train/Cat/0.jpg", "Cat", "cat", "train", "train"),
+        ("train/dog/3.jpg", "dog", "dog", "train", "test"),
+    ]
+
+
+def test_the_quarantine_says_why_and_by_whom(pets: Path, tmp_path: Path) -> None:
+    export_files(pets.parent / "run", {"quarantine": tmp_path / "q.csv"})
+    rows = {row["id"]: row for row in table(tmp_path / "q.csv")}
+    assert len(rows) == 6
+    assert rows["train/cat/broken.jpg"]["reason"] == "an error page"
+    assert rows["train/cat/broken.jpg"]["findings"] == "FILE001"
+    assert rows["train/cat/1.jpg"]["reason"] == (
+        "DUP001: test/cat/leak.jpg in test stays, train gives way"
+    )
+    assert rows["train/cat/1.jpg"]["findings"] == "DUP001 SPLIT001"
+    assert "train/dog/large.jpg stays, the largest of 3 copies" in rows["train/dog/0.jpg"]["reason"]
+    assert {row["by"] for row in rows.values()} == {"anna"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_manifest_can_be_scanned_again(pets: Path, tmp_path: Path, kind: str) -> None:
+    export(pets.parent / "run", tmp_path / "out", kind)
+    source = open_source([str(tmp_path / f"out/manifest.{kind}")])
+    scanning.scan(source, tmp_path / "again", jobs=1, checks=CODES)
+    columns = "SELECT id, uri, split, label FROM samples ORDER BY id"
+    with open_run(tmp_path / "again") as store:
+        found = store.query(columns)
+        codes = set(store.query("SELECT code FROM findings")["code"])
+    manifest = pl.read_parquet if kind == "parquet" else pl.read_csv
+    told = manifest(tmp_path / f"out/manifest.{kind}").sort("id")
+    assert found.rows() == told.select("id", "path", "split", "label").rows()
+    assert codes == {"IMG001"}, "what was decided about is gone"
+
+
+def test_lists_hold_one_path_a_line(pets: Path, tmp_path: Path) -> None:
+    targets = {"manifest": tmp_path / "kept.txt", "quarantine": tmp_path / "gone.txt"}
+    result = export_files(pets.parent / "run", targets)
+    kept = (tmp_path / "kept.txt").read_text().splitlines()
+    gone = (tmp_path / "gone.txt").read_text().splitlines()
+    assert (len(kept), len(gone)) == (18, 6)
+    assert result.files == {tmp_path / "kept.txt": 18, tmp_path / "gone.txt": 6}
+    assert all(Path(path).is_file() for path in kept + gone)
+    assert not set(kept) & set(gone)
+
+
+def test_scores_hold_every_feature_of_every_sample(pets: Path, tmp_path: Path) -> None:
+    export_files(pets.parent / "run", {"scores": tmp_path / "s.parquet"})
+    scores = pl.read_parquet(tmp_path / "s.parquet")
+    assert scores.columns[:4] == ["sample_id", "path", "split", "label"]
+    assert {column.name for column in MEASURED} <= set(scores.columns)
+    assert scores.height == 24
+
+
+# ---- names from strangers ----
+
+
+def stranger(tmp_path: Path) -> Path:
+    images: list[dict[str, Any]] = [
+        {"id": "=1+1.jpg", "label": "=cmd|' /C calc'!A1", "@who": "+49 30", "score": -1.5},
+        {"id": "b.jpg", "label": "-1", "@who": "@me", "score": 2.0},
+        {
+            "id": "c.jpg",
+            "uri": "/pets/two\nlines.jpg",
+            "label": "+1.5e3",
+            "@who": "x",
+            "score": 0.0,
+        },
+        {"id": "-d.jpg", "label": "\tcat", "@who": "-", "score": 0.0},
+    ]
+    return made_run(tmp_path / "run", images)
+
+
+def test_formulas_are_neutralised_in_csv_and_kept_in_parquet(tmp_path: Path) -> None:
+    run = stranger(tmp_path)
+    decide_samples(run, ["b.jpg"], Verb.drop, note="=HYPERLINK(0)", by="@anna")
+    result = export(run, tmp_path / "out")
+    rows = table(tmp_path / "out/manifest.csv")
+    assert [row["id"] for row in rows] == ["'=1+1.jpg", "c.jpg", "'-d.jpg"]
+    assert [row["label"] for row in rows] == ["'=cmd|' /C calc'!A1", "+1.5e3", "'\tcat"]
+    assert [row["'@who"] for row in rows] == ["'+49 30", "x", "'-"]
+    assert rows[0]["score"] == "-1.5"
+    (gone,) = table(tmp_path / "out/quarantine.csv")
+    assert (gone["reason"], gone["by"], gone["label"]) == ("'=HYPERLINK(0)", "'@anna", "-1")
+    for name in ("manifest", "quarantine", "scores", "pairs", "changes", "stale"):
+        for row in table(tmp_path / f"out/{name}.csv"):
+            risky = [cell for cell in (*row, *row.values()) if cell[:1] in ("=", "@", "\t")]
+            assert not risky, name
+    assert result.neutralised > 0
+    exact = export(run, tmp_path / "exact", "parquet")
+    assert exact.neutralised == 0
+    manifest = pl.read_parquet(tmp_path / "exact/manifest.parquet")
+    assert manifest["label"].to_list() == ["=cmd|' /C calc'!A1", "+1.5e3", "\tcat"]
+    assert manifest["@who"].to_list() == ["+49 30", "x", "-"]
+
+
+def test_a_path_with_a_line_break_stays_one_line(tmp_path: Path) -> None:
+    export_files(stranger(tmp_path), {"manifest": tmp_path / "kept.txt"})
+    lines = (tmp_path / "kept.txt").read_text().splitlines()
+    assert len(lines) == 4
+    assert path_of(lines[2]) == "/pets/two\nlines.jpg"
+
+
+# ---- stale decisions, and files in the way ----
+
+
+def test_stale_decisions_are_listed_and_not_applied(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", [{}, {}])
+    Ledger(run).record([Entry("sample", "0.jpg", "another", Verb.drop, None, "", "anna")])
+    result = export(run, tmp_path / "out")
+    assert (result.kept, result.dropped, result.stale.height) == (2, 0, 1)
+    (row,) = table(tmp_path / "out/stale.csv")
+    assert (row["subject"], row["reason"]) == ("0.jpg", "its content changed since")
+
+
+def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
+    run, out = made_run(tmp_path / "run", [{}, {}]), tmp_path / "out"
+    export(run, out)
+    decide_samples(run, ["0.jpg"], Verb.drop)
+    assert export(run, out).kept == 1
+    assert len((out / "kept.txt").read_text().splitlines()) == 1
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "manifest.csv").write_text("path\nprecious.jpg\n")
+    with pytest.raises(UsageError, match="replaces nobody's file"):
+        export(run, mine)
+    with pytest.raises(UsageError, match="--replace"):
+        export_pairs(run, mine / "manifest.csv")
+    assert {p.name: p.read_text() for p in mine.iterdir()} == {
+        "manifest.csv": "path\nprecious.jpg\n"
+    }
+    assert export_pairs(run, mine / "manifest.csv", replace=True) == 0
+
+
+def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", [{}, {}])
+    (run / "signatures").mkdir()
+    (run / "signatures/part.parquet").write_bytes(b"precious")
+    with pytest.raises(UsageError, match="choose another name"):
+        export_pairs(run, run / "signatures/part.parquet", replace=True)
+    assert (run / "signatures/part.parquet").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("x.xlsx", r"\.csv or \.parquet"), ("x", r"\.csv or \.parquet"), ("x.txt", r"\.csv or")],
+)
+def test_other_extensions_are_refused(name: str, says: str, tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", [{}])
+    with pytest.raises(UsageError, match=says):
+        export_files(run, {"scores": tmp_path / name})
+    with pytest.raises(UsageError, match="csv or parquet"):
+        export(run, tmp_path / "out", "xlsx")
+
+
+def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", [{}])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        export(run, tmp_path / "file" / "out")
+    with pytest.raises(UsageError, match="is a folder"):
+        export_files(run, {"pairs": tmp_path})
+    assert not [p for p in tmp_path.iterdir() if p.name.endswith(".part")]
+
+
+def test_export_on_the_command_line(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from audit.cli import main
+
+    def audit(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["audit", "export", str(pets.parent / "run"),
+                                         *map(str, arguments)])  # fmt: skip
+        with pytest.raises(SystemExit) as stopped:
+            main.main()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), said.out, said.err
+
+    code, out, _ = audit("--out", tmp_path / "out", "--format", "parquet")
+    assert code == 0
+    assert "18 samples kept (2 relabelled or moved), 6 dropped." in out
+    code, out, _ = audit("--pairs", tmp_path / "p.csv", "--manifest", tmp_path / "m.csv")
+    assert code == 0
+    assert (tmp_path / "m.csv").exists()
+    code, _, said = audit("--pairs", tmp_path / "p.csv")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "--replace" in said
+    assert audit()[0] == 2
+    assert audit("--out", tmp_path / "o", "--pairs", tmp_path / "q.csv")[0] == 2

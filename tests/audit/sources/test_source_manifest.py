@@ -1,0 +1,312 @@
+"""Manifests: three formats, one meaning; every complaint names its line and the cure."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit.errors import UsageError
+from audit.records import Sample
+from audit.sources import Source, open_source
+from tests.audit.sources.trees import PNG, grow, ids, kinds, read, skipped
+
+ROWS: list[dict[str, Any]] = [
+    {"path": "a.png", "label": "cat", "split": "train", "group": "p1", "age": 3, "note": "x"},
+    {
+        "path": "sub/b c.png",
+        "label": "dog, wet",
+        "split": "test",
+        "group": None,
+        "age": 4,
+        "note": None,
+    },
+    {
+        "path": "missing.png",
+        "label": None,
+        "split": "test",
+        "group": "p2",
+        "age": None,
+        "note": "é",
+    },
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    frame = pl.DataFrame(rows)
+    if path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+    else:
+        frame.write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+def table(tmp_path: Path, text: str | bytes, name: str = "m.csv") -> Source:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return open_source([str(path)])
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.tsv", "m.jsonl", "m.parquet"])
+def test_the_formats_mean_the_same(tmp_path: Path, name: str) -> None:
+    grow(tmp_path, "a.png", "sub/b c.png")
+    source = open_source([str(write(tmp_path / name, ROWS))])
+    a, b, missing = read(source, size=2)
+    assert (a.id, a.label, a.split, a.group, a.n_bytes) == ("a.png", "cat", "train", "p1", len(PNG))
+    assert (b.id, b.label, b.group, b.uri) == (
+        "sub/b c.png", "dog, wet", None, str(tmp_path / "sub/b c.png"),
+    )  # fmt: skip
+    assert (missing.label, missing.n_bytes, missing.mtime_ns) == (None, -1, -1)
+    assert source.layout.name == "manifest"
+    assert "metadata: age, note" in source.describe()
+    frame = source.metadata
+    assert frame is not None
+    assert frame.schema == {"sample_id": pl.String, "age": pl.Int64, "note": pl.String}
+    assert frame.rows() == [("a.png", 3, "x"), ("sub/b c.png", 4, None), ("missing.png", None, "é")]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_delimiters_are_sniffed(tmp_path: Path, delimiter: str) -> None:
+    text = "path,label\na.png,cat\nb.png,dog\n".replace(",", delimiter)
+    assert [s.label for s in read(table(tmp_path, text))] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    "name", ["path", "File", "filename", "file_name", "image", "Image Path", "file_path"]
+)
+@pytest.mark.parametrize("label", ["label", "Class", "category", "target"])
+def test_aliases(tmp_path: Path, name: str, label: str) -> None:
+    [sample] = read(table(tmp_path, f"{label},{name}\ncat,a.png\n"))
+    assert (sample.id, sample.label) == ("a.png", "cat")
+
+
+def test_the_first_alias_wins_and_the_other_is_metadata(tmp_path: Path) -> None:
+    source = table(tmp_path, "image,path,class,label\n7,a.png,x,cat\n")
+    [sample] = read(source)
+    assert (sample.id, sample.label) == ("a.png", "cat")
+    assert source.metadata is not None
+    assert source.metadata.columns == ["sample_id", "image", "class"]
+
+
+def test_paths_are_resolved_and_named_the_same_way(tmp_path: Path) -> None:
+    grow(tmp_path, "root/a.png", "other/b.png")
+    inside, outside = tmp_path / "root/a.png", tmp_path / "other/b.png"
+    lines = ["path", "a.png", "./a.png", "x/../a.png", str(inside), inside.as_uri(),
+             "../other/b.png", str(outside), "https://x.org/c.png",
+             "s3://bucket/d.png"]  # fmt: skip
+    (tmp_path / "root/m.csv").write_text("\n".join(lines))
+    samples = read(open_source([str(tmp_path / "root/m.csv")]))
+    assert [s.id for s in samples] == [
+        "a.png", "a.png#2", "a.png#3", "a.png#4", "a.png#5", "../other/b.png", str(outside),
+        "https://x.org/c.png", "s3://bucket/d.png",
+    ]  # fmt: skip
+    assert {s.uri for s in samples[:5]} == {str(inside)}
+    assert [s.uri for s in samples[5:7]] == [str(outside)] * 2
+    assert [(s.uri, s.n_bytes) for s in samples[7:]] == [
+        ("https://x.org/c.png", -1), ("s3://bucket/d.png", -1),
+    ]  # fmt: skip
+
+
+def test_roots_map_old_places(tmp_path: Path) -> None:
+    grow(tmp_path, "new/a.png")
+    (tmp_path / "m.csv").write_text("path\n/gone/place/a.png\n")
+    [sample] = read(
+        open_source([str(tmp_path / "m.csv")], roots={"/gone/place": str(tmp_path / "new")})
+    )
+    assert sample.n_bytes == len(PNG)
+    assert sample.id == "/gone/place/a.png"
+
+
+def test_windows_separators_are_tried(tmp_path: Path) -> None:
+    grow(tmp_path, "sub/a.png", "odd\\name.png")
+    first, second = read(table(tmp_path, "path\nsub\\a.png\nodd\\name.png\n"))
+    assert (first.n_bytes, first.uri) == (len(PNG), str(tmp_path / "sub/a.png"))
+    assert second.uri == str(tmp_path / "odd\\name.png")
+
+
+def test_the_id_column_wins_and_repeats_are_numbered(tmp_path: Path) -> None:
+    source = table(tmp_path, "id,path\n7,a.png\n7,b.png\n,c.png\n7,d.png\n")
+    assert ids(read(source)) == ["7", "7#2", "c.png", "7#3"]
+    assert [s for kind, s, _ in source.notes if kind == "repeated-id"] == ["7#2", "7#3"]
+
+
+def test_notes_of_one_kind_are_limited(tmp_path: Path) -> None:
+    source = table(tmp_path, "path\n" + "a.png\n" * 1500)
+    assert len(read(source)) == 1500
+    notes = [message for kind, _, message in source.notes if kind == "repeated-id"]
+    assert len(notes) == 1001
+    assert notes[-1].startswith("499 more")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3, "3"), (3.0, "3"), (0.5, "0.5"), (True, "true"), ("", None), ("  ", None), (None, None),
+     (" cat ", "cat"), (["a", "b"], '["a", "b"]'), (0, "0")],
+)  # fmt: skip
+def test_labels_become_text(tmp_path: Path, value: object, text: str | None) -> None:
+    line = json.dumps({"path": "a.png", "label": value})
+    [sample] = read(table(tmp_path, line, "m.jsonl"))
+    assert sample.label == text
+
+
+def test_integer_labels_with_gaps_in_parquet(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "m.parquet", [{"path": "a", "label": 1.0}, {"path": "b", "label": None}]
+    )
+    assert [s.label for s in read(open_source([str(path)]))] == ["1", None]
+
+
+def test_odd_paths_survive_csv(tmp_path: Path) -> None:
+    grow(tmp_path, "new\nline.png", " blank .png", "猫.png")
+    samples = read(table(tmp_path, 'path,label\n"new\nline.png",a\n blank .png,b\n猫.png,c\n'))
+    assert all(sample.n_bytes == len(PNG) for sample in samples)
+    grow(tmp_path, "bad\udcff.png")
+    [sample] = read(table(tmp_path, f"path\nfile://{tmp_path}/bad%FF.png\n"))
+    assert (sample.id, sample.n_bytes) == ("bad%FF.png", len(PNG))
+
+
+BAD: list[tuple[str, str | bytes, str]] = [
+    ("m.csv", "name,label\na.png,cat\n",
+     r"has no path column \(found: 'name', 'label'\): name the"),
+    ("m.csv", "", r"is empty: a manifest needs a header"),
+    ("m.csv", "path,label\n", r"has a header but no rows"),
+    ("m.csv", "path,label\na.png,cat\nb.png,dog,extra\n",
+     r"m\.csv, line 3: 3 fields where .* has 2"),
+    ("m.csv", "path,label\na.png,cat\n,dog\n", r"line 3 has no path"),
+    ("m.csv", b"path,label\na.png,caf\xe9\n", r"line 2 is not UTF-8 \(byte 0xe9.*iconv"),
+    ("m.csv", "path\na.png\n".encode("utf-16"), r"line 1 is not UTF-8"),
+    ("m.csv", 'path,label\na.png,"cat\nb.png,dog\n', r"line 3 cannot be read as CSV"),
+    ("m.csv", "path,path\na,b\n", r"column 'path' occurs twice"),
+    ("m.csv", "path\na\0.png\n", r"line 2: the path contains a NUL"),
+    ("m.jsonl", '{"path": "a.png"}\n{"path": \n', r"m\.jsonl, line 2 is not valid JSON"),
+    ("m.jsonl", '["a.png"]\n', r"line 1 is JSON but no object"),
+    ("m.jsonl", '{"path": "a.png"}\n{"label": "x"}\n', r"line 2 has no path"),
+    ("m.jsonl", '{"path": "\\ud800.png"}\n', r"line 1 holds half a surrogate pair"),
+    ("m.jsonl", "\n\n", r"has no path column"),
+    ("m.parquet", b"PAR1 but not really", r"is not a readable Parquet file"),
+    ("m.json", "{}", r"no manifest.*for a COCO file give the folder"),
+    ("m.csv.gz", b"\x1f\x8b", r"unpack it first"),
+    ("photo.png", PNG, r"is a file but no manifest: give a folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD)
+def test_bad_manifests_say_where_and_what_to_do(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(table(tmp_path, content, name))
+
+
+def test_half_a_surrogate_is_refused_a_whole_pair_is_text(tmp_path: Path) -> None:
+    [sample] = read(table(tmp_path, '{"path": "\\ud83d\\ude00.png"}\n', "whole.jsonl"))
+    assert sample.id == "😀.png"
+    with pytest.raises(UsageError, match="line 1 holds half a surrogate pair"):
+        table(tmp_path, '{"path": "a.png", "note": "\\udc80"}\n', "half.jsonl")
+
+
+def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
+    rows = [{"image": {"bytes": PNG, "path": "a.png"}, "label": 1}]
+    with pytest.raises(UsageError, match=r"holds the images themselves \(column 'image'\)"):
+        open_source([str(write(tmp_path / "m.parquet", rows))])
+    beside = [{"path": "a.png", "thumbnail": PNG, "weight": 2}]
+    source = open_source([str(write(tmp_path / "n.parquet", beside))])
+    assert source.metadata is not None
+    assert source.metadata.columns == ["sample_id", "weight"]
+
+
+def test_byte_order_mark_and_blank_lines_are_no_trouble(tmp_path: Path) -> None:
+    assert ids(read(table(tmp_path, "\ufeffpath,label\r\n\r\na.png,cat\r\n\r\n"))) == ["a.png"]
+
+
+def test_nothing_found_and_boxes_are_remarked(tmp_path: Path) -> None:
+    source = table(tmp_path, "filename,xmin,ymin\na.png,1,2\na.png,3,4\n")
+    read(source)
+    assert kinds(source) == ["repeated-id", "nothing-found", "box-rows"]
+
+
+def test_a_listed_pipe_is_left_out_and_a_folder_is_missing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    grow(tmp_path, "folder.png/", "a.png")
+    source = table(tmp_path, "path\npipe.png\nfolder.png\na.png\n")
+    assert [(s.id, s.n_bytes) for s in read(source)] == [("folder.png", -1), ("a.png", len(PNG))]
+    assert skipped(source) == {("not a regular file", "png"): 1}
+
+
+def test_exclude_applies_to_manifests(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("path\na.png\nbad/b.png\n")
+    source = open_source([str(path)], exclude=["bad/*"])
+    assert ids(read(source)) == ["a.png"]
+    assert skipped(source) == {("excluded", "png"): 1}
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.fixed_dictionaries({
+            "path": st.text(
+                st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1
+            ).filter(lambda s: s.strip() and "://" not in s),
+            "label": st.none() | st.text("ab ,;\"'\n", min_size=1),
+        }),
+        min_size=1, max_size=8,
+    )
+)  # fmt: skip
+def test_csv_and_jsonl_agree_on_any_text(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    def seen(name: str) -> list[Sample]:
+        return read(open_source([str(write(tmp_path / name, rows))]))
+
+    assert seen("m.csv") == seen("m.jsonl")
+
+
+def test_metadata_types(tmp_path: Path) -> None:
+    source = table(
+        tmp_path,
+        "path,n,x,flag,day,at,code,mixed,empty\n"
+        "a,1,1.5,true,2020-01-31,2020-01-31 10:00:00,007,1,\n"
+        "b,,2,False,2020-02-01,2020-02-01T11:00:00,012,z,\n",
+    )
+    frame = source.metadata
+    assert frame is not None
+    assert frame.dtypes == [
+        pl.String, pl.Int64, pl.Float64, pl.Boolean, pl.Date, pl.Datetime("us"), pl.String,
+        pl.String, pl.String,
+    ]  # fmt: skip
+    assert frame["n"].to_list() == [1, None]
+
+
+def test_metadata_of_json_keeps_text_and_flattens_what_nests(tmp_path: Path) -> None:
+    lines = [{"path": "a", "n": 1, "code": "5", "box": [1, 2], "any": 1, "big": 2**70},
+             {"path": "b", "n": 2.5, "code": "6", "box": None, "any": "x", "big": 1}]  # fmt: skip
+    frame = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl").metadata
+    assert frame is not None
+    assert frame.rows() == [
+        ("a", 1.0, "5", "[1, 2]", "1", 2.0**70),
+        ("b", 2.5, "6", None, "x", 1.0),
+    ]
+
+
+def test_metadata_is_keyed_like_the_samples(tmp_path: Path) -> None:
+    source = table(tmp_path, "path,Sample,w\na,1,1\na,2,2\nb,3,3\n")
+    assert source.metadata is not None
+    assert source.metadata["sample_id"].to_list() == ids(read(source)) == ["a", "a#2", "b"]
+
+
+def test_column_names_are_distinct_for_sql(tmp_path: Path) -> None:
+    frame = table(tmp_path, "path,W,w,Sample ID,\na,1,2,3,4\n").metadata
+    assert frame is not None
+    lowered = [column.lower() for column in frame.columns]
+    assert len(set(lowered)) == len(lowered)
+
+
+def test_no_metadata(tmp_path: Path) -> None:
+    assert table(tmp_path, "path,label\na,b\n").metadata is None

@@ -1,0 +1,159 @@
+"""open_source: what the command line may give, the names it makes of it, and what it refuses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit.errors import UsageError
+from audit.sources import open_source
+from tests.audit.sources.trees import grow, ids, kinds, read
+
+
+def test_several_roots_prefix_ids_and_give_the_split(tmp_path: Path) -> None:
+    grow(tmp_path, "one/cat/a.png", "one/dog/b.png", "two/cat/a.png", "two/dog/b.png")
+    source = open_source([f"training={tmp_path}/one", f"test={tmp_path}/two"])
+    samples = read(source)
+    assert ids(samples) == [
+        "training:cat/a.png", "training:dog/b.png", "test:cat/a.png", "test:dog/b.png",
+    ]  # fmt: skip
+    assert [s.split for s in samples] == ["train", "train", "test", "test"]
+    assert [s.label for s in samples] == ["cat", "dog"] * 2
+    assert {s.source for s in samples} == {"training", "test"}
+    assert source.roots == {"training": f"{tmp_path}/one", "test": f"{tmp_path}/two"}
+    assert source.layout.name == "class/file"
+
+
+def test_names_that_are_no_splits_give_way_to_splits_inside(tmp_path: Path) -> None:
+    grow(tmp_path, "one/train/a.png", "one/test/b.png", "two/c.png")
+    samples = read(open_source([f"siteA={tmp_path}/one", f"siteB={tmp_path}/two"]))
+    assert [(s.id, s.split) for s in samples] == [
+        ("siteA:test/b.png", "test"), ("siteA:train/a.png", "train"), ("siteB:c.png", "siteB"),
+    ]  # fmt: skip
+
+
+def test_a_split_name_wins_over_folders_inside(tmp_path: Path) -> None:
+    grow(tmp_path, "one/train/cat/a.png", "one/val/cat/b.png", "two/c.png")
+    samples = read(open_source([f"train={tmp_path}/one", f"test={tmp_path}/two"]))
+    assert [(s.split, s.label) for s in samples] == [
+        ("train", "cat"),
+        ("train", "cat"),
+        ("test", None),
+    ]
+
+
+@pytest.mark.parametrize(("name", "split"), [("train", "train"), ("holidays", None)])
+def test_one_named_root(tmp_path: Path, name: str, split: str | None) -> None:
+    grow(tmp_path, "a.png")
+    [sample] = read(open_source([f"{name}={tmp_path}"]))
+    assert (sample.id, sample.split) == (f"{name}:a.png", split)
+
+
+def test_manifests_and_folders_mix(tmp_path: Path) -> None:
+    grow(tmp_path, "dir/a.png")
+    (tmp_path / "m.csv").write_text("path,weight\ndir/a.png,2\n")
+    (tmp_path / "n.csv").write_text("path,weight\ndir/a.png,x\n")
+    source = open_source([f"a={tmp_path}/dir", f"b={tmp_path}/m.csv", f"c={tmp_path}/n.csv"])
+    assert ids(read(source)) == ["a:a.png", "b:dir/a.png", "c:dir/a.png"]
+    assert source.layout.name == "a: flat; b: manifest; c: manifest"
+    assert source.metadata is not None
+    assert source.metadata.rows() == [("b:dir/a.png", "2"), ("c:dir/a.png", "x")]
+
+
+def test_an_equals_sign_in_a_folder_name(tmp_path: Path) -> None:
+    grow(tmp_path, "lr=0.1/a.png")
+    assert ids(read(open_source([f"{tmp_path}/lr=0.1"]))) == ["a.png"]
+
+
+def test_overlapping_roots_are_noted(tmp_path: Path) -> None:
+    grow(tmp_path, "sub/a.png")
+    source = open_source([f"a={tmp_path}", f"b={tmp_path}/sub"])
+    assert ids(read(source)) == ["a:sub/a.png", "b:a.png"]
+    assert "overlapping-roots" in kinds(source)
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ([], "No source given"),
+        (["{tmp}/absent"], "does not exist: give a folder"),
+        (["train={tmp}/absent"], "absent does not exist"),
+        (["{tmp}/one", "{tmp}/two"], "need names: write `train=DIR test=DIR`"),
+        (["a={tmp}/one", "a={tmp}/two"], "'a' is given twice"),
+        (["{tmp}/empty"], "is an empty folder: give"),
+        (["{tmp}/text"], r"holds no image among its 2 files: 2 \.txt"),
+        (["{tmp}/packed"], r"packed dataset: unpack it"),
+    ],
+)
+def test_refusals_carry_the_cure(tmp_path: Path, specs: list[str], message: str) -> None:
+    grow(
+        tmp_path,
+        "one/a.png",
+        "two/a.png",
+        "empty/",
+        "text/a.txt",
+        "text/b.txt",
+        "packed/a.tfrecord",
+    )
+    with pytest.raises(UsageError, match=message):
+        open_source([spec.format(tmp=tmp_path) for spec in specs])
+
+
+def test_layout_and_kind_of_source_must_agree(tmp_path: Path) -> None:
+    grow(tmp_path, "a.png")
+    (tmp_path / "m.csv").write_text("path\na.png\n")
+    with pytest.raises(UsageError, match="can only be manifest"):
+        open_source([f"{tmp_path}/m.csv"], layout="flat")
+    with pytest.raises(UsageError, match="give the manifest file itself"):
+        open_source([str(tmp_path)], layout="manifest")
+    assert open_source([f"{tmp_path}/m.csv"], layout="manifest").layout.name == "manifest"
+
+
+@pytest.mark.parametrize(
+    ("make", "specs", "name"),
+    [
+        (["photos/a.png"], ["photos"], "photos"),
+        (["photos/a.png"], ["photos/"], "photos"),
+        (["my photos: 2024/a.png"], ["my photos: 2024"], "my_photos_2024"),
+        ([".secret/a.png"], [".secret"], "secret"),
+        (["cars/train/a.png", "cars/test/b.png"], ["train=cars/train", "test=cars/test"], "cars"),
+    ],
+)
+def test_dataset_names_can_be_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: list[str], specs: list[str], name: str
+) -> None:
+    grow(tmp_path, *make)
+    monkeypatch.chdir(tmp_path)
+    assert open_source(specs).name == name
+
+
+def test_a_manifest_of_a_general_name_is_called_after_its_folder(tmp_path: Path) -> None:
+    for stem in ("manifest", "pets"):
+        grow(tmp_path / "animals", "a.png")
+        (tmp_path / "animals" / f"{stem}.csv").write_text("path\na.png\n")
+    names = [open_source([f"{tmp_path}/animals/{s}.csv"]).name for s in ("manifest", "pets")]
+    assert names == ["animals", "pets"]
+
+
+def test_batches_stream_and_start_afresh(tmp_path: Path) -> None:
+    grow(tmp_path, *(f"{i}.png" for i in range(7)), "x.txt")
+    source = open_source([str(tmp_path)])
+    assert [len(batch) for batch in source.batches(3)] == [3, 3, 1]
+    assert ids(read(source)) == [f"{i}.png" for i in range(7)]
+    assert [row.count for row in source.skipped] == [1]
+
+
+def test_a_changed_folder_between_opening_and_reading(tmp_path: Path) -> None:
+    grow(tmp_path, "a.png", "b.png")
+    source = open_source([str(tmp_path)])
+    os.remove(tmp_path / "a.png")
+    assert ids(read(source)) == ["b.png"]
+
+
+def test_the_sources_load_no_heavy_library() -> None:
+    heavy = ("polars", "pyarrow", "duckdb", "numpy")
+    code = f"import sys, audit.sources; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,91 @@
+"""Published layouts and real images: each folder is opened the way a person would read it."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from audit.errors import UsageError
+from audit.sources import open_source
+from tests.audit.sources.trees import read
+from tests.conftest import ROOT
+
+DATA = Path(os.environ.get("PREFLIGHT_REAL_DATA") or ROOT.parent / "shared" / "data")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"real data not found at {DATA}: set PREFLIGHT_REAL_DATA to use it"
+)
+TRAIN_VAL = {("train", None): 1, ("val", None): 1}
+FORMATS = [
+    *((f"coco_dataset/{name}", "COCO", "split/file", TRAIN_VAL) for name in (
+        "coco", "coco_captions", "coco_image_info", "coco_instances", "coco_labels",
+        "coco_panoptic", "coco_person_keypoints", "coco_roboflow", "coco_stuff", "mmdet_coco")),
+    ("coco_dataset", "COCO", "split/file", {("train", None): 10, ("val", None): 10}),
+    ("image_dir_dataset", None, "flat", {(None, None): 2}),
+    ("imagenet_dataset", None, "class/file",
+     {(None, "label_0"): 1, (None, "label_1"): 2, (None, None): 1}),
+    ("imagenet_txt_dataset/basic", None, "flat", {(None, None): 2}),
+    ("labelme_dataset", "LabelMe", "flat", {(None, None): 1}),
+    ("open_images_dataset/v5", "Open Images", "split/file",
+     {("test", None): 1, ("train", None): 1}),
+    ("open_images_dataset/v6", "Open Images", "split/file",
+     {("test", None): 1, ("train", None): 2, ("val", None): 1}),
+    ("voc_dataset", "VOC", "flat", {(None, None): 3}),
+    ("voc_dataset/voc_dataset1", "VOC", "flat", {(None, None): 2}),
+    ("voc_dataset/voc_dataset3", "VOC", "flat", {(None, None): 1}),
+    ("yolo_dataset/annotations", "YOLO", "flat", {(None, None): 1}),
+    ("yolo_dataset/labels", "YOLO", "split/file", TRAIN_VAL),
+    ("yolo_dataset/strict", "YOLO", "split/file", {("train", None): 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("folder", "form", "layout", "expected"), FORMATS)
+def test_published_layouts(
+    folder: str, form: str | None, layout: str, expected: dict[tuple[str | None, str | None], int]
+) -> None:
+    source = open_source([str(DATA / "formats" / folder)])
+    assert (source.layout.annotations, source.layout.name) == (form, layout)
+    assert Counter((s.split, s.label) for s in read(source)) == expected
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("cifar10_dataset", "holds no image among its 3 files"),
+        ("mnist_dataset", "packed dataset: unpack it"),
+        ("mnist_csv_dataset", r"2 \.csv"),
+        ("tf_detection_api_dataset", "packed dataset: unpack it"),
+        ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)"),
+    ],
+)
+def test_folders_without_image_files_are_refused_with_a_reason(folder: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_source([str(DATA / "formats" / folder)])
+
+
+def test_every_format_folder_opens_or_says_why() -> None:
+    folders = [path for path in (DATA / "formats").rglob("*") if path.is_dir()]
+    assert len(folders) > 50
+    refused = []
+    for folder in folders:
+        try:
+            source = open_source([str(folder)])
+        except UsageError as error:
+            refused.append((folder, str(error)))
+        else:
+            assert read(source)
+            assert source.describe()
+    assert all("Cure:" in message for _, message in refused), refused
+
+
+def test_photos_raccoon_and_odd_images() -> None:
+    photos = read(open_source([str(DATA / "photos")]))
+    assert len(photos) == 200
+    assert {(s.split, s.label) for s in photos} == {(None, None)}
+    raccoon = open_source([str(DATA / "raccoon")])
+    assert len(read(raccoon)) == 200
+    assert raccoon.layout.annotations == "VOC"
+    odd = open_source([str(DATA / "odd-images")])
+    samples = read(odd)
+    assert len(samples) + sum(row.count for row in odd.skipped) == 544
+    assert odd.layout.name == "flat"

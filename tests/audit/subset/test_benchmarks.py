@@ -1,0 +1,93 @@
+"""The benchmarks run, and the simulation's own short cuts are right; small and seeded, no times."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from audit.subset.allocation import allocate
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "benchmarks"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    return load("subset_coverage")
+
+
+def test_allocation_of_many_sets_at_once(coverage):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        H = int(rng.integers(1, 30))
+        N = rng.integers(2, 400, (20, H))
+        scale = rng.choice([0.3, 0.5, 1.0], H)
+        n = int(rng.integers(2 * H, N.sum(1).min() + 1))
+        expected = [allocate(row, scale, n).tolist() for row in N]
+        assert coverage.allocate_rows(N, scale, n).tolist() == expected
+
+
+def test_some_cells_hold(coverage):
+    """A few rows of the grid at 1,500 repetitions: the same judgement as the full benchmark."""
+    chosen = [d for d in coverage.designs() if (d.n, d.N) in {(300, 1000), (200, 500), (50, 200)}]
+    assert {d.name for d in chosen} >= {"simple finite", "10 strata zipf", "groups"}
+    rng = np.random.default_rng(5)
+    cells = [c for d in chosen for p in (0.05, 0.3, 0.9)
+             for c in coverage.coverage_cells(d, p, 1500, rng)]  # fmt: skip
+    worst = min(c["coverage"] for c in cells if c["kind"] == "wilson")
+    mean = np.mean([c["coverage"] for c in cells if c["kind"] == "wilson"])
+    assert worst >= 0.90
+    assert 0.94 <= mean <= 0.96
+    assert min(c["coverage"] for c in cells if c["kind"] == "exact") >= 0.935
+
+
+def test_a_wrong_interval_would_be_noticed(coverage):
+    """The judge fails a normal-approximation interval without finite-population correction."""
+    rng = np.random.default_rng(5)
+    design = next(d for d in coverage.designs() if d.name == "simple" and d.n == 50)
+    cells = list(coverage.coverage_cells(design, 0.02, 1000, rng))
+    for c in cells:
+        c["coverage"] -= 0.08
+    failures, warned = coverage.judge_coverage(cells, 10_000)
+    assert failures
+    assert not warned
+
+
+def test_speed_runs_small(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["subset_speed", "--rows", "20000"])
+    load("subset_speed").main()
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert line["rows"] == 20_000
+
+
+def test_stratify_runs_or_says_why(monkeypatch, capsys, tmp_path):
+    module = load("subset_stratify")
+    monkeypatch.setattr(sys, "argv", ["subset_stratify", "--quick"])
+    monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(tmp_path))
+    assert module.main() == 0
+    out = capsys.readouterr().out
+    assert "nothing measured" in out
+    assert json.loads(out.splitlines()[-1])["skipped"] == "no data"
+
+
+def test_stratifying_on_confidence_pays(monkeypatch, capsys, real_data):
+    module = load("subset_stratify")
+    monkeypatch.setattr(sys, "argv", ["subset_stratify", "--quick"])
+    monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(real_data))
+    assert module.main() == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    worth = {(r["design"], r["model"]): r["equivalent_n"] for r in rows}
+    assert worth["label x confidence", "kernel"] > worth["label", "kernel"] > 195
+    assert worth["the same, Neyman", "kernel"] > worth["label x confidence", "kernel"]

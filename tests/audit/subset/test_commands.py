@@ -1,0 +1,151 @@
+"""The commands on a real run: plan, draw, score, curve, their documents and their errors."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from audit.cli.subset import app
+from audit.scanning import scan
+from audit.sources import open_source
+from audit.subset.source import frame_from_run
+from tests.conftest import picture
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A scanned set: 3 classes of 14 in test, with a leak, a conflict, a copy and a broken file."""
+    root = tmp_path_factory.mktemp("pets")
+    seed = 0
+    for split, count in (("train", 4), ("test", 14)):
+        for label in ("cat", "dog", "owl"):
+            folder = root / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.fromarray(picture(seed, 48, 40)).save(folder / f"{number:02d}.png")
+                seed += 1
+    test = root / "test"
+    Image.open(root / "train/cat/00.png").save(test / "cat/leak.png")
+    Image.open(root / "train/owl/00.png").save(test / "owl/near.jpg", quality=85)
+    Image.open(test / "dog/00.png").save(test / "dog/copy.png", compress_level=1)
+    Image.open(test / "dog/01.png").save(test / "owl/conflict.png", compress_level=1)
+    (test / "owl" / "broken.png").write_bytes((test / "owl/00.png").read_bytes()[:40])
+    out = tmp_path_factory.mktemp("run") / "run"
+    scan(open_source([str(root)]), out, jobs=1)
+    return out
+
+
+def call(*args, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_what_a_run_leaves_out(run):
+    frame = frame_from_run(run, "test")
+    out = {r["sample_id"]: r["excluded_reason"] for r in frame.iter_rows(named=True)}
+    assert {k: v for k, v in out.items() if v} == {
+        "test/cat/leak.png": "also in the training split",
+        "test/dog/01.png": "identical pictures with different labels",
+        "test/owl/conflict.png": "identical pictures with different labels",
+        "test/owl/broken.png": "unreadable file",
+        "test/owl/near.jpg": "a near-duplicate is in the training split (SPLIT001)",
+    }
+    pair = frame.filter(pl.col("sample_id").is_in(["test/dog/00.png", "test/dog/copy.png"]))
+    assert pair["duplicate_group"].n_unique() == 1
+    assert pair["duplicate_group"].null_count() == 0
+    assert len(frame_from_run(run, None)) == len(frame) + 12
+
+
+def test_plan_draw_score(run, tmp_path):
+    plan_path, subset, model = (tmp_path / n for n in ("plan.json", "subset.parquet", "A.csv"))
+    text = call("plan", run, "--n", 21, "--output", plan_path)
+    assert "21 of 41 units (42 eligible files of 47)" in text
+    assert "test/owl/broken.png: unreadable file" in text
+    document = json.loads(call("plan", run, "--n", 21, "--json"))
+    assert document == json.loads(plan_path.read_text())
+
+    said = call("draw", run, "--plan", plan_path, "--seed", 7, "-o", subset, "--redraws", 99)
+    assert "Drew 21 of 41 units" in said
+    assert "Bias check" in said
+    rows = pl.read_parquet(subset)
+    rows.select("sample_id", prediction="label").write_csv(model)
+    assert "100.00 %" in call("score", subset, "--predictions", model)
+
+    found = json.loads(call("score", subset, "--predictions", model, "--predictions", model,
+                            "--metric", "macro-f1", "--json"))  # fmt: skip
+    assert found["comparison"]["estimands"]["full-set"]["verdict"] == "cannot tell"
+    assert "10 units" not in call("score", subset, "--predictions", model, "--first", 12)
+
+    frame_from_run(run, "test").select("sample_id", prediction="label").write_csv(model)
+    assert "known: the whole set was scored" in call("score", run, "--predictions", model)
+
+    fresh = tmp_path / "fresh.csv"
+    note = call("draw", run, "--plan", plan_path, "--seed", 8, "-o", fresh, "--n", 15,
+                "--fresh-from", subset)  # fmt: skip
+    assert "fresh draw" in note
+    assert not set(pl.read_csv(fresh)["sample_id"]) & set(rows["sample_id"])
+
+
+def test_confidence_travels_with_the_predictions(run, tmp_path):
+    model, plan_path, subset = (tmp_path / n for n in ("A.csv", "plan.json", "s.csv"))
+    frame = frame_from_run(run, "test")
+    frame.select(
+        "sample_id", prediction="label", confidence=pl.int_range(pl.len()) / len(frame)
+    ).write_csv(model)
+    call("plan", run, "--n", 20, "--by", "confidence", "--predictions", model,
+         "--merge-strata", "--output", plan_path)  # fmt: skip
+    text = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", subset,
+                "--predictions", model)  # fmt: skip
+    assert "as precise as a simple random sample" in text
+    error = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", subset, code=2)
+    assert "give the same --predictions" in error
+
+
+def test_curve_and_session(run, tmp_path):
+    table = json.loads(call("curve", run, "--size", 10, "--size", 41, "--json"))
+    assert [p["n"] for p in table["points"]] == [10, 41]
+    session = tmp_path / "session.json"
+    one = {"arm": "W", "config": {"batch_size": 4}, "totals": {"steps": 30, "elapsed_ns": 10**10}}
+    session.write_text(json.dumps({"schema": "profile/1", "runs": [one, {"arm": "R"}]}))
+    made = json.loads(call("plan", run, "--seconds", 2, "--throughput", session, "--json"))
+    assert made["n"] == 24
+
+
+def test_label_noise_from_the_audit(run):
+    text = call("plan", run, "--detect", 0.2, "--discordant", 0.4, "--label-noise", "auto")
+    assert "Label noise: not used" in text
+
+
+ERRORS = [
+    (["plan", "RUN"], "exactly one of"),
+    (["plan", "RUN", "--n", "30", "--split", "nope"], "no split 'nope'; its splits: test, train"),
+    (["plan", "RUN", "--n", "30", "--by", "colour"], "no column 'colour'"),
+    (["plan", "RUN", "--n", "300"], "the eligible set has 41"),
+    (["plan", "nowhere", "--n", "30"], "There is no run at nowhere"),
+    (["plan", "RUN", "--seconds", "3", "--throughput", "fast"], "neither a number"),
+    (["plan", "RUN", "--n", "9", "--label-noise", "much"], "give a rate such as 0.03, or auto"),
+    (["plan", "RUN", "--n", "9", "--estimand", "full-set", "--estimand", "generalisation"],
+     "names two targets"),
+    (["draw", "RUN", "--plan", "none.json", "--seed", "1", "-o", "s.csv"], "cannot be read"),
+    (["score", "none.csv", "--predictions", "x.csv"], "none.csv does not exist"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "sentence"), ERRORS)
+def test_errors_are_one_sentence(run, args, sentence):
+    error = call(*[run if a == "RUN" else a for a in args], code=2)
+    assert sentence in error
+    assert "Traceback" not in error
+    assert error.count("\n") == 1
+
+
+def test_the_output_must_be_a_table(run, tmp_path):
+    plan_path = tmp_path / "plan.json"
+    call("plan", run, "--n", 21, "--output", plan_path)
+    error = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", tmp_path / "s.xlsx", code=2)
+    assert "name a .parquet or .csv file" in error

@@ -1,0 +1,251 @@
+"""Estimators: textbook examples, unbiased over repeated draws, intervals at their edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from audit import stats
+from audit.subset import Goal, draw, estimate, plan
+from audit.subset.bootstrap import (
+    auroc_metric,
+    bootstrap,
+    confusion_metric,
+    macro_f1,
+    macro_recall,
+    replicate_weights,
+)
+from audit.subset.design import Design
+from audit.subset.estimate import moments, ratio
+from tests.audit.subset.frames import made_set, predicted
+
+# Lohr (1999), Sampling: Design and Analysis, example 5.2: grade points of 4 students in each of 5
+# suites drawn from 100; mean 2.826 with standard error 0.164. Example 5.4: design effect 2.02.
+SUITES = np.array(
+    [
+        [3.08, 2.60, 3.44, 3.04],
+        [2.36, 3.04, 3.28, 2.68],
+        [2.00, 2.56, 2.52, 1.88],
+        [3.00, 2.88, 3.44, 3.64],
+        [2.68, 1.92, 3.28, 3.20],
+    ]
+)
+
+
+def test_a_textbook_cluster_sample():
+    # Points are scaled to [0, 1], the range of the estimator's shares.
+    r = ratio(moments(SUITES.sum(1) / 4, np.full(5, 4.0), np.zeros(5, np.int64), np.array([100])))
+    assert 4 * float(r.value) == pytest.approx(2.826)
+    assert 4 * math.sqrt(r.variance["full-set"]) == pytest.approx(0.164, abs=5e-4)
+    between = 4 * SUITES.mean(1).var(ddof=1)
+    within = SUITES.var(axis=1, ddof=1).mean()
+    spread = (99 * between + 300 * within) / 399
+    assert between / spread == pytest.approx(2.02, abs=0.005)
+    effect = r.variance["full-set"] / ((1 - 5 / 100) * spread / 16 / 20)
+    assert effect == pytest.approx(2.02, abs=0.005)
+
+
+def test_a_stratified_mean_by_hand():
+    """Cochran (1977), section 5.3: sum W_h^2 (1 - f_h) s_h^2 / n_h."""
+    y = np.array([1, 0, 1, 1, 0, 0, 0, 1.0])
+    stratum = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    N = np.array([60, 20])
+    r = ratio(moments(y, np.ones(8), stratum, N))
+    assert r.value == pytest.approx(0.75 * 0.75 + 0.25 * 0.25)
+    s2 = np.array([y[:4].var(ddof=1), y[4:].var(ddof=1)])
+    W = N / 80
+    assert r.variance["full-set"] == pytest.approx((W**2 * (1 - 4 / N) * s2 / 4).sum())
+    between = (W * (np.array([0.75, 0.25]) - r.value) ** 2).sum() - (W * (1 - W) * s2 / 4).sum()
+    expected = (W**2 * s2 / 4).sum() + max(between, 0) / 80
+    assert r.variance["generalisation"] == pytest.approx(expected)
+
+
+def test_one_stratum_of_files_is_the_plain_case():
+    y = np.array([1.0] * 30 + [0.0] * 10)
+    r = ratio(moments(y, np.ones(40), np.zeros(40, np.int64), np.array([400])))
+    assert r.variance["full-set"] == pytest.approx(0.75 * 0.25 / 39 * (1 - 40 / 400))
+    assert r.base_n["generalisation"] == pytest.approx(40)
+    assert r.base_n["full-set"] == pytest.approx(40 / 0.9)
+
+
+def test_all_right_still_has_an_interval():
+    r = ratio(moments(np.ones(50), np.ones(50), np.arange(50) % 5, np.full(5, 100)))
+    low, high, n = estimate.proportion_interval(r, "generalisation")
+    assert high == 1
+    assert 49 < n <= 50
+    assert low == pytest.approx(stats.wilson(n, n)[0])
+
+
+def test_groups_are_not_files():
+    """Ten groups of ten, each all right or all wrong, are worth ten examples, not a hundred."""
+    y = np.array([10.0] * 6 + [0.0] * 4)
+    r = ratio(moments(y, np.full(10, 10.0), np.zeros(10, np.int64), np.array([1000])))
+    _, _, n = estimate.proportion_interval(r, "generalisation")
+    assert 4 <= n <= 10
+
+
+def test_degrees_of_freedom_count_equal_units():
+    """n - 1 for equal units; (sum m^2)^2 / sum m^4 of them if each is all right or all wrong."""
+    y = np.array([4.0, 0, 4, 0, 4, 0])
+    equal = ratio(moments(y, np.full(6, 4.0), np.zeros(6, np.int64), np.array([60])))
+    assert estimate.degrees_of_freedom(equal, np.array(0.25))[0] == pytest.approx(5)
+    m = np.array([1.0, 1, 2, 2, 3, 9])
+    y = np.array([1.0, 1, 2, 2, 3, 0])  # as unlike as groups can be
+    unequal = ratio(moments(y, m, np.zeros(6, np.int64), np.array([60])))
+    share = float(unequal.value)
+    degrees, left = estimate.degrees_of_freedom(unequal, np.array(share * (1 - share)))
+    worth = (m**2).sum() ** 2 / (m**4).sum()
+    assert degrees == pytest.approx(max(5 * worth / 6, 1))
+    assert left == pytest.approx(worth / (m.sum() ** 2 / (m**2).sum()))
+
+
+def test_degrees_of_freedom_of_strata():
+    """Satterthwaite (1946): n less the strata where all weigh alike, the heavy one's otherwise."""
+    stratum, y = np.repeat([0, 1], 10), np.tile([1.0, 0.0], 10)
+    even, heavy = (
+        ratio(moments(y, np.ones(20), stratum, np.array(N))) for N in ([100, 100], [10_000, 10])
+    )
+    assert estimate.degrees_of_freedom(even, np.array(0.25))[0] == pytest.approx(18)
+    assert estimate.degrees_of_freedom(heavy, np.array(0.25))[0] == pytest.approx(9, abs=0.01)
+
+
+def test_groups_that_are_all_right_are_worth_their_number():
+    r = ratio(
+        moments(np.full(40, 30.0), np.full(40, 30.0), np.zeros(40, np.int64), np.array([900]))
+    )
+    low, high, n = estimate.proportion_interval(r, "generalisation")
+    assert n == pytest.approx(40, abs=0.1)
+    assert low == pytest.approx(stats.wilson(40, 40)[0], abs=2e-4)
+    assert high == 1
+
+
+def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
+    """1 wrong of 1,500 in 50 groups must not be read as 1 of 1,500 independent files."""
+    y = np.full(50, 30.0)
+    y[0] = 29
+    r = ratio(moments(y, np.full(50, 30.0), np.zeros(50, np.int64), np.array([5000])))
+    low, _, n = estimate.proportion_interval(r, "generalisation")
+    assert n < 300
+    assert low < 0.99 < stats.wilson(1499, 1500)[0]
+
+
+def test_rough_and_wide_intervals_say_why():
+    def why(y, m, stratum, N):
+        r = ratio(moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
+        return estimate.caution(r, float(r.value))
+
+    one = [0] * 40
+    assert why([5.0, 0] * 20, [10.0] * 40, one, [400]) == ""
+    assert "groups of these sizes are worth about" in why(
+        [90.0, 10.0] + [5.0, 0] * 19, [200.0, 200.0] + [10.0] * 38, one, [400]
+    )
+    assert "rarer answer lies in about 1 groups" in why([10.0] * 39 + [3], [10.0] * 40, one, [400])
+    few = why([1.0, 0] + [1.0] * 38, [1.0] * 40, [0, 0] + [1] * 38, [5000, 40])
+    assert "strata that weigh most" in few
+    unequal = why([1.0, 0] * 20, [1.0] * 40, [0] * 20 + [1] * 20, [1900, 100])
+    assert unequal.startswith("wide")
+    assert "design effect 1.81" in unequal
+
+
+CASES = ["files", "strata", "neyman", "equal", "duplicates", "groups", "excluded"]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_unbiased(kind):
+    """Mean error of accuracy over 800 draws within 3 standard errors of 0; intervals hold."""
+    frame = made_set(
+        600, 4, seed=11, groups=150 if kind == "groups" else 0, shares=[0.6, 0.25, 0.1, 0.05],
+        duplicates=80 if kind == "duplicates" else 0, excluded=40 if kind == "excluded" else 0,
+    )  # fmt: skip
+    if kind == "groups":  # unequal groups, the larger ones harder
+        sizes = np.random.default_rng(5).permutation(np.repeat(np.arange(150), 4) ** 2 // 150)
+        frame = frame.with_columns(patient=pl.Series([f"p{g}" for g in sizes]))
+    hard = frame["label"].to_numpy() == "class1"
+    hit = np.random.default_rng(3).uniform(size=600) < np.where(hard, 0.5, 0.85)
+    if kind == "duplicates":
+        hit[1:160:2] = hit[0:160:2]  # equal pictures get equal answers
+    answers = dict(zip(frame["sample_id"], hit.astype(float), strict=True))
+    inside = frame["excluded_reason"].is_null().to_numpy()
+    truth = hit[inside].mean()
+    options = {
+        "strata": {"by": ["camera"]},
+        "neyman": {"allocation": "neyman", "predictions": [predicted(frame, 0.8, 1)]},
+        "equal": {"allocation": "equal"},
+        "groups": {"group": "patient"},
+    }.get(kind, {})
+    recipe = plan(frame, Goal(n=60), **options).recipe
+    errors, held = [], 0
+    for seed in range(800):
+        design = Design.of(draw(frame, recipe, seed).rows)
+        y = np.array([answers[i] for i in design.rows["sample_id"]])
+        r = design.ratio(y, np.ones(y.size))
+        low, high, _ = estimate.proportion_interval(r, "full-set")
+        errors.append(float(r.value) - truth)
+        held += bool(low <= truth <= high)
+    errors = np.array(errors)
+    assert abs(errors.mean()) <= 3 * errors.std() / math.sqrt(len(errors))
+    assert held / len(errors) >= 0.91
+
+
+# ---- bootstrap ----
+
+
+def test_bootstrap_variance_is_the_textbook_variance():
+    rng = np.random.default_rng(0)
+    stratum = np.repeat([0, 1, 2], [30, 20, 10])
+    N = np.array([60.0, 100.0, 40.0])
+    y = (rng.uniform(size=60) < 0.6).astype(float)
+    weight = (N / np.bincount(stratum))[stratum]
+    r = ratio(moments(y, np.ones(60), stratum, N))
+
+    def mean(weights):
+        return (weights * y).sum(1) / weights.sum(1)
+
+    for estimand in estimate.ESTIMANDS:
+        draws = bootstrap(mean, weight, np.arange(60), stratum, N, estimand, 20_000)
+        expected = float(r.variance[estimand])
+        assert draws.var() == pytest.approx(expected, rel=0.06)
+        assert draws.mean() == pytest.approx(float(r.value), abs=0.005)
+
+
+def test_bootstrap_of_the_whole_set_does_not_move():
+    stratum, N = np.array([0, 0, 1, 1, 1]), np.array([2.0, 3.0])
+    factors = replicate_weights(stratum, N, "full-set", 50, 1)
+    assert np.allclose(factors, 1)
+    again = replicate_weights(stratum, N, "generalisation", 50, 1)
+    assert np.array_equal(again, replicate_weights(stratum, N, "generalisation", 50, 1))
+    assert again.std() > 0.1
+
+
+def test_metrics_equal_scikit_learn_style_definitions():
+    rng = np.random.default_rng(2)
+    label, said = rng.integers(0, 3, 200), rng.integers(0, 4, 200)  # 3: a class of its own
+    weights = rng.uniform(0.5, 2, (2, 200))
+
+    def f1(w, k):
+        hit = w[(label == k) & (said == k)].sum()
+        return 2 * hit / (w[label == k].sum() + w[said == k].sum())
+
+    found = confusion_metric(label, said, 3, macro_f1)(weights)
+    assert np.allclose(found, [np.mean([f1(w, k) for k in range(3)]) for w in weights])
+    found = confusion_metric(label, said, 3, macro_recall)(weights)
+    expected = [
+        np.mean([w[(label == k) & (said == k)].sum() / w[label == k].sum() for k in range(3)])
+        for w in weights
+    ]
+    assert np.allclose(found, expected)
+
+
+def test_auroc_equals_all_pairs():
+    rng = np.random.default_rng(3)
+    positive, score = rng.uniform(size=60) < 0.4, rng.integers(0, 8, 60) / 8
+    w = rng.uniform(0.5, 2, (3, 60))
+    wins = (score[:, None] > score[None, :]) + 0.5 * (score[:, None] == score[None, :])
+    pairs = np.outer(positive, ~positive) * wins
+    expected = [
+        (pairs * np.outer(v, v)).sum() / np.outer(v[positive], v[~positive]).sum() for v in w
+    ]
+    assert np.allclose(auroc_metric(positive, score)(w), expected)

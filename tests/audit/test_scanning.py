@@ -1,0 +1,402 @@
+"""Scans: incremental, resumable, honest about what changed, and never half-visible."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from PIL import Image
+from polars.testing import assert_frame_equal
+
+from audit import scanning
+from audit.checking.config import Config
+from audit.errors import LockedError, RunError, UsageError
+from audit.executors import Executor, Serial
+from audit.picture.decode import Limits
+from audit.run import generations
+from audit.run.generations import open_run
+from audit.run.store import Store
+from audit.scanning import Progress, ScanResult
+from audit.sources import open_source
+from tests.conftest import picture
+
+
+def scan(root: Path, run: Path, **options: object) -> ScanResult:
+    return scanning.scan(open_source([str(root)]), run, **{"jobs": 1, **options})  # type: ignore[arg-type]
+
+
+def index(run: Path) -> dict[str, pl.DataFrame]:
+    """Every table of a run that a scan determines, in a fixed order of rows."""
+    tables = (
+        "samples",
+        "features",
+        "declared_classes",
+        "skipped_files",
+        "source_notes",
+        "findings",
+    )
+    with open_run(run) as store:
+        return {t: store.query(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
+
+
+def assert_same_index(one: Path, two: Path) -> None:
+    left, right = index(one), index(two)
+    for table, frame in left.items():
+        assert_frame_equal(frame, right[table])
+
+
+def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = scan(tree, run)
+    assert (result.total, result.measured, result.kept, result.unchanged) == (24, 24, 0, False)
+    with open_run(run) as store:
+        counts = store.rows(
+            "SELECT split, label, count(*) AS n FROM images GROUP BY ALL ORDER BY ALL"
+        )
+        assert [c["n"] for c in counts] == [3, 3, 3, 5, 5, 5]
+        assert store.scalar("SELECT count(*) FROM images WHERE status = 'ok'") == 24
+    assert not (run / "building").exists()
+    assert not list(run.rglob("*.wal"))
+
+
+def test_serial_and_processes_give_the_same_index(tree: Path, tmp_path: Path) -> None:
+    scan(tree, tmp_path / "one", jobs=1)
+    scan(tree, tmp_path / "two", jobs=2)
+    assert_same_index(tmp_path / "one", tmp_path / "two")
+
+
+class Counting(Serial):
+    """A serial executor that remembers which files were read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def run(self, work, chunks):  # type: ignore[no-untyped-def]
+        for chunk, result in super().run(work, chunks):
+            self.read += [job.sample_id for job in chunk]
+            yield chunk, result
+
+
+def test_an_unchanged_dataset_is_not_read_again(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Counting()
+    scan(tree, run)
+    before = generations.require(run)
+    result = scan(tree, run, executor=executor)
+    assert result.unchanged
+    assert executor.read == []
+    assert generations.require(run) == before
+
+
+def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    edited = tree / "train" / "cat" / "0.jpg"
+    stat = edited.stat()
+    Image.fromarray(picture(99)).save(edited, quality=88)
+    # An edit that keeps size and time stamps still shows in the inode's change time.
+    os.utime(edited, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    (tree / "train" / "cat" / "1.jpg").unlink()
+    Image.fromarray(picture(98)).save(tree / "test" / "dog" / "new.jpg")
+    executor = Counting()
+    result = scan(tree, run, executor=executor)
+    assert sorted(executor.read) == ["test/dog/new.jpg", "train/cat/0.jpg"]
+    assert (result.measured, result.kept, result.total) == (2, 22, 24)
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+
+
+def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, executor = tmp_path / "run", Counting()
+    scan(tree, run)
+    shutil.move(tree / "train/cat/0.jpg", tree / "train/dog/zero.jpg")
+    scan(tree, run, executor=executor)
+    assert executor.read == ["train/dog/zero.jpg"]
+    with open_run(run) as store:
+        assert store.scalar("SELECT label FROM samples WHERE id = 'train/dog/zero.jpg'") == "dog"
+
+
+def test_other_limits_measure_again(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Counting()
+    scan(tree, run)
+    scan(tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
+    assert len(executor.read) == 24
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
+
+
+class Stops(Serial):
+    """An executor that is interrupted after some chunks."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def run(self, work, chunks):  # type: ignore[no-untyped-def]
+        for number, (chunk, result) in enumerate(super().run(work, _singles(chunks))):
+            if number == self.after:
+                raise KeyboardInterrupt
+            yield chunk, result
+
+
+def _singles(chunks):  # type: ignore[no-untyped-def]
+    for chunk in chunks:
+        yield from ([job] for job in chunk)
+
+
+def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, executor = tmp_path / "run", Counting()
+    with pytest.raises(KeyboardInterrupt):
+        scan(tree, run, executor=Stops(10))
+    with pytest.raises(RunError, match="no finished scan"):
+        generations.require(run)
+    result = scan(tree, run, executor=executor)
+    assert (result.resumed, result.measured) == (10, 14)
+    assert len(executor.read) == 14
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+
+
+def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Counting()
+    with pytest.raises(KeyboardInterrupt):
+        scan(tree, run, executor=Stops(10))
+    first = tree / "test" / "cat" / "0.jpg"
+    Image.fromarray(picture(97)).save(first)
+    scan(tree, run, executor=executor)
+    assert "test/cat/0.jpg" in executor.read
+
+
+def test_kill_nine_at_random_moments_then_resume_equals_an_undisturbed_scan(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    scan(tree, undisturbed)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom audit import engine\n"
+        "from audit.sources import open_source\n"
+        "if __name__ == '__main__':\n"
+        "    engine.scan(open_source([sys.argv[1]]), Path(sys.argv[2]), jobs=2)\n"
+    )
+    path = tmp_path / "scan.py"
+    path.write_text(script)
+    for delay in (0.4, 0.8, 1.2):
+        process = subprocess.Popen(
+            [sys.executable, str(path), str(tree), str(run)], start_new_session=True
+        )
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    scan(tree, run)
+    assert_same_index(run, undisturbed)
+
+
+def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom audit import runs\n"
+        "from audit.run.store import Store\n"
+        "store = Store.create(runs.building(Path(sys.argv[1])) / runs.MEASUREMENTS)\n"
+        "print('open', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(LockedError, match=f"process {other.pid}"):
+            scan(tree, run)
+        other.kill()
+
+
+def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as reader:
+        (tree / "train/owl/0.jpg").unlink()
+        scan(tree, run)
+        assert reader.scalar("SELECT count(*) FROM samples") == 24
+    with open_run(run) as reader:
+        assert reader.scalar("SELECT count(*) FROM samples") == 23
+
+
+def test_the_last_two_generations_stay(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for number in range(4):
+        Image.fromarray(picture(200 + number)).save(tree / f"train/cat/more{number}.png")
+        scan(tree, run)
+    assert sorted(p.name for p in run.glob("gen-*")) == ["gen-0003", "gen-0004"]
+
+
+def test_recheck_reads_no_image_and_uses_new_thresholds(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    shutil.rmtree(tree)
+    scanning.recheck(run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") > 0
+    scanning.recheck(run, config=Config(thresholds={"IMG001": {"max_p99": 0.0}}))
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") == 0
+    generation = generations.require(run).path
+    assert len(list(generation.glob("findings-*.duckdb"))) == 2
+
+
+def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
+    tree: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    again = scan(tree, run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
+    assert again.unchanged
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") > 0
+
+
+def test_checks_limit_what_is_judged_not_what_is_measured(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run, checks=["DUP001"])
+    with open_run(run) as store:
+        assert store.query("SELECT code FROM check_runs")["code"].to_list() == ["DUP001"]
+        assert store.scalar("SELECT count(brightness) FROM images") == 24
+    with pytest.raises(UsageError, match="NOPE"):
+        scan(tree, run, checks=["NOPE"])
+
+
+def test_progress_reaches_its_total(tree: Path, tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    (tree / "train/cat/broken.jpg").write_bytes(b"not an image")
+    scan(tree, tmp_path / "run", progress=steps.append)
+    measured = [s for s in steps if s.phase == "measure"]
+    assert (measured[-1].done, measured[-1].total, measured[-1].errors) == (25, 25, 1)
+
+
+class Crashing(Serial):
+    """An executor in which one file kills its worker."""
+
+    def run(self, work, chunks):  # type: ignore[no-untyped-def]
+        from audit.executors import Failure
+
+        for chunk in _singles(chunks):
+            bad = chunk[0].sample_id.endswith("cat/0.jpg")
+            yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
+
+
+def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, executor = tmp_path / "run", Counting()
+    crashing: Executor = Crashing()
+    scan(tree, run, executor=crashing)
+    with open_run(run) as store:
+        rows = store.rows("SELECT id, error FROM images WHERE error_kind = 'crashed' ORDER BY id")
+    assert [r["id"] for r in rows] == ["test/cat/0.jpg", "train/cat/0.jpg"]
+    assert "SIGSEGV" in rows[0]["error"]
+    scan(tree, run, executor=executor)
+    assert sorted(executor.read) == ["test/cat/0.jpg", "train/cat/0.jpg"]
+
+
+def test_a_damaged_pointer_or_store_is_one_sentence(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    generation = generations.require(run)
+    generation.findings.write_bytes(b"garbage" * 100)
+    with pytest.raises(RunError, match="cannot be opened as a DuckDB file"):
+        open_run(run)
+    (run / "CURRENT").write_text("{")
+    with pytest.raises(RunError, match="damaged"):
+        open_run(run)
+    (run / "CURRENT").write_text('{"generation": "gen-0001", "findings": "f", "schema": 99}')
+    with pytest.raises(RunError, match="newer version"):
+        open_run(run)
+    with pytest.raises(RunError, match="no run at"):
+        open_run(tmp_path / "nothing")
+
+
+def test_sql_is_read_only_and_traced(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    seen: list[str] = []
+    with open_run(run, tracer=lambda sql, _: seen.append(sql)) as store:
+        assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24
+        with pytest.raises(UsageError, match="The SQL failed"):
+            store.user_query("SELECT nothing FROM nowhere")
+        with pytest.raises(UsageError, match="The SQL failed"):
+            store.user_query("DELETE FROM measurements.samples")
+    assert "SELECT count(*) AS n FROM images" in seen
+
+
+def test_store_appends_by_name_and_rolls_back() -> None:
+    with Store.memory() as store:
+        store.create_findings()
+        with contextlib.suppress(ZeroDivisionError), store.transaction():
+            store.append("check_runs", [{"code": "DUP001", "n_findings": 3}])
+            raise ZeroDivisionError
+        assert store.scalar("SELECT count(*) FROM check_runs") == 0
+        store.append("check_runs", pa.table({"n_findings": [3], "code": ["DUP001"]}))
+        assert store.rows("SELECT code, n_findings FROM check_runs") == [
+            {"code": "DUP001", "n_findings": 3}
+        ]
+
+
+def test_a_check_that_raises_is_reported_and_loses_nothing(tree: Path, tmp_path: Path) -> None:
+    from audit.checking.check import all_checks
+    from audit.checking.runner import Judge, judge
+
+    class Broken:
+        code, name, severity = "IMG999", "broken", all_checks()["IMG001"].severity
+
+        def find(self, store: Store, params: object) -> object:
+            raise ValueError("no such column")
+
+    run, target = tmp_path / "run", tmp_path / "findings.duckdb"
+    scan(tree, run)
+    sound = all_checks()["DIST001"]
+    judges = [Judge(Broken(), None), Judge(sound, sound.Params())]  # type: ignore[arg-type]
+    with Store.open(generations.require(run).measurements) as measurements:
+        judge(measurements, target, judges, lambda done, total: None)
+    with Store.open(target) as store:
+        said = store.rows("SELECT code, completeness FROM check_runs ORDER BY code")
+    assert [row["code"] for row in said] == ["DIST001", "IMG999"]
+    assert "failed" in said[1]["completeness"]
+    assert "no such column" in said[1]["completeness"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")
+def test_names_of_any_bytes_are_scanned(tree: Path, tmp_path: Path) -> None:
+    odd = os.fsencode(tree) + b"/train/caf\xe9"
+    os.mkdir(odd)
+    data = (tree / "train/cat/0.jpg").read_bytes()
+    for name in (b"\xff\xfe.jpg", b"a.j\xffpg", b"new\nline.jpg", b"quote'\".jpg"):
+        with open(odd + b"/" + name, "wb") as file:
+            file.write(data)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        rows = store.rows(
+            "SELECT id, label, status FROM images WHERE label LIKE 'caf%' ORDER BY id"
+        )
+    assert "train/caf%E9/%FF%FE.jpg" in [row["id"] for row in rows]
+    assert {row["status"] for row in rows} == {"ok"}
+    assert scan(tree, run).unchanged
+
+
+def test_a_camera_name_with_odd_characters_is_stored(tree: Path, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0110] = "Ma\0ker\ud800".encode("utf-8", "surrogatepass"), "x\0y"
+    Image.fromarray(picture(5)).save(tree / "train/cat/exif.jpg", exif=exif)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        assert store.scalar("SELECT status FROM images WHERE id = 'train/cat/exif.jpg'") == "ok"

@@ -1,0 +1,32 @@
+"""A small scanned dataset for the pages, one for all tests that only look."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the app needs `pip install 'dataset-preflight[app]'`")
+
+from tests.audit.reviewed import reviewed_dataset, scan
+
+
+@pytest.fixture(scope="session")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the reviewed dataset, with no decisions; not to be changed."""
+    folder = tmp_path_factory.mktemp("app")
+    return scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+
+
+@pytest.fixture
+def run(scanned: Path, tmp_path: Path) -> Path:
+    """A copy of the run that a test may decide about, delete or damage."""
+    return Path(shutil.copytree(scanned, tmp_path / "pets-run"))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder: the app looks for ./runs."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")

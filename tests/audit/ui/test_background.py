@@ -1,0 +1,138 @@
+"""Background jobs: what is told of them, and that they end; and how the app is started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from audit.errors import RunError
+from audit.run import generations
+from audit.ui import background, launch
+from audit.ui.background import Job, Stage
+from tests.conftest import ROOT
+
+PATIENCE_S = 120
+
+
+class Ended:
+    """A process that has ended with a code."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.code
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(code: int = 0) -> tuple[Job, Clock]:
+    clock = Clock()
+    process = cast("subprocess.Popen[str]", Ended(code))
+    return Job("Scan of pets", Path("run"), process, clock=clock), clock
+
+
+def line(**facts: Any) -> str:
+    return json.dumps(facts)
+
+
+def test_progress_has_a_rate_and_time_left_once_they_can_be_known() -> None:
+    made, clock = job()
+    made.hear({"phase": "measure", "done": 100, "total": 500, "errors": 0})
+    assert made.stage == Stage("Reading images", 100, 500, 0, None, None)
+    clock.now = 2.0
+    made.hear({"phase": "measure", "done": 200, "total": 500, "errors": 3})
+    assert made.stage == Stage("Reading images", 200, 500, 3, 50.0, 6.0)
+    assert made.stage.share == pytest.approx(0.4)
+    made.hear({"phase": "judge", "done": 0, "total": 30, "errors": 0})
+    assert made.stage.rate is None  # another phase has another pace
+
+
+@pytest.mark.parametrize(
+    ("code", "last", "state", "said"),
+    [
+        (0, {"result": "24 files read."}, "done", "24 files read."),
+        (2, {"error": "There is nothing at /x."}, "failed", "There is nothing at /x."),
+        (-9, {"phase": "list", "done": 1, "total": 0, "errors": 0}, "failed", "code -9"),
+    ],
+)
+def test_the_last_word_and_the_code_settle_a_job(
+    code: int, last: dict[str, Any], state: str, said: str
+) -> None:
+    made, _ = job(code)
+    made.follow(["not json\n", line(**last)])
+    assert made.state == state
+    assert said in made.said
+
+
+def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for action, source, files in (("scan", [str(tree)], 1), ("recheck", [], 2)):
+        made = background.start("work", action, run, source)
+        made.followed.wait(PATIENCE_S)
+        assert (made.state, made.said) == ("done", made.said)
+        assert made.stage.phase == "Running checks"
+        generation = generations.require(run)
+        assert len(list(generation.path.glob("findings-*.duckdb"))) == files
+
+
+def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
+    made = background.start("work", "scan", tmp_path / "run", [str(tmp_path / "nothing")])
+    made.followed.wait(PATIENCE_S)
+    assert made.state == "failed"
+    assert str(tmp_path / "nothing") in made.said
+    assert "Traceback" not in made.said
+
+
+def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path) -> None:
+    made = background.start("work", "scan", tmp_path / "run", [str(tree)])
+    made.cancel()
+    made.followed.wait(PATIENCE_S)
+    assert made.state == "cancelled"
+    assert "goes on from there" in made.said
+    assert generations.current(tmp_path / "run") is None
+    made.cancel()  # twice does no harm
+
+
+def test_the_app_serves_this_machine_alone_and_reports_to_nobody(tmp_path: Path) -> None:
+    line = launch.command([str(tmp_path)])
+    said = dict(zip(line[5::2], line[6::2], strict=False))
+    assert line[:5] == [sys.executable, "-m", "streamlit", "run", str(ROOT / "app.py")]
+    assert said["--server.address"] == "127.0.0.1"
+    assert said["--browser.gatherUsageStats"] == "false"
+    assert said["--client.showErrorDetails"] == "none"
+    with pytest.raises(RunError, match="There is nothing at"):
+        launch.command([str(tmp_path / "nothing")])
+
+
+def test_streamlit_run_app_py_has_the_same_settings() -> None:
+    """`streamlit run app.py` reads a file, `audit app` passes options: they must agree."""
+    file = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+
+    def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in table.items():
+            out |= (
+                flat(value, f"{before}{key}.") if isinstance(value, dict) else {before + key: value}
+            )
+        return out
+
+    options = launch.settings()
+    passed = {k.removeprefix("--"): v for k, v in zip(options[::2], options[1::2], strict=True)}
+    for name, value in flat(file).items():
+        text = json.dumps(value) if isinstance(value, bool | list) else str(value)
+        assert passed[name].replace(" ", "") == text.replace(" ", ""), name

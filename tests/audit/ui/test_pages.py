@@ -1,0 +1,268 @@
+"""The pages' logic without a browser: what they say, decide and put into the link."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from audit import scanning
+from audit.review import decisions
+from audit.review.decisions import Verb
+from audit.sources import open_source
+from tests.audit.reviewed import findings
+from tests.audit.ui.pages import html, link_of, shown, text
+
+PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens(monkeypatch: pytest.MonkeyPatch, scanned: Path, page: str) -> None:
+    at = shown(monkeypatch, page, scanned)
+    assert 'class="notice error"' not in html(at), text(at)
+    assert at.title[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_a_run_every_page_says_how_to_make_one(
+    monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    said = text(shown(monkeypatch, page))
+    assert ("audit scan" in said) or page == "start"
+
+
+def test_the_overview_tells_counts_and_first_steps(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    at = shown(monkeypatch, "overview", scanned)
+    figures = {m.label: m.value for m in at.metric}
+    assert figures["Files"] == "24"
+    assert figures["Splits"] == "2"
+    said = text(at)
+    assert "SPLIT001 split-overlap" in said
+    assert "24 of 24 listed files read" in said
+    at.button(key="step SPLIT001").click().run()
+    page, asked = at.session_state["go"]
+    assert (page, asked["code"]) == ("findings", "SPLIT001")
+
+
+def test_a_link_opens_the_filtered_finding(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "findings", scanned, code="IMG001")
+    assert "IMG001" in text(at)
+    assert at.selectbox(key="choice code").value == "IMG001"
+    at.selectbox(key="choice severity").set_value("error").run()
+    assert link_of(at)["severity"] == "error"
+    assert "No finding fits these filters" in text(at)
+
+
+def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "findings", run, code="FILE001")
+    first = next(iter(findings(run, "FILE001")))
+    at.text_input(key="note of the decision").set_value("<b>note</b>")
+    at.button(key="drop").click().run()
+    done = decisions.log(run)
+    assert {d.subject for d in done} == {first, "train/cat/broken.jpg"}
+    assert {d.note for d in done} == {"<b>note</b>"}
+    assert "Dropped: 1 finding and 1 sample" in text(at)
+    assert "No finding fits" in text(at)  # it is decided, and the list shows open ones
+
+
+def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    at = shown(monkeypatch, "findings", run, code="IMG001")
+    at.button(key="waive").click().run()
+    assert [d.verb for d in decisions.log(run)] == [Verb.false_positive]
+    again = shown(monkeypatch, "findings", run, code="IMG001", status="waived")
+    assert "waived" in text(again)
+
+
+def test_copies_are_never_dropped_whole(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    at = shown(monkeypatch, "findings", run, code="DUP001")
+    at.button(key="drop").click().run()
+    assert decisions.log(run) == []
+    assert "would drop every copy" in text(at)
+
+
+def test_relabelling_needs_a_class(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    at = shown(monkeypatch, "findings", run, code="LABEL005")
+    assert at.button(key="do relabel").disabled
+    at.selectbox(key="value of relabel").set_value("dog").run()
+    at.button(key="do relabel").click().run()
+    assert {(d.verb, d.value) for d in decisions.log(run)} == {(Verb.relabel, "dog")}
+
+
+def test_a_keeper_rule_is_previewed_then_applied(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "duplicates", run, code="DUP003")
+    assert "groups" in text(at)
+    at.button(key="apply rule").click().run()
+    dropped = {d.subject for d in decisions.log(run) if d.kind == "sample"}
+    assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
+    assert "2 samples" in text(at)
+
+
+def test_a_group_across_splits_stays_open_until_a_side_is_named(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "duplicates", run, code="SPLIT001")
+    assert at.button(key="apply rule").disabled
+    assert "choose which split gives way" in text(at)
+    at.selectbox(key="choice from").set_value("train").run()
+    at.button(key="apply rule").click().run()
+    assert {d.subject for d in decisions.log(run) if d.kind == "sample"} == {"train/cat/1.jpg"}
+
+
+def test_the_overlap_of_splits(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "duplicates", scanned, view="Overlap of splits")
+    table = at.dataframe[0].value
+    shared = {(row["of"], row["in"]): row["shared"] for _, row in table.iterrows()}
+    assert shared == {("test", "train"): 1, ("train", "test"): 1}
+
+
+def test_labels_show_conflicts_and_counts(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "labels", scanned)
+    table = at.dataframe[0].value
+    assert int(table.drop(columns="class").to_numpy().sum()) == 24
+    assert "under 2 labels" in text(at)
+
+
+def test_explore_filters_through_the_link(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "explore", scanned)
+    assert "24 files" in text(at)
+    at.multiselect(key="filter label").set_value(["dog"]).run()
+    assert link_of(at)["where"] == '[["label","in","dog"]]'
+    assert "11 files" in text(at)
+    again = shown(monkeypatch, "explore", scanned, where='[["label","in","dog"]]', sort="width")
+    assert "11 files" in text(again)
+    assert again.multiselect(key="filter label").value == ["dog"]
+
+
+def test_a_damaged_link_is_one_sentence(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "explore", scanned, where="{broken")
+    assert "clear the filters" in text(at)
+    at = shown(monkeypatch, "explore", scanned, where='[["no column","in","x"]]')
+    assert "has no column" in text(at)
+    at = shown(monkeypatch, "explore", scanned, after="?")
+    assert "go to the first page" in text(at)
+
+
+def test_a_link_cannot_open_another_folder(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path, run: Path
+) -> None:
+    at = shown(monkeypatch, "overview", scanned, run=str(run))
+    said = text(at)
+    assert "which this app was not started with" in said
+    assert link_of(at)["run"] == scanned.name
+
+
+def test_an_image_opens_by_the_ids_of_the_index_only(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    at = shown(monkeypatch, "explore", scanned, image="/etc/hostname")
+    assert "No file of this run is called" in text(at)
+    at = shown(monkeypatch, "explore", scanned, image="train/cat/dark.jpg")
+    assert "IMG001" in text(at)
+
+
+def test_a_subset_is_planned_and_drawn(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "subset", scanned, split="train", half="20.0")
+    assert "examples" in text(at)
+    table = at.dataframe[0].value
+    assert set(table["class"]) == {"cat", "Cat", "dog"}
+    draw = next(b for b in at.button if b.label == "Draw")
+    draw.click().run()
+    assert "Drew" in text(at)
+
+
+def test_the_log_shows_decisions_and_the_export_writes(
+    monkeypatch: pytest.MonkeyPatch, run: Path, tmp_path: Path
+) -> None:
+    decisions.decide_samples(run, ["train/cat/dark.jpg"], Verb.drop)
+    at = shown(monkeypatch, "ledger", run)
+    assert list(at.dataframe[0].value["subject"]) == ["train/cat/dark.jpg"]
+    at.text_input(key="folder of the export").set_value(str(tmp_path / "out"))
+    at.button(key="export").click().run()
+    assert "23 kept, 1 dropped" in text(at)
+    assert "train/cat/dark.jpg" in (tmp_path / "out" / "quarantine.csv").read_text()
+
+
+# ---- what may go wrong ----
+
+
+@pytest.mark.parametrize("page", ["overview", "findings", "duplicates", "explore", "ledger"])
+def test_a_run_deleted_under_the_app_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, run: Path, page: str
+) -> None:
+    at = shown(monkeypatch, page, run)
+    shutil.rmtree(run)
+    assert "is gone: it was moved or deleted" in text(at.run())
+
+
+def test_a_ledger_that_cannot_be_written_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    (run / "decisions.sqlite").mkdir()
+    assert "cannot be written" in text(shown(monkeypatch, "findings", run))
+
+
+def test_a_ledger_that_became_read_only_says_so_and_records_nothing(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "findings", run, code="IMG001")
+    (run / "decisions.sqlite").mkdir()
+    at.button(key="keep").click().run()
+    assert "cannot be written" in text(at)
+
+
+def test_a_ledger_of_a_newer_version_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    con = sqlite3.connect(run / "decisions.sqlite")
+    con.execute("PRAGMA user_version = 99")
+    con.commit()
+    con.close()
+    assert "newer version" in text(shown(monkeypatch, "findings", run))
+
+
+def test_a_run_of_a_newer_version_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    said = (run / "CURRENT").read_text().replace('"schema": 1', '"schema": 99')
+    (run / "CURRENT").write_text(said)
+    assert "newer version" in text(shown(monkeypatch, "overview", run))
+
+
+def test_a_scan_that_publishes_shows_at_the_next_click(
+    monkeypatch: pytest.MonkeyPatch, tree: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "pets-run"
+    scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
+    at = shown(monkeypatch, "overview", run)
+    assert next(m.value for m in at.metric if m.label == "Files") == "24"
+    (tree / "train" / "cat" / "0.jpg").unlink()
+    scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
+    at.run()
+    assert next(m.value for m in at.metric if m.label == "Files") == "23"
+
+
+def test_names_and_notes_are_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tests.audit.reviewed import made_run
+
+    nasty = "train/<img src=x onerror=alert(1)>**bold** [x](javascript:alert(1)).jpg"
+    rows = [{"id": nasty, "split": "train", "label": "<b>cat</b>", "brightness": 0.01,
+             "brightness_p95": 0.02, "brightness_p99": 0.03}, {"id": "b.jpg"}]  # fmt: skip
+    run = made_run(tmp_path / "run", rows)
+    decisions.decide_samples(run, [nasty], Verb.drop, note="<script>alert(1)</script>")
+    for page in ("overview", "findings", "explore", "labels", "ledger"):
+        at = shown(monkeypatch, page, run, image=nasty if page == "explore" else "")
+        written = html(at)
+        assert "<img src=x" not in written
+        assert "<b>cat" not in written
+        assert "<script>" not in written
+        for element in (*at.markdown, *at.caption, *at.header, *at.subheader):
+            assert "onerror" not in element.value
+            assert "cat</b>" not in element.value

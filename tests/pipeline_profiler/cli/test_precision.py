@@ -1,0 +1,177 @@
+"""The command end to end, on a model and a loader of the user's own; structure only, no times."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.cli import main
+from pipeline_profiler.cli import precision as precision_cli
+from pipeline_profiler.precision import image_data
+from pipeline_profiler.record.session import ProfileError, Session
+from tests.conftest import ROOT
+
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+DATA = TensorDataset(torch.randn(48, 3, 4, 4), torch.arange(48) % 3)
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3))
+
+def make_loader(batch_size):
+    return DataLoader(DATA, batch_size)
+
+def make_fixed():
+    return DataLoader(DATA, 4)
+
+def make_wrong():
+    return torch.nn.Conv2d(3, 3, 1)
+"""
+QUICK = ["--batch-sizes", "4,8", "--steps", "2", "--repeats", "3", "--parity-steps", "2"]
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"precision_train_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return str(tmp_path / f"{name}.py")
+
+
+def precision(*args: str) -> int:
+    return main.main(["precision", *args, "--device", "cpu"])
+
+
+def test_a_model_and_a_loader_of_ones_own(train: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = precision(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK, "--json")
+    out, err = capsys.readouterr()
+    assert code == 0
+    document = json.loads(out)
+    assert document["verdict"] == "precision"
+    rows = document["precision"]["rows"]
+    assert [(r["model"], r["batch_size"], r["precision"]) for r in rows] == [
+        *[("make_model", 4, "fp32"), ("make_model", 4, "bf16")],
+        *[("make_model", 8, "fp32"), ("make_model", 8, "bf16")],
+        *[("make_model", 2, "fp32"), ("make_model", 2, "fp16")],
+    ]
+    assert all(row["status"] == "ok" for row in rows)
+    assert "probing make_model FP32 x4" in err
+    assert Session.load("precision.json").results["precision"]["rows"] == rows
+
+
+def test_the_saved_session_is_rendered_by_report(
+    train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert precision(f"{train}:make_model", "--loader", f"{train}:make_fixed", *QUICK) == 0
+    assert "saved: precision.json" in capsys.readouterr().out
+    assert main.main(["report", "precision.json", "-o", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "<svg" in page
+    assert "would have to deliver" in page
+
+
+def test_a_wrong_model_is_a_row_and_the_command_ends_well(
+    train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = precision(f"{train}:make_wrong", "--loader", f"{train}:make_loader", *QUICK)
+    assert code == 0
+    assert "returned shape (4, 3, 4, 4) for 4 samples" in capsys.readouterr().out
+
+
+def test_an_interrupt_saves_what_was_measured(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopping() -> Any:
+        def say(done: int, total: int, text: str) -> None:
+            if text.startswith("block 2"):
+                raise KeyboardInterrupt
+
+        return contextlib.nullcontext(say)
+
+    monkeypatch.setattr(precision, "progress_on_stderr", stopping)
+    assert precision(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK) == 130
+    assert "The partial session is saved in precision.json" in capsys.readouterr().err
+    saved = Session.load("precision.json")
+    assert saved.partial
+    assert saved.results["precision"]["rows"][0]["step"]["repeats"] == 1
+
+
+def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "train" / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing")
+    found = image_data.image_folder(tree / "train", side=8, shortest=40)
+    assert found.classes == 3
+    assert len(found.dataset) == 45
+    assert "15 images in 3 classes of train, 8x8" in found.notes[0]
+    assert "1 files were left out: undecodable" in found.notes[1]
+    assert "read 3 times an epoch" in found.notes[2]
+    image, label = found.dataset[0]
+    assert image.shape == (3, 8, 8)
+    assert image.dtype == "float32"
+    assert -1 <= image.min() < image.max() <= 1
+    assert {found.dataset[i][1] for i in range(15)} == {0, 1, 2}
+    assert label == 0
+
+
+def test_without_sample_data_noise_is_used_and_says_so(tmp_path: Path) -> None:
+    found = image_data.noise("none here")
+    assert "random numbers (none here)" in found.notes[0]
+    first, again = found.dataset[7], found.dataset[7]
+    assert (first[0] == again[0]).all()
+    assert (first[0] != found.dataset[8][0]).any()
+    with pytest.raises(ProfileError, match="No images in the class folders"):
+        image_data.image_folder(tmp_path)
+    with pytest.raises(ProfileError, match="No folder"):
+        image_data.image_folder(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["vgg"], "'vgg' is no shipped model (resnet18, dpn26, dpn92)"),
+        (["--batch-sizes", "a,b"], "--batch-sizes takes whole numbers"),
+        (["--loss-scale", "much"], "--loss-scale takes 'dynamic' or numbers"),
+        (["--loader", "x.py:f", "--data", "here"], "Give --loader or --data, not both."),
+        (["--data", "nowhere"], "No folder nowhere"),
+        (["nowhere.py:f"], "is not FILE.py:FUNCTION of an existing file"),
+    ],
+)
+def test_usage_errors_are_one_sentence(
+    args: list[str], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert precision(*args) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_progress_in_a_log_is_a_line_for_each_tenth_or_long_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    say = precision_cli.lines(lambda: now[0])
+    for done in range(101):
+        now[0] += 20.0 if done == 55 else 0.1
+        say(done, 100, f"work {done}")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 12
+    assert lines[0] == "0 of 100: work 0"
+    assert "55 of 100: work 55" in lines
+
+
+def test_every_option_is_documented() -> None:
+    text = (ROOT / "docs" / "precision.md").read_text()
+    commands = main.parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    for action in commands["precision"]._actions:
+        for option in action.option_strings:
+            assert option in ("-h", "--help", "-o") or f"`{option}" in text, option

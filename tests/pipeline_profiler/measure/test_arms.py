@@ -1,0 +1,238 @@
+"""The schedule of the arms on a fake clock: figures exact, nothing slept."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline_profiler import ProfileError
+from pipeline_profiler.diagnose import verdict
+from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.measure import cold_cache, probes, schedule
+from pipeline_profiler.measure.arms import Bench, Options
+from pipeline_profiler.measure.schedule import StoppedError, measure
+from pipeline_profiler.record.session import Session
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
+
+
+def bench(clock: FakeClock, wait: float = 10.0, step: float = 20.0, n: int = 400) -> Bench:
+    def train(batch: Any) -> None:
+        clock.advance(step)
+
+    loader = SlowList(clock, [wait] * n)
+    return Bench(lambda: loader, train, clock)
+
+
+def quick(**more: Any) -> Options:
+    return Options(quick=True, steps=60, repeats=3, **more)
+
+
+def test_all_arms_are_interleaved_and_exact() -> None:
+    session = measure(bench(FakeClock()), quick())
+    assert session.plan["arms"] == ["D", "W"]
+    assert [len(session.arm(a)) for a in "DW"] == [3, 3]
+    assert [metrics.period_ns(run) for run in session.arm("D")] == [20 * MS] * 3
+    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
+    order = [run.arm for run in session.runs if run.arm in "DW"]
+    assert {"D", "W"} == set(order[:2]) == set(order[2:4])
+
+
+def test_the_verdict_of_an_exact_session_is_exact() -> None:
+    found = verdict.diagnose(measure(bench(FakeClock()), quick()))
+    assert found.stall.value == pytest.approx(1 / 3)
+    assert found.verdict == "input-bound high"
+
+
+def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
+    orders = [
+        [r.arm for r in measure(bench(FakeClock()), quick(seed=s)).runs] for s in (0, 0, 1, 2, 3)
+    ]
+    assert orders[0] == orders[1]
+    assert len({tuple(o) for o in orders}) > 1
+
+
+def test_the_plan_says_why() -> None:
+    session = measure(bench(FakeClock()), quick())
+    text = schedule.announcement(session.plan)
+    assert "H is n/a: no GPU" in text
+    assert "X is left out" in text
+    assert "GPU starvation" not in text
+
+
+def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
+    session = measure(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
+    assert session.plan["steps"] < 100
+    assert any("steps, not" in reason for reason in session.plan["reasons"])
+
+
+@pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
+def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [float(wait)] * 4000)
+    made = Bench(lambda: loader, lambda batch: clock.advance(step), clock)
+    begun = clock()
+    session = measure(made, Options(quick=True))
+    slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
+    assert (clock() - begun) / 1e9 < max(30, slowest + 30)
+    assert session.plan["steps"] >= 10
+
+
+def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [10.0] * 4000, open_ms=6000)
+    made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
+    plan = measure(made, Options(quick=True)).plan
+    assert plan["lean"]
+    assert plan["arms"] == ["D", "W"]
+    assert any("6.0 s to start" in reason for reason in plan["reasons"])
+
+
+def test_short_epochs_are_cycled_through() -> None:
+    session = measure(bench(FakeClock(), n=7), quick())
+    run = session.arm("W")[0]
+    assert len(metrics.steps(run).batch) == session.plan["steps"]
+    assert metrics.steps(run).first.sum() >= 8
+
+
+def test_an_empty_loader_is_a_sentence() -> None:
+    with pytest.raises(ProfileError, match="gave no batch"):
+        measure(bench(FakeClock(), n=0), quick())
+
+
+def test_a_loader_used_up_before_the_warm_up_is_a_sentence() -> None:
+    clock = FakeClock()
+    once = iter(range(5))
+    with pytest.raises(ProfileError, match=r"exhausted after 5 batches, before the warm-up"):
+        measure(Bench(lambda: once, lambda b: clock.advance(20), clock), quick())
+
+
+def test_a_generator_function_is_made_anew_for_each_arm() -> None:
+    clock = FakeClock()
+
+    def make() -> Iterator[int]:
+        for i in range(500):
+            clock.advance(10)
+            yield i
+
+    session = measure(Bench(make, lambda b: clock.advance(20), clock), quick())
+    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
+
+
+def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
+    clock = FakeClock()
+
+    def step(batch: Any) -> float:
+        clock.advance(20)
+        return float("nan")
+
+    loader = SlowList(clock, [10.0] * 400)
+    session = measure(Bench(lambda: loader, step, clock), quick())
+    notes = [note for run in session.arm("W") for note in run.notes]
+    assert len(notes) == 3
+    assert "returned NaN" in notes[0]
+    assert metrics.period_ns(session.arm("W")[0]) == 30 * MS
+
+
+def stopping(error: BaseException, after: int) -> Bench:
+    clock, calls = FakeClock(), [0]
+
+    def step(batch: Any) -> None:
+        clock.advance(20)
+        calls[0] += 1
+        if calls[0] == after:
+            raise error
+
+    loader = SlowList(clock, [10.0] * 400)
+    return Bench(lambda: loader, step, clock)
+
+
+def test_an_interrupt_leaves_a_partial_session() -> None:
+    with pytest.raises(StoppedError) as caught:
+        measure(stopping(KeyboardInterrupt(), 500), quick())
+    assert caught.value.interrupted
+    assert caught.value.session.partial
+    assert len(caught.value.session.arm("W")) >= 1
+    assert Session.from_json(caught.value.session.to_json()).partial
+
+
+def test_an_error_leaves_a_partial_session_with_its_traceback() -> None:
+    with pytest.raises(StoppedError, match=r"The step raised RuntimeError after \d+ bat") as caught:
+        measure(stopping(RuntimeError("boom"), 500), quick())
+    assert not caught.value.interrupted
+    assert any("Traceback" in note for note in caught.value.session.notes)
+
+
+def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
+    import numpy as np
+
+    clock = FakeClock()
+
+    class Dicts:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            for _ in range(400):
+                yield {"x": np.zeros(10), "y": np.zeros(1), "depth": np.zeros(1000)}
+
+    def step(batch: dict[str, Any]) -> None:
+        clock.advance(20)
+        batch["x"] + batch.get("y")
+
+    loader = Dicts()
+    session = measure(Bench(lambda: loader, step, clock), quick())
+    assert session.plan["unused_fields"] == {"depth": 8000}
+    causes = verdict.diagnose(session).causes
+    assert any(c.code == "PIPE022" and "depth" in c.cause for c in causes)
+
+
+def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
+    session = measure(bench(FakeClock()), quick(cold=True))
+    assert "C" not in session.plan["arms"]
+    assert any("--files" in reason for reason in session.plan["reasons"])
+
+
+def test_memory_file_systems_are_never_cold() -> None:
+    from pathlib import Path
+
+    folder = Path("/dev/shm")
+    if cold_cache._filesystem(str(folder / "x")) != "tmpfs":
+        pytest.skip("no tmpfs here")
+    path = folder / "profiler-cold-test.bin"
+    path.write_bytes(bytes(10_000))
+    try:
+        assert "never cold" in cold_cache.refuse([str(path)])
+    finally:
+        path.unlink()
+
+
+def test_eviction_is_proved(tmp_path: Any) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(1_000_000))
+    if cold_cache._filesystem(str(path)) in ("tmpfs", "overlay", ""):
+        pytest.skip("no plain disk here")
+    path.read_bytes()
+    assert cold_cache.resident([str(path)]) == 1.0
+    assert cold_cache.refuse([str(path)]) == ""
+    assert cold_cache.resident([str(path)]) == 0.0
+
+
+def test_a_missing_file_is_counted() -> None:
+    assert cold_cache.evict(["/nonexistent"]) == ["1 of 1 files could not be put out of the cache."]
+
+
+def test_the_window_holds_whole_epochs() -> None:
+    session = measure(bench(FakeClock(), n=16), quick())
+    assert session.plan["steps"] == 64  # of 60 asked for
+    starts = {int(metrics.steps(run).first.sum()) for run in session.arm("W")}
+    assert starts == {4}
+
+
+def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    made = Bench(list, lambda batch: None)
+    made._settings = {"kind": "torch", "workers": 2}
+    batch = {"x": np.zeros(1000), "y": [torch.zeros(1000), b"x" * 500]}
+    size = probes.piped_bytes(made, [batch])["piped_bytes"]
+    assert 8500 < size < 9500
+    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])["piped_bytes"]
+    assert many == pytest.approx(300_000 * 28, rel=0.2)
+    made._settings = {"kind": "torch", "workers": 0}
+    assert probes.piped_bytes(made, [batch]) == {}

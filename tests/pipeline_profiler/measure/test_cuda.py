@@ -1,0 +1,84 @@
+"""The CUDA path: pure parts everywhere, the rest where there is a GPU."""
+
+import time
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.measure import arms, cuda, environment
+
+torch = pytest.importorskip("torch")
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
+    if environment.has_cuda():
+        pytest.skip("there is a GPU")
+    assert cuda.watch_starvation([1], lambda batch: None, time.perf_counter_ns, 1) is None
+    assert cuda.synchronising_lines(lambda: None) is None
+    with cuda.Utilisation() as symptom:
+        assert symptom.mean is None
+
+
+def test_lines_are_counted_per_step_and_only_the_users() -> None:
+    caught = [
+        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/x/site-packages/torch/nn.py", 5, "called a synchronizing CUDA operation"),
+        ("/srv/train.py", 9, "something else"),
+    ]
+    assert cuda.count_lines(caught, 2) == [{"at": "train.py:88", "per_step": 1.0}]
+
+
+def test_batches_keep_their_structure_when_moved() -> None:
+    batch = {"x": torch.zeros(2), "rest": [torch.ones(1), ("name", 3)]}
+    moved = arms._map_tensors(batch, lambda tensor: tensor + 1)
+    assert moved["x"].tolist() == [1.0, 1.0]
+    assert moved["rest"][0].tolist() == [2.0]
+    assert moved["rest"][1] == ("name", 3)
+
+
+def device_step(milliseconds: int) -> Any:
+    size = torch.zeros(2048, 2048, device="cuda")
+
+    def step(batch: Any) -> None:
+        for _ in range(milliseconds):
+            torch.matmul(size, size)
+
+    return step
+
+
+@gpu
+def test_starvation_is_seen_on_the_device() -> None:
+    slow = [torch.zeros(1)] * 40
+
+    def late() -> Any:
+        for batch in slow:
+            time.sleep(0.02)
+            yield batch
+
+    class Loader:
+        def __iter__(self) -> Any:
+            return late()
+
+    step = device_step(2)
+    starved = cuda.watch_starvation(Loader(), step, time.perf_counter_ns, 30)
+    fed = cuda.watch_starvation(slow, step, time.perf_counter_ns, 30)
+    assert starved is not None
+    assert fed is not None
+    assert starved > fed
+
+
+@gpu
+def test_the_synchronising_line_is_named() -> None:
+    x = torch.ones(8, device="cuda")
+    found = cuda.synchronising_lines(lambda: float(x.sum().item()))
+    assert found
+    assert found[0]["at"].startswith("test_cuda.py:")
+
+
+@gpu
+def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
+    batch = {"x": torch.zeros(4)}
+    assert arms.to_device(batch)["x"].is_cuda
+    assert arms.pinned(batch)["x"].is_pinned()

@@ -1,0 +1,66 @@
+"""What stopped a measurement: the sentence, and only the user's frames."""
+
+from typing import Any
+
+import pytest
+
+from pipeline_profiler import Recorder
+from pipeline_profiler.measure import failure
+from pipeline_profiler.measure.arms import Bench, drive
+
+WORKER_TEXT = """Caught ValueError in DataLoader worker process 3.
+Original Traceback (most recent call last):
+  File "/x/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)
+           ^^^^^^^^^^^^^^^^^^^^
+  File "/srv/train.py", line 68, in __getitem__
+    raise ValueError("bad label")
+ValueError: bad label
+"""
+
+
+def raised(bench: Bench) -> BaseException:
+    with pytest.raises(Exception, match=r".") as caught:
+        drive(bench, bench.loader(), Recorder(), 10)
+    return caught.value
+
+
+def test_a_step_that_raises() -> None:
+    def step(batch: Any) -> None:
+        raise KeyError("lr")
+
+    error = raised(Bench(lambda: [1, 2, 3], step))
+    assert failure.sentence(error, 7) == "The step raised KeyError after 7 batches: 'lr'"
+    text = failure.user_traceback(error)
+    assert 'raise KeyError("lr")' in text
+    assert "pipeline_profiler/measure/arms.py" not in text
+
+
+def test_a_loader_that_raises() -> None:
+    def rows() -> Any:
+        yield 1
+        raise OSError("disk 3 is gone")
+
+    error = raised(Bench(rows, lambda batch: None))
+    assert failure.sentence(error, 1).startswith("The loader raised OSError after 1 batches: disk")
+
+
+def test_a_function_that_makes_no_loader() -> None:
+    def make() -> Any:
+        raise RuntimeError("no such bucket")
+
+    error = raised(Bench(make, lambda batch: None))
+    assert "function that makes the loader raised RuntimeError: no such" in failure.sentence(
+        error, 0
+    )
+
+
+def test_a_workers_traceback_is_the_one_shown() -> None:
+    error = ValueError(WORKER_TEXT)
+    assert failure.sentence(error, 5) == (
+        "The loader's worker 3 raised ValueError after 5 batches: bad label"
+    )
+    text = failure.user_traceback(error)
+    assert "train.py" in text
+    assert "site-packages" not in text
+    assert text.endswith("ValueError: bad label")

@@ -1,0 +1,104 @@
+"""Recommendations, sweep and compare from exact runs."""
+
+from typing import Any
+
+import pytest
+
+from pipeline_profiler import ProfileError
+from pipeline_profiler.measure import tune
+from pipeline_profiler.measure.arms import Bench, Options
+from pipeline_profiler.record.session import Session
+from tests.pipeline_profiler.fakes import FakeClock, SlowList, made_run, made_session, schedule
+
+
+def run_of(cost: Any, workers: int, prefetch: int, step: float = 20.0) -> Any:
+    rows = schedule(160, workers, prefetch, step, cost)
+    config = {"workers": workers, "prefetch": prefetch, "in_order": True, "persistent": False}
+    run = made_run(rows, **config)
+    run.warmup = 8
+    return run
+
+
+def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
+    offers = tune.recommend(run_of(lambda j: 50.0, 1, 2), cores=2)
+    change, gain = offers[0]
+    assert change == {"workers": 3}
+    assert gain == pytest.approx(2.5, rel=0.03)
+
+
+def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:
+    rows = schedule(160, 1, 2, 20.0, lambda j: 50.0, cpu=50.0)
+    run = made_run(rows, workers=1, prefetch=2, in_order=True, persistent=False)
+    workers = [c["workers"] for c, _ in tune.recommend(run, cores=2) if "workers" in c]
+    assert max(workers) == 2
+
+
+def test_nothing_is_recommended_for_a_healthy_loader() -> None:
+    offers = tune.recommend(run_of(lambda j: 5.0, 2, 2), cores=2)
+    assert all(gain < 1 + tune.NOISE for _, gain in offers)
+
+
+def test_a_serial_loader_has_one_setting_per_prefetch() -> None:
+    settings = [{"workers": w, "prefetch": p} for w in (0, 1) for p in (1, 2)]
+    kept = tune._distinct(settings, {"workers": 2})
+    assert kept == [{"workers": 0}, {"workers": 1, "prefetch": 1}, {"workers": 1, "prefetch": 2}]
+
+
+def session(cost: float) -> Session:
+    rows = schedule(60, 1, 2, 20.0, lambda j: cost)
+    made: Session = made_session(rows, 20.0, jitter=0.05, workers=1, prefetch=2)
+    return made
+
+
+def test_compare_states_how_many_times_faster_with_an_interval() -> None:
+    result = tune.compare(session(60.0), session(40.0))
+    assert result["speedup"]["low"] < 1.5 < result["speedup"]["high"]
+    assert "times faster than A (95 %)" in result["sentence"]
+    slower = tune.compare(session(40.0), session(60.0))
+    assert "times slower than A" in slower["sentence"]
+
+
+def test_compare_needs_repeats() -> None:
+    with pytest.raises(ProfileError, match="--repeats 3"):
+        tune.compare(Session(), Session())
+
+
+def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [1.0] * 50)
+    bench = Bench(lambda: loader, lambda batch: clock.advance(1), clock)
+    with pytest.raises(ProfileError, match="use `run`"):
+        tune.sweep(bench, Options(quick=True), {"workers": [1]})
+    with pytest.raises(ProfileError, match="this loader has none"):
+        tune.tune(bench, Options(quick=True))
+
+
+def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(list(range(4000)), 4)
+    bench = Bench(lambda: loader, lambda batch: torch.zeros(1))
+    made = tune.sweep(
+        bench, Options(quick=True, seconds=1.0), {"workers": [0, 1], "prefetch": [1, 2]}
+    )
+    points = made.results["sweep"]
+    assert [p["setting"] for p in points] == [
+        "workers=0", "workers=1, prefetch=1", "workers=1, prefetch=2",
+    ]  # fmt: skip
+    for p in points:
+        assert p["error"] == pytest.approx(p["predicted_ms"] / p["measured_ms"] - 1)
+        assert p["low_ms"] <= p["predicted_ms"] <= p["high_ms"]
+
+
+def test_tuning_a_real_loader_keeps_only_what_was_measured_faster() -> None:
+    pytest.importorskip("torch")
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(list(range(400)), 4)
+    bench = Bench(lambda: loader, lambda batch: None)
+    made = tune.tune(bench, Options(quick=True, seconds=1.0, repeats=3))
+    for trial in made.results["trials"]:
+        kept = trial["decision"] == "kept"
+        assert kept == (trial["speedup"]["low"] > 1 + tune.NOISE)
+    assert made.results["verdict"] == "tuned"

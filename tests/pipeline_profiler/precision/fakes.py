@@ -1,0 +1,109 @@
+"""Small real models and loaders, and a trainer whose time is a clock that only moves when told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from pipeline_profiler.precision.plan import Job, Options
+from tests.pipeline_profiler.fakes import FakeClock
+
+CLASSES = 3
+
+
+class FakeTrainer:
+    """Each step takes `ms`, on the clock; the listed steps are skipped; calls are kept in order."""
+
+    def __init__(self, clock: FakeClock, ms: float, skips: set[int] | None = None) -> None:
+        self.clock, self.ms, self.skips = clock, ms, skips or set()
+        self.calls: list[str] = []
+        self.taken = 0
+        self.since: list[int] = []
+
+    def step(self, batch: Any) -> None:
+        self.calls.append("step")
+        self.clock.advance(self.ms)
+        self.since.append(self.taken)
+        self.taken += 1
+
+    def mark(self) -> int:
+        self.calls.append("mark")
+        return self.clock()
+
+    def synchronise(self) -> None:
+        self.calls.append("synchronise")
+
+    def periods_ms(self, marks: list[Any]) -> list[float]:
+        return [(b - a) / 1e6 for a, b in pairwise(marks)]
+
+    def skipped(self) -> list[int]:
+        return [i for i, number in enumerate(self.since) if number in self.skips]
+
+    def forget(self) -> None:
+        self.since = []
+
+
+def flat_model(outputs: int = CLASSES, side: int = 4) -> Any:
+    """The smallest classifier of (B, 3, side, side)."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, outputs))
+
+
+def refusing(limit: int, refuse: Callable[[], None]) -> Any:
+    """A classifier that cannot get memory for more than `limit` samples."""
+    from torch import nn
+
+    class Hungry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = flat_model()
+
+        def forward(self, x: Any) -> Any:
+            if len(x) > limit:
+                refuse()
+            return self.inner(x)
+
+    return Hungry()
+
+
+class Batches:
+    """`count` batches of `size` samples with labels 0, 1, 2, ...; can be read again and again."""
+
+    def __init__(self, size: int, count: int = 6, top: int = CLASSES, value: float = 1.0) -> None:
+        import torch
+
+        source = torch.Generator().manual_seed(size)
+        self.rows = [
+            (
+                value * torch.randn(size, 3, 4, 4, generator=source),
+                torch.arange(i, i + size) % top,
+            )
+            for i in range(count)
+        ]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+
+def job(
+    make_model: Callable[[], Any] = flat_model,
+    make_loader: Callable[[int], Any] = Batches,
+    name: str = "flat",
+) -> Job:
+    """A job on the hand-made data."""
+    return Job(name, make_model, make_loader)
+
+
+def quick(**changes: Any) -> Options:
+    """Options that take a fraction of a second."""
+    plain: dict[str, Any] = {
+        "batch_sizes": (4,),
+        "precisions": ("fp32", "bf16"),
+        "repeats": 3,
+        "steps": 3,
+        "seconds": 30.0,
+        "parity_steps": 4,
+    }
+    return Options(**(plain | changes))

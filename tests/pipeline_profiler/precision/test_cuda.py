@@ -1,0 +1,87 @@
+"""What only a GPU can show: events without synchronisation, real memory, fused skips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.precision.sweep import measure
+from pipeline_profiler.precision.trainer import Cell, Recipe, cycled, timed
+from pipeline_profiler.precision.trainer_torch import MEMORY_CUDA, TorchBackend
+from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_nothing_synchronises_inside_the_window(precision: str) -> None:
+    backend = TorchBackend("cuda")
+    scale = "dynamic" if precision == "fp16" else ""
+    made = backend.trainer(flat_model, Cell("flat", 4, precision, scale), Recipe())
+    batches = [made.place(batch) for batch in Batches(4)]
+    made.step(batches[0])
+    taken: list[Any] = []
+    plain = made.step
+
+    def strict(batch: Any) -> None:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            plain(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        taken.append(batch)
+
+    made.step = strict
+    window = timed(made, cycled(batches), 5, 2)
+    assert len(taken) == 7
+    assert len(window.period_ms) == 5
+    assert all(ms > 0 for ms in window.period_ms)
+
+
+def test_a_fused_optimizer_skips_on_the_device_and_is_counted() -> None:
+    def overflowing() -> Any:
+        model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.ones_(model.weight)
+        return model, lambda outputs, targets: outputs.sum()
+
+    backend = TorchBackend("cuda")
+    made = backend.trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
+    for _ in range(6):
+        made.step((torch.tensor([[8.0]]), torch.zeros(1)))
+    assert made.skipped() == [0, 1, 2, 3]
+    assert made.scale() == 2.0**12
+
+
+def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
+    options = quick(
+        batch_sizes=(4,), precisions=("fp32", "fp16", "bf16"), largest=True, largest_limit=64
+    )
+    found = measure(TorchBackend("cuda"), [job()], options).results["precision"]
+    for row in found["rows"]:
+        assert row["status"] == "ok"
+        assert row["peak_bytes"] > 0
+        assert row["peak_how"] == MEMORY_CUDA
+        assert row["step"]["p95_ms"] > 0
+    assert [row["batch_size"] for row in found["largest"]] == [64, 64, 64]
+
+
+def test_real_memory_runs_out_and_the_sweep_goes_on() -> None:
+    def hungry() -> Any:
+        class Hungry(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = flat_model()
+
+            def forward(self, x: Any) -> Any:
+                if len(x) > 4:
+                    torch.empty(1 << 50, device=x.device)
+                return self.inner(x)
+
+        return Hungry()
+
+    found = measure(
+        TorchBackend("cuda"), [job(hungry)], quick(batch_sizes=(8, 4), precisions=("fp32",))
+    ).results["precision"]
+    assert [row["status"] for row in found["rows"]] == ["oom", "ok"]

@@ -1,0 +1,152 @@
+"""Keras on the same definitions: policies, skipped steps, loss scale and the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytest.importorskip("tensorflow")
+
+PRELUDE = """
+import json, os, sys, warnings
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
+import keras, numpy as np, tensorflow as tf
+from pipeline_profiler.train_step import Cell, Recipe
+from pipeline_profiler.train_step_keras import KerasBackend
+CPU = KerasBackend("cpu")
+"""
+
+
+def child(code: str) -> Any:
+    """The last line of a child's output, from JSON: TensorFlow and torch stay in processes of their
+    own, where threads of the one cannot starve those of the other."""
+    out = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        timeout=300,
+        check=False,
+    )
+    assert out.returncode == 0, out.stderr[-3000:]
+    return json.loads(out.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def trained() -> Any:
+    """w * x with loss w * x: the scaled gradient x * scale is infinite in FP16 above 65,504."""
+    return child("""
+        def make():
+            model = keras.Sequential([keras.Input((1,)),
+                keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+            return model, lambda targets, outputs: tf.reduce_sum(outputs)
+
+        def train(precision, scale, x, steps, start=None):
+            with CPU.using(precision):
+                made = CPU.trainer(make, Cell("w", 1, precision, scale), Recipe(lr=2.0**-12))
+                if start:
+                    made.start_at(start)
+                weights = []
+                for _ in range(steps):
+                    made.step((np.full((1, 1), x, "float32"), np.zeros(1, "float32")))
+                    weights.append(float(made.model.trainable_variables[0].numpy().ravel()[0]))
+                return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
+                        "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
+
+        from pipeline_profiler.models.resnet_keras import resnet18
+        from pipeline_profiler.precision import measure
+        from pipeline_profiler.precision_plan import Job, Options
+
+        def make_loader(size):
+            rng = np.random.default_rng(size)
+            x = rng.standard_normal((4 * size, 4, 4, 3)).astype("float32")
+            y = (np.arange(4 * size) % 3).astype("int64")
+            return tf.data.Dataset.from_tensor_slices((x, y)).batch(size)
+
+        def classifier(outputs):
+            return lambda: keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(),
+                                             keras.layers.Dense(outputs, dtype="float32")])
+
+        options = Options(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"), repeats=2, steps=2,
+                          parity_steps=3)
+        jobs = [Job("good", classifier(3), make_loader), Job("short", classifier(2), make_loader)]
+        results = measure(CPU, jobs, options).to_json()["precision"]
+        network = resnet18(10)
+        trainable = sum(int(np.prod(w.shape)) for w in network.trainable_weights)
+        print(json.dumps({
+            "dynamic": train("fp16", "dynamic", 8.0, 6),
+            "started": train("fp16", "dynamic", 8.0, 2, start=2.0**12),
+            "static": train("fp16", "128", 8.0, 3),
+            "overflow": train("fp16", "128", 1000.0, 3),
+            "fp32": train("fp32", "", 8.0, 3),
+            "bf16": train("bf16", "", 8.0, 3),
+            "policy_after": keras.mixed_precision.dtype_policy().name,
+            "flags": CPU.flags("fp32"),
+            "refusal": CPU.refusal("tf32"),
+            "rows": results["rows"],
+            "sentences": results["sentences"],
+            "trainable": trainable,
+            "shape": network.output_shape,
+        }))
+    """)
+
+
+def test_a_dynamic_scale_halves_until_the_gradient_fits(trained: Any) -> None:
+    found = trained["dynamic"]
+    # Keras starts at 2^15: 8 * 2^15, 2^14, 2^13 overflow, 8 * 2^12 = 32768 fits
+    assert found["skipped"] == [0, 1, 2]
+    assert found["scale"] == 2.0**12
+    assert found["weights"][:3] == [1.0] * 3
+    assert found["weights"][3:] == trained["fp32"]["weights"]
+
+
+def test_a_found_scale_is_where_a_later_trainer_begins(trained: Any) -> None:
+    assert trained["started"]["skipped"] == []
+    assert trained["started"]["scale"] == 2.0**12
+
+
+def test_a_static_scale_stays_whatever_is_skipped(trained: Any) -> None:
+    assert trained["static"]["skipped"] == []
+    assert trained["static"]["weights"] == trained["fp32"]["weights"]
+    assert trained["overflow"]["skipped"] == [0, 1, 2]
+    assert trained["overflow"]["weights"] == [1.0] * 3
+    assert trained["static"]["scale"] == trained["overflow"]["scale"] == 128.0
+
+
+def test_policies_decide_the_compute_type_and_are_put_back(trained: Any) -> None:
+    assert trained["dynamic"]["dtype"] == "float16"
+    assert trained["bf16"]["dtype"] == "bfloat16"
+    assert trained["fp32"]["dtype"] == "float32"
+    assert trained["fp32"]["scale"] is None
+    assert trained["policy_after"] == "float32"
+    assert trained["flags"] == {"policy": "float32", "tf32": False}
+    assert "a CPU has no TF32" in trained["refusal"]
+
+
+def test_the_step_is_traced_once(trained: Any) -> None:
+    assert trained["dynamic"]["graphs"] == 1
+
+
+def test_the_table_has_the_same_rows_and_bad_inputs_are_rows(trained: Any) -> None:
+    rows = {(r["model"], r["precision"]): r for r in trained["rows"]}
+    good = rows["good", "bf16"]
+    assert good["status"] == "ok"
+    assert good["step"]["steps"] == 4
+    assert good["fed"]["mean_ms"] > 0
+    assert good["loss_apart"] is not None
+    assert good["peak_bytes"] is None
+    assert "n/a" in good["peak_how"]
+    assert "a CPU has no TF32" in rows["good", "tf32"]["sentence"]
+    assert "label 2 lies outside [0, 2)" in rows["short", "fp32"]["sentence"]
+    assert trained["trainable"] == 11_173_962
+    assert trained["shape"] == [None, 10]
+    assert any("would have to deliver" in text for text in trained["sentences"])

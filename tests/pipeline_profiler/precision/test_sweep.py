@@ -1,0 +1,336 @@
+"""The whole sweep on small real models: every bad input is a row, and the others still run."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.measure.schedule import StoppedError
+from pipeline_profiler.precision.data_source import sized
+from pipeline_profiler.precision.plan import Options, cells
+from pipeline_profiler.precision.sweep import measure
+from pipeline_profiler.precision.trainer import Recipe
+from pipeline_profiler.precision.trainer_torch import TorchBackend
+from pipeline_profiler.record.session import ProfileError, Session
+from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick, refusing
+
+torch = pytest.importorskip("torch")
+cross_entropy = torch.nn.functional.cross_entropy
+CPU = TorchBackend("cpu")
+
+
+def run(*jobs: Any, **options: Any) -> dict[str, Any]:
+    session = measure(CPU, jobs or [job()], quick(**options))
+    return dict(session.results["precision"])
+
+
+def by_precision(found: dict[str, Any]) -> dict[str, Any]:
+    return {row["precision"]: row for row in found["rows"]}
+
+
+def test_every_cell_becomes_a_row_with_all_its_figures() -> None:
+    found = run(batch_sizes=(4, 6))
+    assert [(r["batch_size"], r["precision"]) for r in found["rows"]] == [
+        *[(4, "fp32"), (4, "bf16")],
+        *[(6, "fp32"), (6, "bf16")],
+    ]
+    for row in found["rows"]:
+        assert row["status"] == "ok"
+        assert row["step"]["repeats"] == row["fed"]["repeats"] == 3
+        assert row["step"]["steps"] == 9
+        assert row["synthetic_per_s"]["value"] > 0
+        assert row["loader_per_s"]["value"] > 0
+        assert row["peak_bytes"] > 48 * 3 * 4
+        assert row["skipped"] is None
+        assert row["loss_steps"] == 4
+    assert len(found["speedups"]) == 2
+    assert found["loaders"][0]["alone_per_s"]["n"] == 3
+
+
+def test_both_arms_of_a_cell_are_neighbours_and_blocks_hold_every_cell() -> None:
+    visits = [v for v in run()["visits"] if v["arm"] != "L"]
+    for first, second in zip(visits[::2], visits[1::2], strict=True):
+        assert first["cell"] == second["cell"]
+        assert first["block"] == second["block"]
+        assert {first["arm"], second["arm"]} == {"D", "W"}
+    blocks = [v["block"] for v in visits]
+    assert blocks == sorted(blocks)
+    assert all(blocks.count(block) == 4 for block in range(3))
+
+
+def test_fp32_is_at_no_distance_from_itself_and_bf16_at_a_small_one() -> None:
+    found = run()
+    rows, raw = by_precision(found), found["cells"]
+    assert rows["fp32"]["loss_apart"] is None
+    assert 0 < rows["bf16"]["loss_apart_most"] < 0.05
+    assert raw[1]["reference"] == raw[0]["losses"]
+    assert raw[0]["floor"] != raw[0]["losses"]
+    assert raw[0]["floor"] == pytest.approx(raw[0]["losses"], rel=1e-4)
+
+
+def test_parity_without_an_fp32_row_makes_its_own_reference() -> None:
+    alone, beside = run(precisions=("bf16",)), run()
+    assert alone["cells"][0]["reference"] == beside["cells"][0]["losses"]
+    assert by_precision(alone)["bf16"]["loss_apart"] == by_precision(beside)["bf16"]["loss_apart"]
+    assert alone["speedups"] == []
+    assert any("would have to deliver" in text for text in alone["sentences"])
+
+
+def test_skipped_amp_steps_of_every_phase_are_counted() -> None:
+    def overflowing() -> Any:
+        model = flat_model()
+        return model, lambda outputs, targets: 1e4 * outputs.mean()
+
+    found = run(
+        job(overflowing),
+        precisions=("fp16",),
+        tiny_fp16=False,
+        loss_scales=("dynamic", "128", "2"),
+        parity_steps=2,
+        recipe=Recipe(lr=0.0),
+    )
+    dynamic, static, low = found["rows"]
+    # 1e4 / 12 outputs * 128 is above 65,504, infinite in FP16; with a scale of 2 all fits
+    assert dynamic["skipped_timed"] > 0
+    assert dynamic["loss_scale_end"] < 2.0**16
+    assert static["skipped"] == 2 + 3 * (1 + 3 + 2 + 3)
+    assert static["step"] is None
+    assert static["loss_scale_end"] == 128.0
+    assert low["skipped"] == 0
+    assert low["step"]["steps"] == 9
+
+
+def real_allocator_failure() -> None:
+    torch.empty(1 << 50)
+
+
+def injected_failure() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize("refuse", [real_allocator_failure, injected_failure])
+def test_out_of_memory_is_a_row_and_the_sweep_goes_on(refuse: Callable[[], None]) -> None:
+    found = run(
+        job(lambda: refusing(13, refuse)),
+        batch_sizes=(8, 32, 12),
+        precisions=("fp32",),
+        largest=True,
+        largest_limit=500,
+    )
+    assert [row["status"] for row in found["rows"]] == ["ok", "oom", "ok"]
+    assert "out of memory at batch 32" in found["rows"][1]["sentence"]
+    assert found["largest"][0]["batch_size"] == 13
+    assert not found["largest"][0]["limit_reached"]
+    assert any("largest batch that fits is 13, found in" in text for text in found["sentences"])
+
+
+def test_memory_that_runs_out_later_keeps_what_the_probe_found() -> None:
+    calls = {"n": 0}
+
+    class Late(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = flat_model()
+
+        def forward(self, x: Any) -> Any:
+            calls["n"] += self.training
+            if calls["n"] > 20:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return self.inner(x)
+
+    found = run(job(Late), job(name="other"), precisions=("fp32",))
+    late, other = found["rows"]
+    assert late["status"] == "oom"
+    assert late["loss_steps"] == 4
+    assert other["status"] == "ok"
+
+
+def test_a_dropped_cell_leaves_no_model_in_memory() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def remembered() -> Any:
+        model = refusing(5, injected_failure)
+        alive.append(weakref.ref(model))
+        return model
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(job(remembered), batch_sizes=(4, 8), precisions=("fp32", "bf16"))
+        assert len(alive) > 8
+        assert not [ref for ref in alive if ref() is not None]
+    finally:
+        gc.enable()
+
+
+def four_dimensional() -> Any:
+    return torch.nn.Conv2d(3, 3, 1)
+
+
+def not_a_number() -> Any:
+    model = flat_model()
+    with torch.no_grad():
+        model[1].bias[0] = float("nan")
+    return model
+
+
+def raising() -> Any:
+    class Broken(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            raise KeyError("head")
+
+    return Broken(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("make_model", "make_loader", "said"),
+    [
+        (four_dimensional, Batches, "returned shape (4, 3, 4, 4) for 4 samples"),
+        (not_a_number, Batches, "the loss is NaN at step 0"),
+        (flat_model, lambda size: Batches(size, top=5), "label 4 lies outside [0, 3)"),
+        (flat_model, lambda size: Batches(2), "batch 4 is larger than the data (2 samples)"),
+        (flat_model, lambda size: [], "the loader gave no batch"),
+        (flat_model, lambda size: Batches(8), "gives 8 samples a batch, not 4"),
+        (flat_model, lambda size: [(1, 2, 3)], "not (inputs, labels)"),
+        (flat_model, lambda size: 1 / 0, "the loader failed with ZeroDivisionError"),
+        (flat_model, lambda size: 3, "No adapter knows how to iterate"),
+        (raising, Batches, "KeyError: 'head'"),
+        (lambda: None, Batches, "make_model returned NoneType"),
+    ],
+)
+def test_bad_inputs_are_one_sentence_and_other_rows_run(
+    make_model: Any, make_loader: Any, said: str
+) -> None:
+    found = run(job(make_model, make_loader, "bad"), job(name="good"), precisions=("fp32",))
+    bad, good = found["rows"]
+    assert bad["status"] in ("refused", "failed")
+    assert said in bad["sentence"]
+    assert "\n" not in bad["sentence"]
+    assert bad["step"] is None
+    assert good["status"] == "ok"
+    assert good["step"]["steps"] == 9
+    assert any(said in text for text in found["sentences"])
+
+
+def test_a_batch_larger_than_a_dataset_is_named_with_its_size() -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(10, 3, 4, 4), torch.arange(10) % 3)
+
+    def loader(size: int) -> Any:
+        return torch.utils.data.DataLoader(data, size, drop_last=True)
+
+    rows = run(job(make_loader=loader), batch_sizes=(5, 16), precisions=("fp32",))["rows"]
+    assert rows[0]["status"] == "ok"
+    assert "batch 16 is larger than the data (10 samples)" in rows[1]["sentence"]
+
+
+def test_precisions_the_device_has_not_are_rows_too() -> None:
+    rows = by_precision(run(precisions=("fp32", "tf32", "fp8")))
+    assert rows["fp32"]["status"] == "ok"
+    assert "a CPU has no TF32" in rows["tf32"]["sentence"]
+    assert "no precision 'fp8'" in rows["fp8"]["sentence"]
+
+
+def test_a_loss_of_the_users_own_judges_shapes_itself() -> None:
+    def segmenter() -> Any:
+        return torch.nn.Conv2d(3, 3, 1), lambda outputs, targets: outputs.square().mean()
+
+    assert run(job(segmenter), precisions=("fp32",))["rows"][0]["status"] == "ok"
+
+
+def test_fp16_on_a_cpu_is_one_tiny_row_with_fp32_beside_it() -> None:
+    options = quick(batch_sizes=(4, 8), precisions=("fp32", "fp16"))
+    planned, reasons = cells(CPU, [job(), job(name="two")], options)
+    half = [c for c in planned if c.precision == "fp16"]
+    assert [(c.model, c.batch_size) for c in half] == [("flat", 2)]
+    assert "no FP16 arithmetic" in reasons[0]
+
+    def steep() -> Any:
+        return flat_model(), lambda outputs, targets: 4 * cross_entropy(outputs, targets)
+
+    found = run(job(steep), batch_sizes=(4,), precisions=("fp32", "fp16"))
+    tiny = [row for row in found["rows"] if row["tiny"]]
+    assert [(row["precision"], row["batch_size"]) for row in tiny] == [("fp32", 2), ("fp16", 2)]
+    assert tiny[1]["step"]["steps"] == tiny[1]["fed"]["steps"] == 3  # one a repeat, none skipped
+    assert tiny[1]["skipped"] > 0  # in the probe, where the scale was found
+    assert any("tiny row" in text for text in found["sentences"])
+
+
+def test_loss_scales_multiply_fp16_rows_only() -> None:
+    options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"), tiny_fp16=False)
+    planned, _ = cells(CPU, [job()], options)
+    assert [(c.precision, c.loss_scale) for c in planned] == [
+        ("fp32", ""),
+        ("fp16", "dynamic"),
+        ("fp16", "64"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_sizes": ()}, "--batch-sizes"),
+        ({"batch_sizes": (0,)}, "--batch-sizes"),
+        ({"precisions": ()}, "--precisions is empty"),
+        ({"loss_scales": ("much",)}, "--loss-scale takes 'dynamic' or numbers"),
+        ({"loss_scales": ("-1",)}, "--loss-scale takes 'dynamic' or numbers"),
+        ({"repeats": 0}, "must be at least 1"),
+    ],
+)
+def test_options_no_row_could_be_made_of_are_refused(changes: Any, said: str) -> None:
+    with pytest.raises(ProfileError, match=said):
+        run(**changes)
+
+
+def test_progress_is_told_and_ends_at_the_total() -> None:
+    seen: list[tuple[int, int, str]] = []
+    measure(CPU, [job()], quick(), progress=lambda *row: seen.append(row))
+    assert seen[0][2].startswith("probing flat FP32")
+    assert seen[-1][0] == seen[-1][1] > 0
+    counts = [done for done, _, _ in seen]
+    assert counts == sorted(counts)
+
+
+def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:
+    def stop(done: int, total: int, text: str) -> None:
+        if text.startswith("block 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError) as stopped:
+        measure(CPU, [job()], quick(), progress=stop)
+    session = stopped.value.session
+    assert session.partial
+    assert session.results["precision"]["rows"][0]["step"]["repeats"] == 1
+
+
+def test_a_short_budget_gives_fewer_steps_and_says_so() -> None:
+    session = measure(CPU, [job()], quick(steps=5000, seconds=0.5))
+    reasons = " ".join(session.plan["reasons"])
+    assert "timed steps a window instead of 5000" in reasons
+
+
+def test_the_session_survives_saving(tmp_path: Any) -> None:
+    session = measure(CPU, [job()], quick(), notes=["data: made by hand"])
+    back = Session.load(session.save(tmp_path / "s.json"))
+    assert back.results["precision"]["rows"] == session.to_json()["precision"]["rows"]
+    assert back.plan["reasons"][0] == "data: made by hand"
+    assert back.results["verdict"] == "precision"
+
+
+def test_a_users_loader_is_called_with_the_size_or_rebuilt() -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(12, 3, 4, 4), torch.arange(12) % 3)
+
+    def plain() -> Any:
+        return torch.utils.data.DataLoader(data, 4)
+
+    assert sized(plain, 6).batch_size == 6
+    assert sized(plain, 4).batch_size == 4
+    assert sized(lambda batch_size: Batches(batch_size), 5).rows[0][0].shape[0] == 5
+
+
+def test_defaults_are_those_of_the_published_table() -> None:
+    assert Options().batch_sizes == (64, 128, 256, 512)
+    assert Options().precisions == ("fp32", "tf32", "fp16", "bf16")

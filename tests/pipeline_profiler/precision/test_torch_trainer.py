@@ -1,0 +1,223 @@
+"""The torch trainer: what overflows is skipped, counted and leaves the weights alone, exactly.
+
+The hand-made model is w * x under FP16 autocast with loss w * x, so its gradient is x and the
+scaled gradient x * scale in FP16: infinite above 65,504. Each number below follows from that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.precision.trainer import Cell, Recipe
+from pipeline_profiler.precision.trainer_torch import (
+    MEMORY_CPU,
+    TorchBackend,
+    TorchTrainer,
+    watch_updates,
+)
+from pipeline_profiler.record.session import ProfileError
+from tests.pipeline_profiler.precision.fakes import Batches, flat_model
+
+torch = pytest.importorskip("torch")
+CPU = TorchBackend("cpu")
+LR = 2.0**-12
+
+
+def trainer(precision: str, scale: str = "", **recipe: Any) -> TorchTrainer:
+    def overflowing() -> Any:
+        model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.ones_(model.weight)
+        return model, lambda outputs, targets: outputs.sum()
+
+    return CPU.trainer(overflowing, Cell("w", 1, precision, scale), Recipe(lr=LR, **recipe))
+
+
+def train(made: TorchTrainer, x: float, steps: int) -> list[float]:
+    """Weights after each step."""
+    batch = torch.tensor([[x]]), torch.zeros(1)
+    weights = []
+    for _ in range(steps):
+        made.step(batch)
+        weights.append(float(made.model.weight.detach()))
+    return weights
+
+
+def test_a_dynamic_scale_halves_until_the_gradient_fits() -> None:
+    made = trainer("fp16", "dynamic")
+    weights = train(made, 8.0, 7)
+    # 8 * 2^16, 2^15, 2^14, 2^13 overflow; 8 * 2^12 = 32768 fits
+    assert made.skipped() == [0, 1, 2, 3]
+    assert made.scale() == 2.0**12
+    assert weights[:4] == [1.0] * 4
+    # three steps were taken, and they are FP32's first three to the last bit
+    assert weights[4:] == train(trainer("fp32"), 8.0, 3)
+
+
+def test_a_dynamic_scale_doubles_after_2000_clean_steps() -> None:
+    made = trainer("fp16", "dynamic")
+    train(made, 0.25, 2001)
+    assert made.skipped() == [0]  # 2^16 itself is infinite in FP16
+    assert made.scale() == 2.0**16
+    train(made, 0.25, 1)
+    assert made.skipped() == [0, 2001]
+
+
+@pytest.mark.parametrize(("x", "skips"), [(8.0, []), (1000.0, [0, 1, 2])])
+def test_a_static_scale_stays_whatever_is_skipped(x: float, skips: list[int]) -> None:
+    made = trainer("fp16", "128")
+    weights = train(made, x, 3)
+    assert made.skipped() == skips
+    assert made.scale() == 128.0
+    assert weights == ([1.0] * 3 if skips else train(trainer("fp32"), x, 3))
+
+
+def test_a_found_scale_is_where_a_later_trainer_begins() -> None:
+    made = trainer("fp16", "dynamic")
+    made.start_at(2.0**12)
+    train(made, 8.0, 3)
+    assert made.skipped() == []
+    static = trainer("fp16", "128")
+    static.start_at(2.0**12)
+    assert static.scale() == 128.0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_only_fp16_is_scaled(precision: str) -> None:
+    made = trainer(precision)
+    train(made, 1000.0, 3)
+    assert made.scale() is None
+    assert made.skipped() == []
+
+
+def test_forget_starts_the_counts_anew() -> None:
+    made = trainer("fp16", "dynamic")
+    train(made, 8.0, 2)
+    made.forget()
+    train(made, 8.0, 3)
+    assert made.skipped() == [0, 1]
+    assert len(made.losses()) == 3
+
+
+def test_a_fused_optimizer_reports_its_skips_without_being_asked() -> None:
+    made = trainer("fp16", "dynamic")
+    made.optimizer = torch.optim.SGD(made.model.parameters(), LR, momentum=0.9, fused=True)
+    watch_updates(made.optimizer, made._updates)
+    weights = train(made, 8.0, 5)
+    assert all(not isinstance(update, bool) for update in made._updates)
+    assert made.skipped() == [0, 1, 2, 3]
+    assert weights[3] == 1.0
+    assert weights[4] != 1.0
+
+
+def test_losses_are_the_same_from_the_same_seed() -> None:
+    runs = []
+    for _ in range(2):
+        made = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=3))
+        for batch in Batches(4):
+            made.step(batch)
+        runs.append(made.losses())
+    assert runs[0] == runs[1]
+    other = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=4))
+    for batch in Batches(4):
+        other.step(batch)
+    assert other.losses() != runs[0]
+
+
+def test_asking_for_outputs_changes_nothing() -> None:
+    def normalised() -> Any:
+        return torch.nn.Sequential(torch.nn.BatchNorm2d(3), flat_model())
+
+    made = CPU.trainer(normalised, Cell("n", 4, "bf16"), Recipe())
+    before = {k: v.clone() for k, v in made.model.state_dict().items()}
+    assert made.outputs(Batches(4).rows[0]) == (4, 3)
+    assert all(torch.equal(v, before[k]) for k, v in made.model.state_dict().items())
+    assert made.model.training
+
+
+def test_a_nudge_moves_every_weight_a_little() -> None:
+    plain = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    moved = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    moved.nudge(1e-3)
+    for a, b in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
+        assert not torch.equal(a, b)
+        assert torch.allclose(a, b, rtol=1e-2)
+
+
+def test_peak_memory_on_a_cpu_counts_weights_state_and_what_the_step_allocates() -> None:
+    def wide() -> Any:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 100_000))
+
+    made = CPU.trainer(wide, Cell("wide", 4, "fp32"), Recipe())
+    batch = Batches(4).rows[0]
+    made.step(batch)
+    peak, how = made.peak_bytes(batch)
+    assert how == MEMORY_CPU
+    held = 49 * 100_000 * 4 * 3  # weights, gradients, momentum
+    assert peak is not None
+    assert held <= peak <= 2 * held
+
+
+def test_flags_are_set_for_the_precision_and_put_back() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    with CPU.using("tf32"):
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    with CPU.using("fp32"):
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert not torch.backends.cudnn.allow_tf32
+    assert before == (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    flags = CPU.flags("fp32")
+    assert flags["tf32_matmul"] is False
+    assert flags["tf32_convolution"] is False
+    assert CPU.flags("bf16")["autocast"] == "bfloat16"
+
+
+def test_refusals_name_the_cure() -> None:
+    assert CPU.refusal("fp32") == ""
+    assert CPU.refusal("fp16") == ""
+    assert "leave tf32 out" in CPU.refusal("tf32")
+    assert "choose from fp32, tf32, fp16, bf16" in CPU.refusal("fp7")
+
+
+def test_channels_last_reaches_weights_and_batches() -> None:
+    def convolution() -> Any:
+        layers = torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.LazyLinear(3)
+        model = torch.nn.Sequential(*layers)
+        model(torch.zeros(1, 3, 4, 4))
+        return model
+
+    made = CPU.trainer(convolution, Cell("c", 4, "fp32"), Recipe(channels_last=True))
+    inputs, _ = made.place(Batches(4).rows[0])
+    assert inputs.is_contiguous(memory_format=torch.channels_last)
+    assert made.model[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_bad_makers_and_optimizers_get_a_sentence() -> None:
+    cell = Cell("x", 4, "fp32")
+    with pytest.raises(ProfileError, match="returned int: return a torch module"):
+        CPU.trainer(lambda: 3, cell, Recipe())
+    with pytest.raises(ProfileError, match="no parameters"):
+        CPU.trainer(torch.nn.ReLU, cell, Recipe())
+    with pytest.raises(ProfileError, match="choose from sgd, adam, adamw"):
+        CPU.trainer(flat_model, cell, Recipe(optimizer="lion"))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_every_optimizer_learns(optimizer: str) -> None:
+    made = CPU.trainer(flat_model, Cell("f", 4, "fp32"), Recipe(optimizer=optimizer, lr=0.05))
+    batch = Batches(4).rows[0]
+    for _ in range(30):
+        made.step(batch)
+    losses = made.losses()
+    assert losses[-1] < losses[0] / 2
+
+
+def test_marks_are_the_injected_clock_on_a_cpu() -> None:
+    ticks = iter([5_000_000, 9_000_000])
+    backend = TorchBackend("cpu", clock=lambda: next(ticks))
+    made = backend.trainer(flat_model, Cell("f", 4, "fp32"), Recipe())
+    assert made.periods_ms([made.mark(), made.mark()]) == [4.0]
+    assert CPU.clock is time.perf_counter_ns

@@ -1,0 +1,132 @@
+"""The timed window, the bisection and the sentences, on a clock that only moves when told."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_profiler.precision.trainer import (
+    Cell,
+    Window,
+    full_batches,
+    label_problem,
+    largest_batch,
+    out_of_memory,
+    pair,
+    shape_problem,
+    timed,
+)
+from pipeline_profiler.record.session import ProfileError
+from tests.pipeline_profiler.fakes import FakeClock
+from tests.pipeline_profiler.precision.fakes import Batches, FakeTrainer
+
+
+def feed(clock: FakeClock, waits: list[float]) -> Iterator[int]:
+    for i, wait in enumerate(waits):
+        clock.advance(wait)
+        yield i
+
+
+def test_periods_run_from_next_entry_to_next_entry() -> None:
+    clock = FakeClock()
+    window = timed(FakeTrainer(clock, 10.0), feed(clock, [1, 2, 3, 4, 5]), 3, 2, clock)
+    assert window.period_ms == [13.0, 14.0, 15.0]
+    assert window.wait_ms == [3.0, 4.0, 5.0]
+    assert window.mean_ms == 14.0
+    assert window.elapsed_ms == 42.0
+    assert window.warmup_s == pytest.approx(0.023)
+
+
+def test_the_device_is_synchronised_at_the_edges_only() -> None:
+    clock = FakeClock()
+    trainer = FakeTrainer(clock, 1.0)
+    timed(trainer, feed(clock, [0] * 5), 4, 1, clock)
+    assert trainer.calls == ["step", "synchronise", *["mark", "step"] * 4, "mark", "synchronise"]
+
+
+def test_skipped_steps_are_counted_and_not_timed() -> None:
+    clock = FakeClock()
+    trainer = FakeTrainer(clock, 10.0, skips={0, 3})
+    window = timed(trainer, feed(clock, [0, 0, 0, 90, 0]), 3, 2, clock)
+    assert window.warmup_skipped == 1
+    assert window.skipped == [1]
+    assert window.kept_ms == [10.0, 10.0]
+    assert window.mean_ms == 10.0
+
+
+def test_a_window_of_skipped_steps_has_no_mean() -> None:
+    assert Window([5.0], [0.0], 5.0, 1, skipped=[0]).mean_ms is None
+    assert Window([], [], 30.0, 3).mean_ms == 10.0
+
+
+def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:
+    clock = FakeClock()
+    seen: list[bool] = []
+
+    class Watching(FakeTrainer):
+        def step(self, batch: object) -> None:
+            seen.append(gc.isenabled())
+            super().step(batch)
+
+    timed(Watching(clock, 1.0), feed(clock, [0] * 3), 2, 1, clock)
+    assert seen == [True, False, False]
+    assert gc.isenabled()
+    with pytest.raises(ProfileError, match="no full batch left"):
+        timed(Watching(clock, 1.0), feed(clock, [0] * 2), 2, 1, clock)
+    assert gc.isenabled()
+
+
+def test_partial_batches_are_left_out_and_epochs_follow_each_other() -> None:
+    rows = [*Batches(4, 2).rows, *Batches(3, 1).rows]
+    drawn = full_batches(rows, 4)
+    assert [len(next(drawn)[0]) for _ in range(5)] == [4] * 5
+    assert list(full_batches(rows, 5)) == []
+
+
+@given(capacity=st.integers(0, 3000), start=st.integers(1, 600), limit=st.integers(1, 3000))
+def test_the_bisection_finds_the_largest_that_fits(capacity: int, start: int, limit: int) -> None:
+    trials: list[int] = []
+
+    def fits(size: int) -> bool:
+        trials.append(size)
+        return size <= capacity
+
+    assert largest_batch(fits, start, limit) == min(capacity, limit)
+    assert all(size <= limit for size in trials)
+    assert len(trials) <= 2 * 12 + 2
+
+
+def test_what_counts_as_out_of_memory() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RuntimeError) as real:
+        torch.empty(1 << 50)
+    assert out_of_memory(real.value)
+    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert out_of_memory(MemoryError())
+    assert not out_of_memory(RuntimeError("shape mismatch"))
+    assert not out_of_memory(ValueError("can't allocate memory"))
+
+
+def test_sentences_about_shapes_and_labels() -> None:
+    assert shape_problem((8, 10), 8) == ""
+    assert "returned shape (8, 10, 4, 4) for 8 samples" in shape_problem((8, 10, 4, 4), 8)
+    assert "returned shape (4, 10) for 8 samples" in shape_problem((4, 10), 8)
+    assert label_problem(0, 9, 10) == ""
+    assert label_problem(-100, 9, 10) == ""
+    assert "label 12 lies outside [0, 10)" in label_problem(0, 12, 10)
+    assert "give it 13" in label_problem(0, 12, 10)
+    assert "label -1 lies outside" in label_problem(-1, 3, 10)
+
+
+def test_batches_are_pairs() -> None:
+    assert pair({"image": 1, "label": 2}) == (1, 2)
+    with pytest.raises(ProfileError, match="not \\(inputs, labels\\)"):
+        pair([1, 2, 3])
+
+
+def test_a_cell_names_itself() -> None:
+    assert Cell("r", 64, "fp16", "128").label == "r FP16 x64 scale 128"

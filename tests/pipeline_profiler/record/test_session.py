@@ -1,0 +1,102 @@
+"""The saved profile: exact round trips, size and refusals."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.record.session import (
+    BATCH_COLUMNS,
+    MAIN,
+    ProfileError,
+    Run,
+    Session,
+    Span,
+    SpanTable,
+)
+
+
+def test_spans_come_back_as_they_went_in(tmp_path: Path) -> None:
+    spans = [Span("read", 3, 1, 10**15 + 7, 500, 40, 3, 8), Span("wait", 4, MAIN, 5, 9)]
+    session = Session(runs=[Run("W", block=2, spans=SpanTable(spans))], notes=["n"], created="t")
+    again = Session.load(session.save(tmp_path / "s.json"))
+    assert list(again.runs[0].spans) == spans
+    assert again.to_json() == session.to_json()
+    assert (again.runs[0].arm, again.runs[0].block, again.notes) == ("W", 2, ["n"])
+
+
+def test_results_stand_at_the_top_level_and_come_back(tmp_path: Path) -> None:
+    session = Session(results={"verdict": "not input-bound", "causes": []})
+    path = session.save(tmp_path / "s.json")
+    document = json.loads(path.read_text())
+    assert document["schema"] == "profile/1"
+    assert document["verdict"] == "not input-bound"
+    assert Session.load(path).results == session.results
+
+
+def big_session() -> Session:
+    """10,000 steps, 4 workers, 6 stages a fetch: 4 x 6 x 10,000 worker spans and the trainer's."""
+    run = Run("W")
+    stages = ("fetch", "read", "decode", "transform", "collate", "serialise")
+    for i in range(10_000):
+        run.spans.add("wait", i, MAIN, 1_000_003 * i, 912_345, 4_567)
+        run.spans.add("loop", i, MAIN, 1_000_003 * i + 912_345, 87_000, 5_001)
+        for worker in range(4):
+            for k, stage in enumerate(stages):
+                start = 1_000_003 * i + 12_345 * worker + 777 * k
+                run.spans.add(stage, i, worker, start, 123_456 + i % 977, 98_765 + i % 89, 55, 8)
+        for name in BATCH_COLUMNS:
+            run.batches[name].append(i * 997 % 100_000)
+    return Session(runs=[run])
+
+
+def test_a_large_session_is_gzipped_and_below_20_mb(tmp_path: Path) -> None:
+    session = big_session()
+    assert len(session.runs[0].spans) == 260_000
+    path = session.save(tmp_path / "s.json")
+    assert path.name == "s.json.gz"
+    assert path.stat().st_size < 20_000_000
+    assert Session.load(path).runs[0].spans.columns == session.runs[0].spans.columns
+
+
+def test_a_small_session_stays_readable_text(tmp_path: Path) -> None:
+    assert Session().save(tmp_path / "s.json").read_text().startswith('{"schema":"profile/1"')
+
+
+def test_a_newer_version_is_refused_with_the_cure(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"schema":"profile/2","runs":[]}')
+    with pytest.raises(ProfileError, match=r"newer pipeline-profiler.*pip install -U"):
+        Session.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"not json", "not a readable session"),
+        (b"[1,2]", "not a session"),
+        (b'{"a":1}', "not a profile session"),
+        (gzip.compress(b'{"schema":"profile/1"')[:-4], "not a readable session"),
+    ],
+)
+def test_a_wrong_file_is_a_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match=words):
+        Session.load(path)
+
+
+def test_a_missing_file_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="record one with `run"):
+        Session.load(tmp_path / "none.json")
+
+
+def test_combining_keeps_pairs_of_blocks_together() -> None:
+    one = Session(runs=[Run("D", 0), Run("W", 0), Run("D", 1), Run("W", 1)], notes=["a"])
+    two = Session(runs=[Run("W", 0), Run("D", 0)], notes=["a", "b"])
+    both = Session.combine([one, two])
+    assert [(r.arm, r.block) for r in both.runs[-2:]] == [("W", 2), ("D", 2)]
+    assert both.notes == ["a", "b"]
+    assert [r.block for r in both.arm("W")] == [0, 1, 2]
+    assert one.runs[0].block == 0

@@ -1,0 +1,99 @@
+"""The report of a sweep: table, sentences and chart in every format, from the saved session."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from pipeline_profiler.precision.sweep import measure
+from pipeline_profiler.precision.trainer_torch import TorchBackend
+from pipeline_profiler.record.session import Session
+from pipeline_profiler.report import precision, render
+from tests.conftest import ROOT
+from tests.pipeline_profiler.precision.fakes import job, quick
+from tests.pipeline_profiler.precision.test_rows import amdahl, cell, judge, raw
+
+SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return measure(TorchBackend("cpu"), [job()], quick(precisions=("fp32", "bf16", "tf32")))
+
+
+def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
+    text = render.to_text(session)
+    assert "Precision\n---------" in text
+    assert "would have to deliver" in text
+    assert "tf32 convolution off" in text
+    assert "a CPU has no TF32" in text
+    assert "4 interleaved" not in text
+    assert "3 interleaved repeats on CPU" in text
+
+
+def test_every_line_of_the_table_has_every_column(session: Session) -> None:
+    rows = session.results["precision"]["rows"]
+    assert all(len(precision.cells(row)) == len(precision.HEAD) for row in rows)
+    refused = precision.cells(rows[2])
+    assert refused[3] == "refused"
+    assert set(refused[4:]) == {"n/a"}
+
+
+def test_out_of_memory_reads_so_in_the_table() -> None:
+    full = cell("fp32", status="oom", sentence="out of memory at batch 100: less.", losses=[])
+    row = judge(raw([full], [], 900.0))["precision"]["rows"][0]
+    assert precision.cells(row)[3] == "out of memory"
+
+
+def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
+    page = render.to_html(session)
+    assert page.count("Samples a second by row") == 2  # label and title
+    found = session.results["precision"]
+    chart = ET.fromstring(precision.chart(found["rows"], found["loaders"]))
+    space = "{http://www.w3.org/2000/svg}"
+    bars = [r for r in chart.iter(f"{space}rect") if r.find(f"{space}title") is not None]
+    assert len(bars) == 4
+    assert all(float(bar.attrib["width"]) > 0 for bar in bars)
+
+
+def test_the_longer_bar_is_the_faster_arm_and_the_limit_is_drawn() -> None:
+    found = judge(amdahl())["precision"]
+    chart = ET.fromstring(precision.chart(found["rows"], found["loaders"]))
+    space = "{http://www.w3.org/2000/svg}"
+    widths = [
+        float(r.attrib["width"])
+        for r in chart.iter(f"{space}rect")
+        if r.find(f"{space}title") is not None
+    ]
+    assert widths[0] / widths[2] == pytest.approx(0.5, rel=1e-2)
+    assert widths[2] / widths[3] == pytest.approx(96 / 50, rel=1e-2)
+    titles = [line.findtext(f"{space}title") for line in chart.iter(f"{space}line")]
+    assert "loader alone: 900 samples/s" in titles
+
+
+def test_markdown_and_json_carry_the_rows(session: Session) -> None:
+    assert "| model | batch | precision |" in render.to_markdown(session)
+    assert '"verdict": "precision"' in render.to_json(session)
+
+
+def test_other_sessions_have_no_such_section() -> None:
+    assert precision.parts(Session()) == []
+
+
+def test_the_saved_sample_session_renders() -> None:
+    saved = Session.load(SAVED)
+    assert SAVED.stat().st_size < 200_000
+    found = saved.results["precision"]
+    assert {row["model"] for row in found["rows"]} == {"resnet18", "dpn26"}
+    assert {"fp32", "bf16", "fp16"} <= {row["precision"] for row in found["rows"]}
+    assert all(row["status"] == "ok" for row in found["rows"])
+    assert "would have to deliver" in render.to_html(saved)
+    assert judge(found)["precision"]["rows"] == found["rows"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "n/a"), (812_300_000, "812 MB"), (13_000_000_000, "13.0 GB")]
+)
+def test_memory_is_written_with_its_unit(value: int | None, said: str) -> None:
+    assert precision.megabytes(value) == said

@@ -1,0 +1,71 @@
+"""Reports from an exact session: every format, units, and n/a instead of 0."""
+
+import json
+import re
+
+import pytest
+
+from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.record.session import Session
+from pipeline_profiler.report import charts, render
+from pipeline_profiler.report.sections import percent
+from tests.pipeline_profiler.fakes import made_session, schedule
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    rows = schedule(80, 2, 2, 20.0, lambda j: 60.0, stages={"decode": 0.8, "getitem": 0.2})
+    made: Session = made_session(rows, 20.0, workers=2, prefetch=2)
+    made.results = diagnose(made).as_results()
+    made.notes.append("a <b> & c | d")
+    return made
+
+
+def test_text_says_verdict_cause_and_next(session: Session) -> None:
+    text = render.to_text(session)
+    assert "input-bound high: data stall 33.3% of the step" in text
+    assert "slow-decode" in text
+    assert re.search(r"^H host batches +n/a +n/a$", text, re.MULTILINE)
+    assert "GPU starvation" not in text
+
+
+def test_markdown_tables_have_one_width(session: Session) -> None:
+    table: list[str] = []
+    for line in [*render.to_markdown(session).splitlines(), ""]:
+        if line.startswith("|"):
+            table.append(line.replace("\\|", ""))
+        elif table:
+            assert len({row.count("|") for row in table}) == 1
+            table = []
+
+
+def test_html_is_escaped_and_self_contained(session: Session) -> None:
+    html = render.to_html(session)
+    assert "a &lt;b&gt; &amp; c" in html
+    assert html.count("<svg") == html.count("</svg>") >= 3
+    assert "<script" not in html
+    assert "<link" not in html
+
+
+def test_json_carries_the_contract(session: Session) -> None:
+    document = json.loads(render.to_json(session))
+    assert document["schema"] == "profile/1"
+    assert document["causes"][0]["code"] == "PIPE002"
+    assert document["arms"]["H"] is None
+
+
+def test_an_interval_without_ends_is_not_printed_as_numbers() -> None:
+    assert percent({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
+    assert percent({"share": None}) == "n/a"
+
+
+def test_a_partial_session_says_so() -> None:
+    assert "partial" in render.to_text(Session(partial=True))
+
+
+def test_charts_carry_their_numbers_as_text() -> None:
+    svg = charts.bars("Step period", [("D", 20.0), ("W", 30.0)], "ms")
+    assert "D: 20 ms" in svg
+    assert "W: 30 ms" in svg
+    assert svg.count("<rect") == 2
+    assert charts.line("nothing", [], "step", "ms") == ""

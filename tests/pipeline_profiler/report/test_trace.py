@@ -1,0 +1,139 @@
+"""The Perfetto trace: the importer's rules, checked on every event."""
+
+import gzip
+import json
+import os
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.report import render, trace
+from tests.pipeline_profiler.fakes import made_run
+
+REQUIRED = {
+    "X": {"name", "cat", "ts", "dur", "pid", "tid"},
+    "M": {"name", "pid", "tid", "args"},
+    "C": {"name", "ts", "pid", "args"},
+    "s": {"name", "cat", "id", "ts", "pid", "tid"},
+    "t": {"name", "cat", "id", "ts", "pid", "tid"},
+    "f": {"name", "cat", "id", "ts", "pid", "tid", "bp"},
+    "b": {"name", "cat", "id", "ts", "pid", "tid"},
+    "e": {"name", "cat", "id", "ts", "pid", "tid"},
+}
+
+
+def rows(n: int = 40) -> list[dict[str, Any]]:
+    """Two workers, each batch 30 ms, step 10 ms: every batch is waited for."""
+    out: list[dict[str, Any]] = []
+    for i in range(n):
+        start = 30 * (i // 2) + 1 + i % 2
+        got = max(start + 31, out[-1]["end"] if out else 0)
+        entry = out[-1]["end"] if out else 1
+        out.append(
+            {"entry": entry, "got": got, "end": got + 10, "worker": i % 2, "start": start,
+             "fetch": 30, "sent": start + 30.5, "pickle": 0.4, "received": start + 31,
+             "stages": {"read": 12, "decode": 10, "collate": 4}}
+        )  # fmt: skip
+    out[0] |= {"first": True, "iter": 0}
+    return out
+
+
+def document(n: int = 40, **kwargs: Any) -> dict[str, Any]:
+    run = made_run(rows(n), workers=2, prefetch=2)
+    return trace.build(Session(runs=[run]), **kwargs)
+
+
+def slices(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    tracks = defaultdict(list)
+    for e in events:
+        if e["ph"] == "X":
+            tracks[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
+    return tracks
+
+
+def test_every_event_has_what_the_importer_reads() -> None:
+    for event in document()["traceEvents"]:
+        assert REQUIRED[event["ph"]] <= set(event), event
+        assert event.get("ts", 0) >= 0
+
+
+def test_slices_nest_on_every_track() -> None:
+    for track in slices(document()["traceEvents"]).values():
+        open_ends: list[float] = []
+        for start, end in sorted(track, key=lambda s: (s[0], -s[1])):
+            while open_ends and open_ends[-1] <= start + 1e-6:
+                open_ends.pop()
+            assert not open_ends or end <= open_ends[-1] + 1e-3
+            open_ends.append(end)
+
+
+def test_each_batch_is_one_flow_from_dispatch_to_step() -> None:
+    flows = defaultdict(list)
+    for e in document()["traceEvents"]:
+        if e["ph"] in "stf":
+            flows[e["id"]].append(e)
+    assert len(flows) == 40
+    for joints in flows.values():
+        assert [j["ph"] for j in joints] == ["s", "t", "t", "t", "t", "f"]
+        assert [j["ts"] for j in joints] == sorted(j["ts"] for j in joints)
+        assert joints[-1]["bp"] == "e"
+        assert len({j["pid"] for j in joints}) == 2  # trainer and worker
+
+
+def test_every_joint_lies_in_a_slice() -> None:
+    events = document()["traceEvents"]
+    tracks = slices(events)
+    for e in events:
+        if e["ph"] in "stf":
+            assert any(a - 1e-6 <= e["ts"] <= b + 1e-6 for a, b in tracks[e["pid"], e["tid"]]), e
+
+
+def test_queue_slices_are_paired() -> None:
+    open_slices: dict[tuple[Any, ...], int] = defaultdict(int)
+    for e in document()["traceEvents"]:
+        if e["ph"] in "be":
+            open_slices[e["id"], e["name"]] += 1 if e["ph"] == "b" else -1
+    assert set(open_slices.values()) == {0}
+
+
+def test_the_counter_never_goes_below_zero_and_ends_empty() -> None:
+    counts = [e["args"]["ready"] for e in document()["traceEvents"] if e["ph"] == "C"]
+    assert min(counts) == 0
+    assert counts[-1] == 0
+    assert max(counts) >= 1
+
+
+def test_the_trace_is_bounded_and_says_what_it_left_out() -> None:
+    made = document(400, max_events=2_000)
+    assert len(made["traceEvents"]) <= 2_000
+    assert made["otherData"]["batches"] == 400
+    assert made["otherData"]["batches_shown"] < 400
+
+
+def test_it_is_written_gzipped(tmp_path: Path) -> None:
+    session = Session(runs=[made_run(rows(), workers=2, prefetch=2)])
+    path = render.write(session, str(tmp_path / "x.trace.json.gz"))
+    assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+def test_a_session_without_a_loop_is_a_sentence() -> None:
+    with pytest.raises(ProfileError, match="no recorded loop to trace"):
+        trace.build(Session())
+
+
+def test_a_real_trace_processor_loads_it(tmp_path: Path) -> None:
+    api = pytest.importorskip("perfetto.trace_processor")
+    binary = os.environ.get("TRACE_PROCESSOR") or shutil.which("trace_processor_shell")
+    if binary is None:
+        pytest.skip("the package downloads trace_processor_shell: put one on PATH to run this")
+    session = Session(runs=[made_run(rows(), workers=2, prefetch=2)])
+    path = render.write(session, str(tmp_path / "x.trace.json.gz"))
+    config = api.TraceProcessorConfig(bin_path=binary)
+    with api.TraceProcessor(trace=str(path), config=config) as processor:
+        errors = processor.query("select count(*) n from stats where severity='error' and value>0")
+        assert next(iter(errors)).n == 0
+        assert next(iter(processor.query("select count(*) n from flow"))).n >= 40

@@ -1,0 +1,127 @@
+"""The page of profiler sessions, and what it draws, without a browser."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.ui import frames, sessions
+from tests.audit.ui.pages import PATIENCE_S, html, text
+from tests.browser.recorded import session
+
+PAGE = "from pipeline_profiler.ui.profiles import page\npage()"
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, *paths: Path, name: str = "") -> AppTest:
+    monkeypatch.setattr(sys, "argv", ["app.py", *map(str, paths)])
+    at = AppTest.from_string(PAGE, default_timeout=PATIENCE_S)
+    if name:
+        at.query_params["session"] = name
+    return at.run()
+
+
+def test_without_a_session_the_page_says_how_to_record_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pipeline-profiler run" in text(opened(monkeypatch))
+
+
+def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slow, mended = (
+        session(s).save(tmp_path / f"{n}.json") for n, s in (("slow", True), ("ok", False))
+    )
+    at = opened(monkeypatch, slow, mended)
+    said = text(at)
+    assert "input-bound high" in said
+    assert "PIPE" in said
+    assert "<b>nowhere" not in html(at)
+    at.selectbox(key="session").set_value("ok").run()
+    assert "not input-bound" in text(at)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"schema": "profile/9"}', "newer pipeline-profiler"),
+        ('{"schema": "profile/1", "runs": [', "not a readable session"),
+        ('{"schema": "profile/1", "runs": []}', "no verdict"),
+        ('{"schema": "profile/1", "runs": [{"arm": "W", "spans": {}}]}', "could not be drawn"),
+    ],
+)
+def test_what_is_no_session_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str, said: str
+) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(content)
+    assert said in text(opened(monkeypatch, path))
+
+
+def test_a_link_names_a_known_session_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = session(True).save(tmp_path / "slow.json")
+    (tmp_path / "far").mkdir()
+    hidden = session(False).save(tmp_path / "far" / "hidden.json")
+    assert "input-bound high" in text(opened(monkeypatch, known, name=str(hidden)))
+
+
+def test_the_time_line_has_stalls_and_ready_depth() -> None:
+    drawn = frames.time_line(session(True))
+    assert drawn is not None
+    assert drawn.stalls.height > 10
+    assert set(drawn.stalls.columns) == {"start", "end", "ms", "cause", "batch", "worker"}
+    assert drawn.stalls["start"].min() >= 0
+    assert drawn.stalls["end"].max() <= drawn.total + 1e-6
+    assert drawn.depth["ready"].min() == 0
+    assert 1 <= drawn.depth["ready"].max() <= 4  # two workers that prefetch two batches
+    short = frames.time_line(session(True), most=10)
+    assert short is not None
+    assert short.seconds < drawn.seconds == pytest.approx(drawn.total)
+
+
+def test_a_healthy_loader_has_batches_ready() -> None:
+    slow, healthy = (frames.time_line(session(s)) for s in (True, False))
+    assert slow is not None
+    assert healthy is not None
+    assert healthy.stalls["ms"].sum() < slow.stalls["ms"].sum()
+    assert healthy.depth["ready"].mean() > slow.depth["ready"].mean()
+
+
+def test_arms_and_stages_are_the_session_s_own_figures() -> None:
+    arms = {row["arm"][0]: row for row in frames.arms(session(True)).iter_rows(named=True)}
+    assert arms["D"]["ms"] == pytest.approx(10.0)
+    assert arms["W"]["ms"] > 15
+    assert arms["W"]["low"] <= arms["W"]["ms"] <= arms["W"]["high"]
+    stages = frames.stages(session(True)).group_by("stage").agg(pl.col("ms").sum())
+    by_name = dict(stages.iter_rows())
+    assert by_name["decode"] == pytest.approx(3 * by_name["read"], rel=0.01)
+
+
+def test_slow_samples_are_joined_with_what_the_index_knows() -> None:
+    def lookup(names: object) -> dict[str, dict[str, object]]:
+        assert "train/fish/2664.jpg" in list(names)  # type: ignore[call-overload]
+        return {"train/fish/2664.jpg": {"width": 158, "bytes": 10_100}}
+
+    rows = {
+        r["sample"]: r for r in frames.slow_samples(session(True), lookup).iter_rows(named=True)
+    }
+    assert rows["train/fish/2664.jpg"]["width"] == 158
+    assert rows["<b>nowhere</b>.jpg"]["width"] is None
+    assert rows["train/fish/2664.jpg"]["worst ms"] == pytest.approx(70.0)
+
+
+def test_uploads_are_read_as_files_are(tmp_path: Path) -> None:
+    path = session(True).save(tmp_path / "slow.json")
+    for data in (path.read_bytes(), gzip.compress(path.read_bytes())):
+        assert sessions.read(data, "slow").results["verdict"] == "input-bound high"
+    for data in (b"{", b"[1]", b"\x1f\x8b broken"):
+        with pytest.raises(ProfileError, match="session"):
+            sessions.read(data, "x")
+
+
+def test_the_trace_opens_in_perfetto() -> None:
+    trace = json.loads(gzip.decompress(sessions.perfetto(session(True))))
+    assert {"X", "C", "M"} <= {event["ph"] for event in trace["traceEvents"]}
