@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit.checking.config import Config
-from audit.checking.runner import Judge, judge, judge_key, select_judges
+from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores
 from audit.neighbors import SIGNATURE_VERSION, Memory, Options
 from audit.pairs.relate import RELATE_VERSION, relate, settled
 from audit.pairs.signatures import write_part
-from audit.picture.features import FEATURE_ROW, feature_versions
-from audit.picture.measure import Job, Measured, Measurer, failed_rows
+from audit.picture.features import feature_versions
+from audit.picture.measure import Job, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
 from audit.run import generations
 from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
@@ -44,7 +44,7 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 # Outcomes that may be another one the next time although the file did not change.
 TRANSIENT = "('io', 'permission', 'crashed', 'timeout')"
-LISTED = ("samples", "declared_classes", "skipped_files", "source_notes")
+LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def scan(
     scans into the same run, UsageError for unknown checks or thresholds.
     """
     config = config or Config()
-    judges = select_judges(checks, config.thresholds)
+    configured = configure_checks(checks, config.thresholds)
     previous = generations.current(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
@@ -118,11 +118,13 @@ def scan(
             store.checkpoint()
     if unchanged:
         generations.discard_building(run)
-        _judge_again_if_needed(run, judges, progress)
+        _check_again_if_needed(run, configured, progress)
         clock.lap("judge")
         return ScanResult(run, total, 0, total, 0, True, clock.laps)
     building = generations.building(run)
-    _judge(building / generations.MEASUREMENTS, building / FIRST_FINDINGS, judges, progress)
+    _run_checks(
+        building / generations.MEASUREMENTS, building / FIRST_FINDINGS, configured, progress
+    )
     clock.lap("judge")
     generations.publish(run, FIRST_FINDINGS)
     return ScanResult(run, total, pending, kept or 0, resumed, False, clock.laps)
@@ -136,12 +138,8 @@ def recheck(
     progress: Report = quiet,
 ) -> None:
     """Judge a run's stored measurements again, touching no image; publishes new findings."""
-    judges = select_judges(checks, (config or Config()).thresholds)
-    generation = generations.require(run)
-    name = generations.next_findings(generation)
-    built = generation.path / f"{name}.building"
-    _judge(generation.measurements, built, judges, progress)
-    generations.publish_findings(run, generation, built, name)
+    configured = configure_checks(checks, (config or Config()).thresholds)
+    _publish_findings(run, generations.require(run), configured, progress)
 
 
 # ---- listing, and what can be kept ----
@@ -149,11 +147,14 @@ def recheck(
 
 def _start_building(store: Store, config: Config) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
-    store.create_measurements(FEATURE_ROW)
+    columns = feature_columns(config.hashes)
+    store.create_measurements(columns)
     stored, now = store.meta().get("measured_as"), _measured_as(config)
-    if stored != now:
-        store.execute("DELETE FROM features")
-        store.set_meta({"measured_as": now})
+    if stored not in (None, now):
+        # other hashes are other columns, so the table itself is made again
+        store.execute("DROP TABLE features")
+        store.create_measurements(columns)
+    store.set_meta({"measured_as": now})
     for table in LISTED:
         store.execute(f"DELETE FROM {table}")
 
@@ -164,6 +165,7 @@ def _measured_as(config: Config) -> str:
             "features": dict(feature_versions()),
             "signature": SIGNATURE_VERSION,
             "limits": asdict(config.limits),
+            **({"hashes": sorted(config.hashes)} if config.hashes else {}),
         }
     )
 
@@ -182,6 +184,7 @@ def _list(store: Store, source: Source, progress: Report) -> int:
     store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
     store.append("source_notes", notes)
+    store.append("failed_readers", [asdict(part) for part in source.failed])
     store.execute("DROP TABLE IF EXISTS metadata")
     if source.metadata is not None:
         store.create_from("metadata", source.metadata)
@@ -291,11 +294,14 @@ class _Parts:
 def _measure(
     parts: _Parts, executor: Executor, config: Config, progress: Report, *, done: int, total: int
 ) -> None:
-    errors = 0
+    errors, work = 0, Measurer(config.limits, config.hashes)
     progress(Progress("measure", done, total))
     try:
-        for jobs, outcome in executor.run(Measurer(config.limits), _chunks(parts.store)):
-            measured = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
+        for jobs, outcome in executor.run(work, _chunks(parts.store)):
+            if isinstance(outcome, Failure):
+                measured = failed_rows(jobs, outcome, config.hashes)
+            else:
+                measured = outcome
             parts.add(measured)
             done += len(jobs)
             status = measured.features["status"]
@@ -362,27 +368,42 @@ def _related_as(config: Config) -> str:
     return json.dumps(made, sort_keys=True)
 
 
-# ---- judging ----
+# ---- checks ----
 
 
-def _judge(measurements: Path, target: Path, judges: Sequence[Judge], progress: Report) -> None:
+def _run_checks(
+    measurements: Path, target: Path, checks: Sequence[CheckConfig], progress: Report
+) -> None:
+    """Write a findings database, and the key of what made it: none where a check failed.
+
+    Without a key the next scan runs the checks again, although nothing in the dataset changed.
+    """
     with Store.open(measurements) as store:
-        judge(store, target, judges, lambda done, total: progress(Progress("judge", done, total)))
+        run_checks(
+            store, target, checks, lambda done, total: progress(Progress("judge", done, total))
+        )
     with Store.create(target) as findings:
-        key = judge_key(judges)
-        findings.execute("CREATE TABLE IF NOT EXISTS judged_as AS SELECT ? AS key", [key])
+        failed = findings.scalar("SELECT count(*) FROM failed_checks")
+        key = "" if failed else checks_key(checks)
+        findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
         findings.checkpoint()
 
 
-def _judge_again_if_needed(run: Path, judges: Sequence[Judge], progress: Report) -> None:
+def _check_again_if_needed(run: Path, checks: Sequence[CheckConfig], progress: Report) -> None:
     """Re-check an unchanged dataset where checks or thresholds differ from the published ones."""
     generation = generations.require(run)
     with Store.open(generation.findings) as store:
-        if store.scalar("SELECT key FROM judged_as") == judge_key(judges):
+        if store.scalar("SELECT key FROM checked_as") == checks_key(checks):
             return
+    _publish_findings(run, generation, checks, progress)
+
+
+def _publish_findings(
+    run: Path, generation: generations.Generation, checks: Sequence[CheckConfig], progress: Report
+) -> None:
     name = generations.next_findings(generation)
     built = generation.path / f"{name}.building"
-    _judge(generation.measurements, built, judges, progress)
+    _run_checks(generation.measurements, built, checks, progress)
     generations.publish_findings(run, generation, built, name)
 
 

@@ -31,7 +31,7 @@ from audit.neighbors import TRANSFORMATIONS, plant
 SCAN = """
 import json, resource, sys, threading, time
 from pathlib import Path
-from audit.engine import scan
+from audit.scanning import scan
 from audit.sources import open_source
 from audit.runs import open_run
 if __name__ == "__main__":
