@@ -136,8 +136,8 @@ def recheck(
     _finish(collect(run), fail_on, as_json, trace)
 
 
-@app.command()
-def report(
+@app.command(name="report")
+def print_report(
     run: RunArgument,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
@@ -238,8 +238,8 @@ def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001
         typer.echo(page(check))
 
 
-@app.command()
-def checks(
+@app.command(name="checks")
+def list_checks(
     write_docs: Annotated[
         bool,
         typer.Option("--write-docs", help="Regenerate audit/checks/README.md and docs/schema.md."),
