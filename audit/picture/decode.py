@@ -42,9 +42,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from audit.picture.header import exif_facts, header_facts
+from audit.picture.header import exif_columns, header_columns
 from audit.picture.magic import IMAGES, detect, extension_of
-from audit.picture.pixels import Picture, Pixels, eight_bits, grey_tail, shown
+from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
 
 # Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
 # programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder).
@@ -123,15 +123,15 @@ def read_bytes(path: str | bytes, limits: Limits) -> bytes:
     return data
 
 
-def decode(
+def decode_picture(
     data: bytes, name: str, limits: Limits, scratch: Scratch | None = None
 ) -> tuple[dict[str, Any], Picture | None]:
-    """Return the facts of one file's bytes and its picture, None when nothing came out.
+    """Return the columns of one file's bytes and its picture, None when nothing came out.
 
     Never raises for what is in `data`; memory is bounded by about 12 bytes a pixel of
     `limits.max_pixels`.
     """
-    facts: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "status": "ok",
         "content_hash": blake3.blake3(data).hexdigest(),
         "detected": detect(data),
@@ -140,59 +140,61 @@ def decode(
     picture: Picture | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tiff = facts["detected"] == "TIFF"
-        native = _native_warnings(facts) if tiff else contextlib.nullcontext()
+        tiff = columns["detected"] == "TIFF"
+        native = _native_warnings(columns) if tiff else contextlib.nullcontext()
         try:
             with native:
-                picture = _decode(data, facts, limits, scratch or Scratch())
+                picture = _decode_opened(data, columns, limits, scratch or Scratch())
         except DecodeError as error:
-            facts |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
+            columns |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
         except MemoryError:
-            facts |= _failed("bomb", "decoding it needs more memory than there is")
+            columns |= _failed("bomb", "decoding it needs more memory than there is")
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
             kind = "unsupported" if "nsupported" in str(error) else "corrupt"
-            facts |= _failed(kind, f"{type(error).__name__}: {error}")
-    _note_warnings(facts, [str(w.message) for w in caught])
-    return facts, picture
+            columns |= _failed(kind, f"{type(error).__name__}: {error}")
+    _note_warnings(columns, [str(w.message) for w in caught])
+    return columns, picture
 
 
 def _failed(kind: str, text: str) -> dict[str, Any]:
     return {"status": "unreadable", "error_kind": kind, "error": text}
 
 
-def _note_warnings(facts: dict[str, Any], caught: list[str]) -> None:
-    seen = [facts["decoder_warnings"]] if facts.get("decoder_warnings") else []
+def _note_warnings(columns: dict[str, Any], caught: list[str]) -> None:
+    seen = [columns["decoder_warnings"]] if columns.get("decoder_warnings") else []
     seen += [" ".join(text.split()) for text in dict.fromkeys(caught)]
     if seen:
-        facts["decoder_warnings"] = "; ".join(seen)[:500]
+        columns["decoder_warnings"] = "; ".join(seen)[:500]
 
 
-def _decode(data: bytes, facts: dict[str, Any], limits: Limits, scratch: Scratch) -> Picture:
-    image = _open(data, facts)
+def _decode_opened(
+    data: bytes, columns: dict[str, Any], limits: Limits, scratch: Scratch
+) -> Picture:
+    image = _open(data, columns)
     width, height = image.size
-    facts |= {"format": image.format, "mode": image.mode, "width": width, "height": height}
+    columns |= {"format": image.format, "mode": image.mode, "width": width, "height": height}
     if width * height > limits.max_pixels:
         raise DecodeError(
             "bomb",
             f"the header promises {width:,} x {height:,} pixels in {len(data):,} bytes; "
             f"max_pixels is {limits.max_pixels:,}",
         )
-    facts |= header_facts(image, data)
+    columns |= header_columns(image, data)
     jpeg = image.format in ("JPEG", "MPO")
     if jpeg and image.mode in ("L", "RGB"):
-        stored = _decode_jpeg(data, image, facts, scratch)
+        stored = _decode_jpeg(data, image, columns, scratch)
     else:
-        stored = _decode_other(data, image, facts, strict_jpeg=jpeg)
-    return shown(stored, facts)
+        stored = _decode_other(data, image, columns, strict_jpeg=jpeg)
+    return compose_picture(stored, columns)
 
 
-def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
+def _open(data: bytes, columns: dict[str, Any]) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DecodeError("bomb", str(error)) from None
     except UnidentifiedImageError:
-        what = facts["detected"]
+        what = columns["detected"]
         if what in IMAGES:
             kind = "corrupt" if what in FORMATS else "unsupported"
             raise DecodeError(
@@ -204,7 +206,7 @@ def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
 
 
 @contextlib.contextmanager
-def _native_warnings(facts: dict[str, Any]) -> Iterator[None]:
+def _native_warnings(columns: dict[str, Any]) -> Iterator[None]:
     """Keep what libtiff writes to the process's stderr; Pillow offers no other way to it."""
     saved = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -218,14 +220,14 @@ def _native_warnings(facts: dict[str, Any]) -> Iterator[None]:
             lines = file.read(4096).decode("utf-8", "replace").splitlines()
             if lines:
                 more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-                facts["decoder_warnings"] = lines[0][:300] + more
+                columns["decoder_warnings"] = lines[0][:300] + more
 
 
 # ---- JPEG: strict, and a tolerant second decode for what strict refuses ----
 
 
 def _decode_jpeg(
-    data: bytes, image: Image.Image, facts: dict[str, Any], scratch: Scratch
+    data: bytes, image: Image.Image, columns: dict[str, Any], scratch: Scratch
 ) -> Pixels:
     space, channels = ("GRAY", 1) if image.mode == "L" else ("RGB", 3)
     room = scratch.room(image.width * image.height * channels)
@@ -238,19 +240,19 @@ def _decode_jpeg(
         pixels = simplejpeg.decode_jpeg(data, space, strict=False)
     except ValueError:
         # Refused outright (arithmetic coding, odd subsampling): no verdict but Pillow's.
-        facts["decoder_warnings"] = f"not decoded strictly: {complaint}"
+        columns["decoder_warnings"] = f"not decoded strictly: {complaint}"
         image.load()
         return np.array(image)
     if HARMLESS.search(complaint):
-        facts["decoder_warnings"] = complaint
+        columns["decoder_warnings"] = complaint
         return pixels
     kind = (
         "truncated"
-        if facts.get("missing_end") or "remature end of JPEG" in complaint
+        if columns.get("missing_end") or "remature end of JPEG" in complaint
         else "corrupt"
     )
-    facts |= {"status": "damaged", "error_kind": kind, "error": complaint + _zero_run(data)}
-    facts["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
+    columns |= {"status": "damaged", "error_kind": kind, "error": complaint + _zero_run(data)}
+    columns["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
     return pixels
 
 
@@ -267,30 +269,30 @@ def _zero_run(data: bytes) -> str:
 
 
 def _decode_other(
-    data: bytes, image: Image.Image, facts: dict[str, Any], *, strict_jpeg: bool
+    data: bytes, image: Image.Image, columns: dict[str, Any], *, strict_jpeg: bool
 ) -> Pixels:
     if strict_jpeg:
-        _note_cmyk_damage(data, facts)
+        _note_cmyk_damage(data, columns)
     try:
         image.load()
     except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
         image = _tolerant_load(data, error)
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
-        facts |= {"status": "damaged", "error_kind": kind, "error": text}
+        columns |= {"status": "damaged", "error_kind": kind, "error": text}
     if image.format == "PNG":
-        facts |= exif_facts(image)  # the block may follow the pixels
-    return eight_bits(image, facts)
+        columns |= exif_columns(image)  # the block may follow the pixels
+    return eight_bits(image, columns)
 
 
-def _note_cmyk_damage(data: bytes, facts: dict[str, Any]) -> None:
+def _note_cmyk_damage(data: bytes, columns: dict[str, Any]) -> None:
     try:
         simplejpeg.decode_jpeg(data, "CMYK", strict=True)
     except ValueError as error:
         if "subsampling" in str(error):  # TurboJPEG knows 4:4:4 in four channels alone
-            facts["decoder_warnings"] = f"not decoded strictly: {error}"
+            columns["decoder_warnings"] = f"not decoded strictly: {error}"
         elif not HARMLESS.search(str(error)):
-            facts |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
+            columns |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
 
 
 def _tolerant_load(data: bytes, error: Exception) -> Image.Image:

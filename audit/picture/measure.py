@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import pyarrow as pa
 
 from audit.executors import Failure
 from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, signature
-from audit.picture.decode import DecodeError, Limits, Scratch, decode, read_bytes
-from audit.picture.features import FEATURE_ROW, measure
+from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
+from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.magic import extension_of
 from audit.records import arrow_schema
 
@@ -57,6 +56,8 @@ class Measurer:
 
     def __call__(self, jobs: Sequence[Job]) -> Measured:
         """Return one row a job, and the signature of every file that gave a picture."""
+        import cv2
+
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
@@ -73,29 +74,29 @@ class Measurer:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
-            return keys | unmeasured(job.sample_id, "unsupported", text), None
+            return keys | unmeasured_columns(job.sample_id, "unsupported", text), None
         try:
             data = read_bytes(job.path, self.limits)
         except DecodeError as error:
-            return keys | unmeasured(job.sample_id, error.kind, str(error)), None
-        facts, picture = decode(data, job.sample_id, self.limits, scratch)
-        keys |= storable(facts)
+            return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
+        columns, picture = decode_picture(data, job.sample_id, self.limits, scratch)
+        keys |= storable_columns(columns)
         if picture is None:
             return keys, None
-        features, small = measure(picture)
+        features, small = measure_picture(picture)
         return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
 
 
-def storable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts with texts that any database takes: no lone surrogates, no NUL."""
+def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns with texts that any database takes: no lone surrogates, no NUL."""
     for name in FREE_TEXTS:
-        if text := facts.get(name):
-            facts[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
-    return facts
+        if text := columns.get(name):
+            columns[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
+    return columns
 
 
-def unmeasured(name: str, kind: str, text: str) -> dict[str, Any]:
-    """Return the facts of a file from which nothing came out."""
+def unmeasured_columns(name: str, kind: str, text: str) -> dict[str, Any]:
+    """Return the columns of a file from which nothing came out."""
     extension = extension_of(name)
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
@@ -110,7 +111,7 @@ def failed_rows(jobs: Sequence[Job], failure: Failure) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
-        | unmeasured(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
+        | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
     return Measured(pa.Table.from_pylist(rows, schema=FEATURE_SCHEMA), signature_table([], []))
