@@ -79,7 +79,7 @@ def _icc_name(profile: bytes | None) -> str | None:
 
 def exif_columns(image: Image.Image) -> dict[str, Any]:
     """Return orientation, time and camera where the image's EXIF block, known so far, has them."""
-    # Only a look at what is there: on PNG, `getexif` would decode the picture to find a late block.
+    # Only what is known already: on PNG, `getexif` would decode the picture to find a late block.
     if not (image.info.get("exif") or image.format == "TIFF"):
         return {}
     try:
@@ -133,12 +133,16 @@ LUMINANCE = np.array([
 
 @lru_cache(maxsize=4096)
 def _quality(table: tuple[int, ...]) -> int:
+    # The sum falls strictly with quality, and one number per table is enough to find the nearest;
+    # tables of other encoders get the quality of the IJG table that is equally coarse.
     return int(np.argmin(np.abs(_table_sums() - sum(table)))) + 1
 
 
 @lru_cache(maxsize=1)
 def _table_sums() -> np.ndarray[Any, Any]:
     quality = np.arange(1, 101)
+    # jpeg_quality_scaling() and jpeg_add_quant_table() of libjpeg's jcparam.c, in its integers:
+    # rounded to the nearest, and kept within the 8 bits of a baseline table.
     scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
     tables = np.clip((LUMINANCE[None, :] * scale[:, None] + 50) // 100, 1, 255)
     return np.asarray(tables.sum(axis=1))
@@ -174,7 +178,7 @@ def _eoi(data: bytes) -> int | None:
             return None
         position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
         in_scan = in_scan or marker == 0xDA
-        # A quick look first: nearly every file has one scan and ends with its EOI.
+        # The common case first: nearly every file has one scan and ends with its EOI.
         if in_scan and data.endswith(b"\xff\xd9") and _ends_once(data, position):
             return len(data)
 

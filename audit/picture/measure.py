@@ -1,8 +1,8 @@
 """Measure files: what a worker does with a chunk of paths, from bytes to two Arrow tables.
 
-One read and one decode a file; every feature, and the signature that near-duplicate search
-compares, is taken from that picture. Nothing in a file can
-raise here: what goes wrong with it becomes columns of its row (`status`, `error_kind`, `error`).
+One read and one decode per file; every feature, and the signature that near-duplicate search
+compares, is computed from that picture. Nothing in a file can raise here: an error becomes columns
+of its row (`status`, `error_kind`, `error`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.magic import extension_of
 from audit.records import arrow_schema
 
-# What a file may say in its own words.
+# Columns with text from inside the file or from a decoder.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
 FEATURE_SCHEMA = arrow_schema(FEATURE_ROW)
 N_BYTES = SIGNATURE_DTYPE.itemsize
@@ -42,7 +42,7 @@ class Job:
 
 
 class Measured(NamedTuple):
-    """What came out of a chunk: a row of features a job, and a signature a picture."""
+    """The result of a chunk: one row of features per job, one signature per picture."""
 
     features: pa.Table
     signatures: pa.Table
@@ -55,20 +55,20 @@ class Measurer:
     limits: Limits
 
     def __call__(self, jobs: Sequence[Job]) -> Measured:
-        """Return one row a job, and the signature of every file that gave a picture."""
+        """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
 
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
-        taken: dict[str, np.void] = {}
+        records: dict[str, np.void] = {}
         for job in jobs:
             row, record = self._row(job, scratch)
             rows.append(row)
             if record is not None:
-                taken[row["content_hash"]] = record
+                records[row["content_hash"]] = record
         features = pa.Table.from_pylist(rows, schema=FEATURE_SCHEMA)
-        return Measured(features, signature_table(list(taken), list(taken.values())))
+        return Measured(features, signature_table(list(records), list(records.values())))
 
     def _row(self, job: Job, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
@@ -88,7 +88,7 @@ class Measurer:
 
 
 def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns with texts that any database takes: no lone surrogates, no NUL."""
+    """Return the columns with texts that every database accepts: no lone surrogates, no NUL."""
     for name in FREE_TEXTS:
         if text := columns.get(name):
             columns[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
@@ -96,13 +96,13 @@ def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def unmeasured_columns(name: str, kind: str, text: str) -> dict[str, Any]:
-    """Return the columns of a file from which nothing came out."""
+    """Return the columns of a file that could not be decoded."""
     extension = extension_of(name)
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
 
 def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -> pa.Table:
-    """Return signatures as an Arrow table: one row a content hash."""
+    """Return signatures as an Arrow table: one row per content hash."""
     packed = pa.array([record.tobytes() for record in records], pa.binary(N_BYTES))
     return pa.table([pa.array(content_hashes, pa.string()), packed], schema=SIGNATURE_SCHEMA)
 
