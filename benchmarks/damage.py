@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from audit import scanning
-from audit.picture.decode import Limits, decode
+from audit.picture.decode import Limits, decode_picture
 from audit.run.generations import open_run
 from audit.sources import open_source
 
@@ -72,7 +72,7 @@ def block(fill: str) -> Damage:
 
 def saved_again(data: bytes, _: np.random.Generator) -> bytes:
     """Cut at 70 %, decode tolerantly, save: the damage is now a sound file."""
-    picture = decode(data[: len(data) * 7 // 10], "a.jpg", Limits())[1]
+    picture = decode_picture(data[: len(data) * 7 // 10], "a.jpg", Limits())[1]
     assert picture is not None
     file = io.BytesIO()
     Image.fromarray(picture.rgb).save(file, "JPEG", quality=90)
@@ -120,7 +120,7 @@ def pillow_raises(data: bytes) -> bool:
 
 def shows_change(data: bytes, sound: bytes) -> bool:
     """Say whether the decoded pixels differ from those of the sound file."""
-    hashes = [decode(d, "a.jpg", Limits())[0].get("pixel_hash") for d in (data, sound)]
+    hashes = [decode_picture(d, "a.jpg", Limits())[0].get("pixel_hash") for d in (data, sound)]
     return hashes[0] != hashes[1]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import cv2
 
 from audit.browse.images import Card
-from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.pixels import Pixels
 from audit.sources.paths import path_of
 
@@ -121,7 +121,7 @@ def pixels_of(card: Card) -> tuple[Pixels | None, str]:
         data = read_bytes(path, LIMITS)
     except (DecodeError, ValueError) as error:
         return None, str(error)
-    facts, picture = decode(data, path, LIMITS)
+    facts, picture = decode_picture(data, path, LIMITS)
     if picture is None:
         return None, str(facts.get("error") or "no picture came out")
     changed = card.content_hash not in (None, facts["content_hash"])

@@ -1,1 +1,6 @@
-"""One file per check: documentation, thresholds, code and cases together."""
+"""The checks of an image dataset: one file per check, found by `audit.checking.check`.
+
+In: a store with what the scan measured, and the thresholds of the configuration.
+Out: findings, and one sentence on what was and was not examined.
+Cost: a few SQL queries per check; no check opens a file, changes a row or imports another check.
+"""

@@ -19,28 +19,30 @@ class ClassImbalance(Check):
     ## What it does
     For each split, computes the ratio of the largest to the smallest class and two effective
     numbers of classes: exp(entropy), and the inverse Simpson index 1 / sum(p^2). Both equal the
-    number of classes when all are equally large. A split is reported from a ratio of `max_ratio`
-    on: as a warning if exp(entropy) is at most `max_effective_share` of the number of classes, else
-    as information, because then one or two small classes make the ratio (DIST002 says which).
+    number of classes when all are equally large. A split is reported if its ratio is at least
+    `max_ratio`: as a warning if exp(entropy) is at most `max_effective_share` of the number of
+    classes, otherwise as information, because then one or two small classes cause the ratio
+    (DIST002 names them).
 
     ## Why is this bad
-    Accuracy rewards a model for ignoring the small classes, and the loss hardly sees them.
+    Accuracy rewards a model for ignoring the small classes, and they hardly affect the loss.
 
     ## Example
     train has 9,000 cats and 300 foxes: ratio 30, and 1.2 effective classes of 2.
 
     ## What to do
-    Report macro averages; weight or resample in training; collect more of the small classes. Keep
-    the test split as it is unless deployment is balanced.
+    Report macro averages; weight or resample the classes in training; collect more images of the
+    small classes. Keep the test split as it is unless deployment is balanced.
 
     ## Limits
-    Sizes are counted in images, duplicates included. Classes with no image at all in a split are
-    DIST003. The ratio depends on the smallest class alone: read it beside the effective numbers.
+    Sizes are counted in images, including duplicates. DIST003 reports classes that have no image in
+    a split. The ratio depends on the smallest class alone: read it together with the effective
+    numbers.
 
     ## References
     Hill (1973), Diversity and Evenness, Ecology 54(2): numbers of order 1 and 2. Buda, Maki and
     Mazurowski (2018), A systematic study of the class imbalance problem, Neural Networks 106: harm
-    from ratios of about 10 on."""
+    from ratios of about 10."""
 
     code = "DIST001"
     name = "class-imbalance"
@@ -50,7 +52,7 @@ class ClassImbalance(Check):
     class Params:
         """Thresholds.
 
-        max_ratio: reported from this ratio of the largest to the smallest class on
+        max_ratio: reported if the largest class is at least this many times the smallest
         max_effective_share: a warning if exp(entropy) is at most this share of the classes, 0..1
         """
 
@@ -75,7 +77,7 @@ class ClassImbalance(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a split."""
+        """Yield one finding per split."""
         sql = """
             WITH sizes AS (
                 SELECT split, label, count(*) AS n FROM images
@@ -90,6 +92,8 @@ class ClassImbalance(Check):
             FROM shares GROUP BY split HAVING max(n) >= ? * min(n) ORDER BY split NULLS FIRST
         """
         for row in store.query(sql, [params.max_ratio]).iter_rows(named=True):
+            # Entropy looks at every class, the ratio only at two: a long tail of classes lowers the
+            # first, one stray small class only raises the second.
             effective = math.exp(row["entropy"])
             broad = effective <= params.max_effective_share * row["classes"]
             yield Finding(
@@ -113,7 +117,7 @@ class ClassImbalance(Check):
     def completeness(self, store: Store, params: Params) -> str:
         """Say how many labelled samples were counted."""
         n = store.scalar("SELECT count(*) FROM images WHERE trim(coalesce(label, '')) <> ''")
-        return f"All {int(n):,} labelled samples counted, split by split."
+        return f"All {int(n):,} labelled samples were counted, split by split."
 
 
 def _message(row: Mapping[str, Any], effective: float) -> str:
@@ -121,6 +125,6 @@ def _message(row: Mapping[str, Any], effective: float) -> str:
     return (
         f"{where}, the largest class ({row['most']}, {row['largest']:,}) is "
         f"{row['largest'] / row['smallest']:.1f} times the smallest ({row['least']}, "
-        f"{row['smallest']:,}); effective number of classes {effective:.1f} (entropy) and "
+        f"{row['smallest']:,}); the effective number of classes is {effective:.1f} (entropy) and "
         f"{row['simpson']:.1f} (Simpson) of {row['classes']:,}."
     )

@@ -1,4 +1,4 @@
-"""DIST003: classes that one split has and another lacks."""
+"""DIST003: classes that one split contains and another does not."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from audit.run.store import Store
 
 
 class ClassMissingFromSplit(Check):
-    """Classes that are absent from a split in which they could have been.
+    """Classes that are absent from a split that could have contained them.
 
     ## What it does
-    With two or more labelled splits, reports each class that a split lacks. An evaluation split
-    with a class that no training split has is an error. A class that an evaluation split lacks is a
-    warning, if it has at least as many images as there are splits. A split that lacks more than
-    `max_share` of the classes is reported once.
+    With two or more labelled splits, reports each class that is missing from a split. A class that
+    is in an evaluation split but in no training split is an error. A class that is missing from an
+    evaluation split is a warning, if it has at least as many images as there are splits. A split
+    without more than `max_share` of the classes is reported once.
 
     ## Why is this bad
-    What was never trained cannot be recognised: each such test image is a certain error. What is
-    never tested has no score, and the macro average is over fewer classes than believed.
+    A model cannot recognise a class that it was not trained on: each such test image is a certain
+    error. A class that is not tested has no score, and the macro average covers fewer classes than
+    it seems to.
 
     ## Example
     `test/okapi` has 12 images, `train/okapi` none.
 
     ## What to do
-    Split again by class (stratified), or say in the report which classes are left out, and why.
+    Split again by class (stratified), or state in the report which classes are left out, and why.
 
     ## Limits
-    Open-set and zero-shot tasks separate classes on purpose: one finding per split says so.
-    Near-miss names (LABEL002) look like missing classes: settle those first.
+    Open-set and zero-shot tasks separate classes on purpose: they get one finding per split.
+    Near-miss names (LABEL002) look like missing classes: fix those first.
 
     ## References
     Kohavi (1995), A Study of Cross-Validation and Bootstrap for Accuracy Estimation, IJCAI:
@@ -48,9 +49,9 @@ class ClassMissingFromSplit(Check):
     class Params:
         """Thresholds.
 
-        max_share: a split that lacks more than this share of the classes is reported once, 0..1
-        min_common: and only if it lacks at least this many
-        train_splits: splits that are trained on
+        max_share: a split without more than this share of the classes is reported once, 0..1
+        min_common: and only if at least this many classes are missing
+        train_splits: names of the training splits
         """
 
         max_share: float = 0.5
@@ -79,7 +80,7 @@ class ClassMissingFromSplit(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a split and class, or one a split that lacks many."""
+        """Yield one finding per split and class, or one per split without many of the classes."""
         missing: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in _missing(store, params):
             missing[row["split"]].append(row)
@@ -94,7 +95,8 @@ class ClassMissingFromSplit(Check):
         where = f"{row['n']:,} images in {row['others']}"
         if row["untrained"]:
             text = (
-                f"Class {row['label']} has {where} but 0 in {split}: it is tested, never trained."
+                f"Class {row['label']} has {where} but 0 in {split}: it is tested but not trained "
+                "on."
             )
         else:
             text = (
@@ -115,8 +117,9 @@ class ClassMissingFromSplit(Check):
             self.code,
             self.severity,
             (),
-            f"Split {split} lacks {len(rows):,} of the {classes:,} classes of the dataset: meant "
-            "so only in open-set and zero-shot tasks.",
+            f"Split {split} does not contain {len(rows):,} of the {classes:,} classes of the "
+            "dataset: "
+            "this is intended only in open-set and zero-shot tasks.",
             {
                 "split": split,
                 "missing": len(rows),
@@ -151,8 +154,9 @@ def _missing(store: Store, params: ClassMissingFromSplit.Params) -> list[dict[st
             SELECT count(*) AS splits, min(split) FILTER (WHERE trains) AS first FROM splits
         )
         SELECT a.*,
-            -- Lost to training if no training split has it; told once, at the first of them.
+            -- Untrained if no training split has it; reported once, for the first of them.
             a.trains AND t.label IS NULL AND a.split = k.first AS untrained,
+            -- A class of fewer images than splits cannot be in all of them.
             (a.trains AND t.label IS NULL AND a.split = k.first)
                 OR (NOT a.trains AND a.n >= k.splits) AS matters
         FROM absent a CROSS JOIN counted k LEFT JOIN trained t USING (label)

@@ -1,4 +1,4 @@
-"""DIST002: classes too small for their recall to be known."""
+"""DIST002: classes too small for a reliable recall."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ ONE_EACH = [{"label": x, "split": "test"} for x in ("cat", "dog", "owl")]
 
 
 class RareClass(Check):
-    """Classes that are small beside the others and give too wide an interval for their recall.
+    """Classes that are small compared with the others and whose recall would have a wide interval.
 
     ## What it does
     For each class and each evaluation split (every split that is not in `train_splits`; the whole
-    dataset if there is none), asks what a measured recall of `recall` would be worth: the 95 %
-    Wilson interval at the class's number of images. A class is reported if that interval is wider
+    dataset if there is none), computes how uncertain a measured recall of `recall` would be: the 95
+    % Wilson interval at the class's number of images. A class is reported if that interval is wider
     than +-`max_half_width` in some evaluation split where the class has at most
     `max_share_of_median` of the median class's images, or has so in the whole dataset.
 
     ## Why is this bad
     With 4 test images, a measured recall of 80 % is compatible with anything from 33 % to 97 %: two
-    models cannot be told apart on this class, and macro averages inherit the noise.
+    models cannot be compared on this class, and macro averages inherit the noise.
 
     ## Example
     `okapi` has 4 of 1,000 test images: 80 % recall means 33-97 %.
 
     ## What to do
-    Move or collect images until the interval is what you need, or report the class with its
-    interval, or merge it with a neighbour before training.
+    Move or collect images until the interval is as narrow as you need, report the class with its
+    interval, or merge it with a similar class before training.
 
     ## Limits
-    Single-sample classes are LABEL004, classes absent from a split DIST003. In a dataset in which
-    all classes are equally small none is rare: the completeness line gives the interval of the
-    median class. Duplicates make the true interval wider.
+    LABEL004 reports classes of one sample, DIST003 classes that are absent from a split. If all
+    classes are equally small, none is rare: the completeness line gives the interval of the median
+    class. Duplicates make the true interval wider.
 
     ## References
     Wilson (1927), Probable Inference, the Law of Succession, and Statistical Inference, JASA
@@ -55,8 +55,8 @@ class RareClass(Check):
 
         max_share_of_median: rare if at most this share of the median class's images, 0..1
         max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
-        recall: the measured recall whose interval is asked for, 0..1
-        train_splits: splits on which nothing is evaluated
+        recall: the measured recall whose interval is computed, 0..1
+        train_splits: splits that are not used for evaluation
         """
 
         max_share_of_median: float = 0.2
@@ -96,7 +96,7 @@ class RareClass(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a class, with its interval in each evaluation split."""
+        """Yield one finding per class, with its interval in each evaluation split."""
         by_class: dict[str, list[dict[str, Any]]] = {}
         for row in _sizes(store, params):
             by_class.setdefault(row["label"], []).append(row)
@@ -105,7 +105,7 @@ class RareClass(Check):
                 yield self._finding(label, rows, params)
 
     def _finding(self, label: str, rows: Sequence[Mapping[str, Any]], params: Params) -> Finding:
-        told = [
+        sizes = [
             f"{row['n']:,} images in {row['split']} (median class {row['median']:,.0f}), where a "
             f"measured recall of {params.recall:.0%} means {row['low']:.0%} to {row['high']:.0%}"
             for row in rows
@@ -121,7 +121,7 @@ class RareClass(Check):
             self.code,
             self.severity,
             (),
-            f"Class {label} is rare: {'; '.join(told)} (95 % interval).",
+            f"Class {label} is rare: {'; '.join(sizes)} (95 % interval).",
             evidence,
             Action.REVIEW,
             f"class:{label}",
@@ -130,19 +130,20 @@ class RareClass(Check):
     def completeness(self, store: Store, params: Params) -> str:
         """Give the interval of the median class in each evaluation split."""
         median = {row["split"]: row["median"] for row in _sizes(store, params)}
-        told = []
+        intervals = []
         for split, n in median.items():
             low, high = wilson_share(params.recall, n)
-            told.append(f"{n:,.0f} images in {split} ({float(low):.0%} to {float(high):.0%})")
-        if not told:
+            intervals.append(f"{n:,.0f} images in {split} ({float(low):.0%} to {float(high):.0%})")
+        if not intervals:
             return ""
         return (
-            f"The median class has {', '.join(told)}: 95 % interval at {params.recall:.0%} recall."
+            f"The median class has {', '.join(intervals)}: 95 % interval at a recall of "
+            f"{params.recall:.0%}."
         )
 
 
 def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
-    """Return a row a class and evaluation split, with sizes and interval; rare ones are `small`."""
+    """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
     sql = """
         WITH labelled AS (
             SELECT label, coalesce(split, '') AS split FROM images
@@ -153,7 +154,7 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
         ), evaluated AS (
             SELECT label, split FROM marked WHERE split IS NOT NULL
             UNION ALL
-            -- With training data alone, the question is asked of all images.
+            -- With training data alone, all images count as evaluated.
             SELECT label, 'the dataset' FROM marked
             WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
         ), totals AS (
@@ -163,7 +164,7 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
             SELECT split, label, count(*) AS n, median(count(*)) OVER (PARTITION BY split) AS median
             FROM evaluated GROUP BY split, label
         ), everywhere AS (
-            -- A class that no evaluation split holds is judged by its total.
+            -- For a class that no evaluation split contains, the total decides.
             SELECT * FROM sizes UNION ALL
             SELECT 'the dataset', label, total, median_total FROM totals
             WHERE label NOT IN (SELECT label FROM evaluated)
@@ -174,6 +175,7 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
     """
     share = params.max_share_of_median
     frame = store.query(sql, [list(params.train_splits), share, share])
+    # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
     return [
         {**row, "low": float(a), "high": float(b), "half": float(b - a) / 2}

@@ -1,4 +1,4 @@
-"""DUP001: files that are the same byte for byte."""
+"""DUP001: files that are identical byte for byte."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class ByteIdentical(Check):
     """Groups of files with the same bytes.
 
     ## What it does
-    Groups pictures by the BLAKE3-256 hash of their file, one finding a group. A group whose members
-    lie in different splits or carry different labels is an error, any other a warning.
+    Groups pictures by the BLAKE3-256 hash of their file, one finding per group. A group whose
+    members are in different splits or have different labels is an error, any other group a warning.
 
     ## Why is this bad
-    Across splits, the test set asks what training has answered. With different labels, at least one
-    label is wrong. Within one class and split, the picture merely counts twice.
+    Across splits, the model is tested on pictures that it was trained on. With different labels, at
+    least one label is wrong. Within one class and split, the picture counts twice.
 
     ## Example
     `train/cat/0001.jpg` and `test/cat/0101.jpg` are one file, copied.
 
     ## What to do
-    Keep one file a group: the one in the training split, or none in test if the copies span splits.
-    Settle the label first where labels differ.
+    Keep one file per group. If the copies span splits, keep none in the test split. If the labels
+    differ, decide on the label first.
 
     ## Limits
-    Files that give no picture are left to FILE001: empty files would all be equal. Pictures of a
-    single colour, or see-through all over, never make an error: that two blank pictures are equal
-    says nothing. Equal pixels in different bytes are DUP002.
+    Files that cannot be decoded are left to FILE001: all empty files would be equal. Pictures of a
+    single colour and fully transparent pictures are never an error: that two blank pictures are
+    equal means nothing. DUP002 reports equal pixels in different bytes.
 
     ## References
     BLAKE3 specification (2020): a collision by chance has probability below 1e-60 for 1e9 files.
@@ -70,7 +70,7 @@ class ByteIdentical(Check):
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a group, members sorted by id."""
+        """Yield one finding per group, members sorted by id."""
         sql = """
             WITH repeated AS (
                 SELECT content_hash FROM images WHERE status <> 'unreadable'
@@ -109,7 +109,7 @@ class ByteIdentical(Check):
         """
         (row,) = store.rows(sql)
         left = row["total"] - row["n"]
-        return f"All {row['n']:,} files with a picture compared; {left:,} without were left out."
+        return f"All {row['n']:,} decodable files were compared; {left:,} others were left out."
 
 
 def _spans(row: Mapping[str, Any]) -> list[str]:
@@ -119,6 +119,8 @@ def _spans(row: Mapping[str, Any]) -> list[str]:
 def _message(row: Mapping[str, Any], spans: Sequence[str]) -> str:
     head = f"{len(row['ids'])} files have the same {row['n_bytes']:,} bytes"
     if row["blank"]:
-        return f"{head}: a blank picture, of one colour or see-through all over."
-    told = " and ".join(f"{what} ({tally(row[what])})" for what in spans)
-    return f"{head} and span {told}." if told else f"{head}, all in one class and split."
+        return f"{head}: a blank picture (one colour, or fully transparent)."
+    if not spans:
+        return f"{head}, all in one class and split."
+    different = " and ".join(f"different {what} ({tally(row[what])})" for what in spans)
+    return f"{head} and have {different}."

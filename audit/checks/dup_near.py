@@ -1,4 +1,4 @@
-"""DUP003: pictures of one split that show the same thing, changed a little."""
+"""DUP003: pictures of one split that show the same thing with small changes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ THREE = {
 
 
 class NearDuplicate(Check):
-    """Groups of pictures within one split that show the same thing, lightly changed.
+    """Groups of pictures within one split that show the same thing with small changes.
 
     ## What it does
     Reads the groups that the scan verified: candidates come from perceptual hashes and a dense
-    descriptor, each is aligned (shift, scale, small rotation, mirror, crop) and scored, and every
-    member of a group is verified against its representative. Reports, split by split, each group
-    with at least two different pictures; members with different labels make it an error.
+    descriptor; each pair is aligned (shift, scale, small rotation, mirror, crop) and scored, and
+    every member of a group is verified against its representative. Reports, split by split, each
+    group with at least two different pictures. Different labels within a group are an error.
 
     ## Why is this bad
-    Copies count several times: in training they weigh more than meant, in a test set they narrow
-    intervals that should be wide. Where labels differ, at least one is wrong.
+    Copies count several times: in training they get more weight than intended, in a test set they
+    make intervals narrower than they should be. If labels differ, at least one is wrong.
 
     ## Example
-    `a.jpg` is a photograph, `b.jpg` the same one mirrored, `c.png` a crop of it with a caption.
+    `a.jpg` is a photograph, `b.jpg` is the same one mirrored, `c.png` is a crop with a caption.
 
     ## What to do
-    Look at the weakest link first. Keep the best file a group, or keep all of them in one split
-    and count them once. Differing labels come first.
+    Resolve different labels first. Look at the pair with the lowest score. Keep the best file of
+    each group, or keep all of them in one split and count them once.
 
     ## Limits
-    Crops to less than about two thirds, rotations beyond a few degrees other than quarter turns,
-    and heavy overlays may be missed; flat and see-through pictures are left out. Consecutive video
-    frames that hardly differ are near-duplicates too. Groups across splits are SPLIT001.
+    Crops to less than about two thirds, rotations of more than a few degrees (except quarter turns)
+    and large overlays may be missed; flat and transparent pictures are left out. Consecutive video
+    frames that hardly differ are near-duplicates too. SPLIT001 reports groups across splits.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -68,7 +68,7 @@ class NearDuplicate(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a group and split, members sorted by id."""
+        """Yield one finding per group and split, members sorted by id."""
         sql = """
             WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
             links AS (
@@ -79,8 +79,9 @@ class NearDuplicate(Check):
                 LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
                     AND p.b = greatest(g.representative, g.pixel_hash)
                 LEFT JOIN named x ON x.pixel_hash = p.a LEFT JOIN named y ON y.pixel_hash = p.b
-            ), placed AS (
+            ), members AS (
                 SELECT i.id, i.split, i.label, l.*,
+                    -- One member of a group gives the evidence: the one with the lowest score.
                     row_number() OVER (
                         PARTITION BY l.representative, i.split
                         ORDER BY l.score NULLS LAST, l.pixel_hash, i.id
@@ -95,7 +96,7 @@ class NearDuplicate(Check):
                 any_value(transformation) FILTER (WHERE weakest) AS transformation,
                 any_value(first) FILTER (WHERE weakest) AS first,
                 any_value(second) FILTER (WHERE weakest) AS second
-            FROM placed GROUP BY representative, split HAVING count(DISTINCT pixel_hash) > 1
+            FROM members GROUP BY representative, split HAVING count(DISTINCT pixel_hash) > 1
             ORDER BY min(id)
         """
         for row in store.rows(sql):
@@ -105,9 +106,9 @@ class NearDuplicate(Check):
         conflict = len({label for label in row["labels"] if label}) > 1
         place = "" if row["split"] is None else f" of {row['split']}"
         changed = f" ({row['transformation']})" if row["transformation"] else ""
-        said = (
+        sentence = (
             f"{len(row['ids']):,} files{place} with {row['pictures']:,} different pictures show "
-            f"the same thing; the weakest link has log odds of {row['score']:+.1f}{changed}"
+            f"the same thing; the lowest log odds of a pair are {row['score']:+.1f}{changed}"
         )
         labels = tally(row["labels"])
         evidence: dict[str, float | int | str] = {
@@ -128,22 +129,22 @@ class NearDuplicate(Check):
             self.code,
             Severity.ERROR if conflict else self.severity,
             tuple(row["ids"]),
-            said + (f", and labels differ ({labels})." if conflict else "."),
+            sentence + (f", and the labels differ ({labels})." if conflict else "."),
             evidence,
             Action.REVIEW if conflict else Action.DROP,
             f"group:{row['representative'][:16]}{split}",
         )
 
     def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how the search went, how sure it is, and what collapsing groups leaves."""
-        facts = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
-        sentences = [*json.loads(facts.get("completeness", "[]"))]
-        sentences += json.loads(facts.get("calibration", "[]"))
-        return " ".join([*sentences, *_effective(store)])
+        """Say how complete and how certain the search is, and how many distinct pictures remain."""
+        related = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
+        sentences = [*json.loads(related.get("completeness", "[]"))]
+        sentences += json.loads(related.get("calibration", "[]"))
+        return " ".join([*sentences, *_effective_sizes(store)])
 
 
-def _effective(store: Store) -> list[str]:
-    """Say how many distinct pictures each split holds, and which class loses most."""
+def _effective_sizes(store: Store) -> list[str]:
+    """Say how many distinct pictures each split contains, and which class loses most."""
     sql = """
         SELECT coalesce(split, 'all') AS split, sum(samples)::BIGINT AS samples,
             sum(effective)::BIGINT AS effective, arg_max(label, 1 - effective / samples) AS label,
@@ -153,10 +154,10 @@ def _effective(store: Store) -> list[str]:
     """
     parts = []
     for row in store.rows(sql):
-        worst = f"{row['effective_label']:,} of {row['of_label']:,} in {row['label']}"
-        lost = row["effective_label"] < row["of_label"] and row["label"]
-        least = f" (least: {worst})" if lost else ""
+        smallest = f"{row['effective_label']:,} of {row['of_label']:,} in {row['label']}"
+        loses = row["effective_label"] < row["of_label"] and row["label"]
+        least = f" (least: {smallest})" if loses else ""
         parts.append(f"{row['split']} {row['effective']:,} of {row['samples']:,}{least}")
-    return ["Effective sample size, copies counted once a class: " + ", ".join(parts) + "."] * bool(
-        parts
-    )
+    if not parts:
+        return []
+    return [f"Effective sample size (copies counted once per class): {', '.join(parts)}."]

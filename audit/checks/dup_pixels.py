@@ -1,4 +1,4 @@
-"""DUP002: files of different bytes that show the same pixels."""
+"""DUP002: files with different bytes that show the same pixels."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
 
 
 class PixelIdentical(Check):
-    """Groups of pictures that are equal pixel for pixel though their files differ.
+    """Groups of pictures that are equal pixel for pixel although their files differ.
 
     ## What it does
     Groups pictures by the hash of what they show (EXIF orientation applied, grey as RGB, alpha only
     where it is used) and by their size, and reports each group with at least two different files. A
-    group across splits or labels is an error, any other a warning. Pictures of one colour, or
-    see-through all over, are told apart from the rest in a single finding.
+    group across splits or labels is an error, any other group a warning. Pictures of one colour and
+    fully transparent pictures are reported together in a single finding.
 
     ## Why is this bad
-    As DUP001: leaked test pictures, wrong labels, pictures that count twice. Comparing files misses
-    these copies, since a tool rewrote the metadata or changed the container.
+    The same as for DUP001: leaked test pictures, wrong labels, pictures that count twice. Comparing
+    files misses these copies, because a tool rewrote the metadata or changed the file format.
 
     ## Example
     `a.png` and `b.bmp` hold the same screenshot; `c.jpg` is `d.jpg` with its EXIF block removed.
 
     ## What to do
-    Keep one file a group, best the one with its original metadata; settle the label first.
+    Keep one file per group, preferably the one with the original metadata; decide on the label
+    first.
 
     ## Limits
-    Lossy re-encoding changes pixels: such copies are near-duplicates, which this check does not
-    see. A rotated picture equals its upright copy only if EXIF says so.
+    Lossy re-encoding changes pixels: such copies are near-duplicates (DUP003). A rotated picture
+    equals its upright copy only if the rotation is stored in EXIF.
 
     ## References
-    XXH3-128: not cryptographic, which suits content that nobody forges; chance collisions below
-    1e-20 for 1e9 pictures."""
+    XXH3-128: not cryptographic, which is enough for content that nobody forges; the probability of
+    a collision by chance is below 1e-20 for 1e9 pictures."""
 
     code = "DUP002"
     name = "pixel-identical"
@@ -68,14 +69,14 @@ class PixelIdentical(Check):
             ["dataset:blank"],
         ),
         Case(
-            "see-through pictures are blank too",
+            "transparent pictures are blank too",
             [{**P, "transparent": 1.0, "contrast": 0.2}] * 2,
             ["dataset:blank"],
         ),
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a group, members sorted by id, and one for all blank groups."""
+        """Yield one finding per group, members sorted by id, and one for all blank groups."""
         sql = """
             WITH repeated AS (
                 SELECT pixel_hash FROM images GROUP BY pixel_hash HAVING count(*) > 1
@@ -100,14 +101,14 @@ class PixelIdentical(Check):
 
     def _group(self, row: Mapping[str, Any]) -> Finding:
         spans = [what for what in ("splits", "labels") if len({v for v in row[what] if v}) > 1]
-        told = " and ".join(f"{what} ({tally(row[what])})" for what in spans)
+        different = " and ".join(f"different {what} ({tally(row[what])})" for what in spans)
         return Finding(
             self.code,
             Severity.ERROR if spans else self.severity,
             tuple(row["ids"]),
             f"{len(row['ids'])} pictures in {row['files']} different files show the same "
             f"{row['width']} x {row['height']} pixels"
-            + (f" and span {told}." if told else ", all in one class and split."),
+            + (f" and have {different}." if spans else ", all in one class and split."),
             {
                 "members": len(row["ids"]),
                 "different_files": row["files"],
@@ -125,9 +126,9 @@ class PixelIdentical(Check):
             self.code,
             Severity.INFO,
             tuple(ids),
-            f"{len(ids):,} blank pictures (one colour, or see-through all over) fall into "
-            f"{len(groups):,} groups of equal pixels: not counted as duplicates, since blank "
-            "pictures are all alike.",
+            f"{len(ids):,} blank pictures (one colour, or fully transparent) form "
+            f"{len(groups):,} groups of equal pixels: not counted as duplicates, because all blank "
+            "pictures look the same.",
             {"members": len(ids), "groups": len(groups)},
             Action.REVIEW,
             "dataset:blank",
@@ -137,4 +138,7 @@ class PixelIdentical(Check):
         """Say how many pictures were compared."""
         sql = "SELECT count(pixel_hash) AS n, count(*) - count(pixel_hash) AS left_out FROM images"
         (row,) = store.rows(sql)
-        return f"All {row['n']:,} pictures compared; {row['left_out']:,} without were left out."
+        return (
+            f"All {row['n']:,} decodable pictures were compared; {row['left_out']:,} others were "
+            "left out."
+        )

@@ -14,25 +14,25 @@ BOMB = {"status": "unreadable", "error_kind": "bomb", "pixel_hash": None}
 
 
 class PixelBomb(Check):
-    """Files whose header promises more pixels, or whose size is larger, than a scan decodes.
+    """Files that declare more pixels, or have more bytes, than a scan decodes.
 
     ## What it does
-    Reports each file that the scan refused to decode because of the pixels its header declares, its
-    size in bytes, or the memory that decoding it needed. Nothing of it was decoded.
+    Reports each file that the scan did not decode because of the pixels that its header declares,
+    its size in bytes, or the memory that decoding would need. No part of it was decoded.
 
     ## Why is this bad
-    A few kilobytes can declare a picture of gigabytes. One such file takes down every worker of a
-    loader that decodes it, on each epoch.
+    A file of a few kilobytes can declare a picture of gigabytes. One such file crashes every loader
+    worker that decodes it, in every epoch.
 
     ## Example
     A PNG of 42 kB with 50,000 x 50,000 pixels: 7.5 GB once decoded to RGB.
 
     ## What to do
-    Drop it, unless it is a map, a slide or a satellite scene: then scan with a higher
+    Drop it, unless it is a map, a microscope slide or a satellite scene: then scan with a higher
     `--max-pixels`, or cut it into tiles first.
 
     ## Limits
-    The header is believed: whether the data behind it are really there was not tried.
+    The header is trusted: the check does not test whether the data really exist.
 
     ## References
     CWE-409: Improper Handling of Highly Compressed Data (Data Amplification).
@@ -56,7 +56,7 @@ class PixelBomb(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a file."""
+        """Yield one finding per file."""
         sql = """
             SELECT id, subject, n_bytes, width, height,
                 pixels, error
@@ -82,6 +82,7 @@ def _message(row: Mapping[str, Any]) -> str:
     if not row["pixels"]:
         why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
         return f"This file of {row['n_bytes']:,} bytes was not decoded: {why}."
+    # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
     gigabytes = row["pixels"] * 3 / 1e9
     return (
         f"This file of {row['n_bytes']:,} bytes declares {row['width']:,} x {row['height']:,} px, "

@@ -1,4 +1,4 @@
-"""FILE002: images that are cut off or corrupt, with where they break."""
+"""FILE002: images that are truncated or corrupt, and where they break."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ CUT = {"status": "damaged", "error_kind": "truncated", "error_at": 0.5, "missing
 
 
 class Damaged(Check):
-    """Images of which only a part came out, or about whose data the decoder complained.
+    """Images that could be decoded only in part, or whose data made the decoder warn.
 
     ## What it does
-    Reports files that a strict decode calls truncated or corrupt, with the share of the rows that
-    came out before it broke, and files without their end marker (JPEG EOI, PNG IEND). The strict
-    decode keeps libjpeg's warnings, so that damage in the middle of a JPEG counts, which most
-    loaders hide.
+    Reports files that a strict decoder finds truncated or corrupt, with the share of the rows that
+    were decoded before the error, and files without their end marker (JPEG EOI, PNG IEND). The
+    strict decoder keeps the warnings of libjpeg, so damage in the middle of a JPEG is found, which
+    most loaders hide.
 
     ## Why is this bad
-    A tolerant decoder fills the rest with grey or garbage and trains on it under the right label; a
-    strict one stops the run. Which of the two happens changes with the library and its version.
+    A tolerant decoder fills the rest with grey or random pixels, and the model trains on them; a
+    strict decoder stops the run. Which of the two happens depends on the library and its version.
 
     ## Example
-    A copy that was interrupted: 63 % of the rows came out, the rest is missing.
+    A copy that was interrupted: 63 % of the rows can be decoded, the rest is missing.
 
     ## What to do
-    Copy or download the file again. If that is impossible, drop the sample. A file that lacks only
-    its end marker lost its last bytes: compare its size with the original's.
+    Copy or download the file again. If that is impossible, drop the sample. A file without its end
+    marker has lost its last bytes: compare its size with the original.
 
     ## Limits
-    A changed byte that keeps a JPEG's code valid goes unseen (about two thirds of single changed
-    bytes); damage that was decoded and saved again is FILE003.
+    A changed byte that keeps the JPEG code valid is not found (about two thirds of single changed
+    bytes). FILE003 reports damage that was decoded and saved again.
 
     ## References
     ITU-T T.81 (JPEG), Annex B: markers; PNG specification (third edition), chunk IEND.
@@ -57,13 +57,13 @@ class Damaged(Check):
     DIRTY = (
         Case("cut at half its rows", [{"id": "a.jpg", **CUT}], ["a.jpg"]),
         Case(
-            "corrupt in the middle, though every row came out",
+            "corrupt in the middle, although every row was decoded",
             [{"id": "a.jpg", "status": "damaged", "error_kind": "corrupt", "error_at": None,
               "error": "Corrupt JPEG data: bad Huffman code"}],
             ["a.jpg"],
         ),
         Case(
-            "nothing came out of it",
+            "no row was decoded",
             [{"id": "a.png", "status": "unreadable", "error_kind": "truncated", "error_at": 0.0,
               "format": "PNG"}],
             ["a.png"],
@@ -76,7 +76,7 @@ class Damaged(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a file: an error, or a warning where only the end marker is missing."""
+        """Yield one finding per file: an error, or a warning if only the end marker is missing."""
         sql = """
             SELECT id, subject, status, error_kind,
                 error, error_at, coalesce(missing_end, false) AS missing_end, n_bytes,
@@ -99,29 +99,30 @@ class Damaged(Check):
             )
 
     def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how many files were decoded to their end."""
+        """Say how many files were decoded completely."""
         n = store.scalar("SELECT count(*) FROM images WHERE status IN ('ok', 'damaged')")
-        return f"All {n:,} images with a picture were decoded to the end in full colour."
+        return f"All {n:,} decodable images were decoded completely, in full colour."
 
 
 def _message(row: Mapping[str, Any]) -> str:
     size = f"{row['format']} of {row['n_bytes']:,} bytes"
     if row["status"] == "ok":
         return (
-            f"This {size} lacks its end marker, though every row came out: its last bytes are lost."
+            f"This {size} has no end marker, although every row was decoded: its last bytes are "
+            "lost."
         )
-    what = "is cut off" if row["error_kind"] == "truncated" else "is corrupt"
-    where = "where it breaks is not known"
+    what = "is truncated" if row["error_kind"] == "truncated" else "is corrupt"
+    where = "the position of the error is not known"
     if row["error_at"] is not None:
-        where = f"{_share(row['error_at'])} of its rows came out before it broke"
+        where = f"{_share(row['error_at'])} of its rows were decoded before the error"
     if row["status"] == "unreadable":
-        where = "no picture came out"
-    said = f" ({row['error'].strip().rstrip('.')})" if row["error"] else ""
-    return f"This {size} {what}: {where}{said}."
+        where = "it could not be decoded"
+    error = f" ({row['error'].strip().rstrip('.')})" if row["error"] else ""
+    return f"This {size} {what}: {where}{error}."
 
 
 def _share(value: float) -> str:
-    # 99.96 % must not be printed as all of it.
+    # Rounded down, because 99.96 % must not be printed as 100 %.
     return "100 %" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g} %"
 
 

@@ -3,7 +3,7 @@
 The knowledge is a table, `RULES`: a condition on header facts, and what each decoder does by
 default. Pillow is `Image.open` and `np.array`, OpenCV is `cv2.imread(path)`, torchvision is
 `torchvision.io.decode_image`, TensorFlow is `tf.io.decode_image`. The cells for Pillow 13, OpenCV 5
-and TensorFlow 2.21 were seen; a test repeats that with a file for every rule. Grey 8-bit files
+and TensorFlow 2.21 were measured; a test repeats that with a file for every rule. Grey 8-bit files
 differ only in the number of channels, and progressive or interlaced ones in nothing, so neither has
 a rule.
 """
@@ -25,8 +25,8 @@ from audit.run.store import Store
 class Rule(NamedTuple):
     """One kind of file on which decoders disagree.
 
-    `where` is SQL over the `images` view; `silent` says that decoders return different pictures or
-    values rather than failing or adding an axis; the rest is what each returns.
+    `where` is SQL over the `images` view; `silent` means that decoders return different pictures or
+    values instead of failing or adding an axis; the other fields say what each decoder returns.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     tensorflow: str
 
 
-# Formats that of the four only Pillow reads: what the others would do with their pixels is moot.
+# Formats that only Pillow reads, so the rules on how pixels are converted do not apply.
 ONLY_PILLOW = "'TGA', 'ICO', 'CUR', 'PCX', 'SGI', 'DDS', 'ICNS', 'PSD', 'QOI', 'FLI', 'XPM', 'BLP'"
 SHARED = f"format NOT IN ({ONLY_PILLOW})"
 RULES: tuple[Rule, ...] = (
@@ -191,32 +191,34 @@ BY_KIND: Mapping[str, Rule] = {rule.kind: rule for rule in RULES}
 
 
 class DecoderDisagreement(Check):
-    """Files on which the usual decoders return different pictures, shapes, or an error.
+    """Files for which the common decoders return different pictures or shapes, or an error.
 
     ## What it does
-    Applies a table of rules to header facts: EXIF orientation, CMYK, more than 8 bits, floating
+    Applies a table of rules to header data: EXIF orientation, CMYK, more than 8 bits, floating
     point, alpha, palettes, 1 bit, animation, pages, and formats that a decoder cannot read; for
-    each it states what Pillow, OpenCV, torchvision and TensorFlow do by default. One finding an
+    each it states what Pillow, OpenCV, torchvision and TensorFlow do by default. One finding per
     image names all kinds. It is a warning if decoders disagree silently (other pixels or values),
     and information if they fail or add an axis, because that is noticed in the first batch. A kind
-    that more than `max_share` of the pictures have is said once, as information: the whole set then
-    looks different to another decoder, but no image looks different from its neighbours.
+    that more than `max_share` of the pictures have is reported once, as information: another
+    decoder then changes the whole dataset in the same way.
 
     ## Why is this bad
-    A model trained with one decoder and served with another sees these pictures turned, inverted,
-    clipped or with hidden colours, and only these: the drop in accuracy has no error message.
+    A model that is trained with one decoder and served with another gets these pictures rotated,
+    inverted, clipped or with hidden colours, and only these: accuracy drops without an error
+    message.
 
     ## Example
-    62 of 6,000 photographs carry EXIF orientation 6: OpenCV turns them upright, Pillow, torchvision
-    and TensorFlow do not.
+    62 of 6,000 photographs have EXIF orientation 6: OpenCV rotates them upright; Pillow,
+    torchvision and TensorFlow do not.
 
     ## What to do
     Convert such files once (upright, 8-bit RGB, alpha composited, first frame), or set the
-    conversion explicitly in the loader and in serving, and test both on one of the samples.
+    conversion explicitly in the loader and in serving, and test both on one of these samples.
 
     ## Limits
-    The table holds defaults of the versions named in this file; flags change them. Differences of a
-    few grey levels between JPEG decoders are everywhere and are left out, as are colour profiles.
+    The table contains the defaults of the versions named in this file; options change them. Small
+    differences between JPEG decoders (a few grey levels) occur in every file and are left out, as
+    are colour profiles.
 
     ## References
     Pillow handbook, OpenCV ImreadModes, torchvision.io.decode_image, tf.io.decode_image (their
@@ -232,7 +234,7 @@ class DecoderDisagreement(Check):
         """Thresholds.
 
         max_share: a kind that more than this share of the pictures has is reported once, 0..1
-        min_common: and only from this many pictures on
+        min_common: and only if at least this many pictures have it
         """
 
         max_share: float = 0.5
@@ -264,7 +266,7 @@ class DecoderDisagreement(Check):
             ["a.png", "b.png", "c.png", "d.gif"],
         ),
         Case(
-            "a dataset of PNGs with alpha is said once, and what else one of them has by itself",
+            "PNGs with alpha are reported once, a second kind of one of them separately",
             [{"format": "PNG", "mode": "RGBA", "has_alpha": True}] * 20
             + [{"id": "t.png", "format": "PNG", "mode": "RGBA", "orientation": 3}],
             ["dataset:alpha", "t.png"],
@@ -272,7 +274,7 @@ class DecoderDisagreement(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture, and one a kind that most pictures have."""
+        """Yield one finding per picture, and one per kind that most pictures have."""
         frame, total = _matches(store)
         counts = {rule.kind: int(frame[rule.kind].sum()) for rule in RULES}
         enough = max(params.max_share * total, params.min_common - 1)
@@ -288,13 +290,14 @@ class DecoderDisagreement(Check):
         self, row: Mapping[str, Any], rules: Sequence[Rule], counts: Mapping[str, int]
     ) -> Finding:
         silent = any(rule.silent for rule in rules)
-        told = "; ".join(f"{rule.kind} ({counts[rule.kind]:,} files)" for rule in rules)
+        kinds = "; ".join(f"{rule.kind} ({counts[rule.kind]:,} files)" for rule in rules)
+        # The message has room for one rule: a silent one, because nobody would notice it.
         first = max(rules, key=lambda rule: rule.silent)
         return Finding(
             self.code,
             self.severity if silent else Severity.INFO,
             (row["id"],),
-            f"Decoders disagree on this {row['format']}: {told}. {_told(first)}.",
+            f"Decoders disagree on this {row['format']}: {kinds}. {_compare(first)}.",
             {
                 "kinds": ", ".join(rule.kind for rule in rules),
                 "format": row["format"],
@@ -314,7 +317,7 @@ class DecoderDisagreement(Check):
             Severity.INFO,
             tuple(rows["id"]),
             f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
-            f"({rule.kind}). {_told(rule)}.",
+            f"({rule.kind}). {_compare(rule)}.",
             {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
             Action.REVIEW,
             f"dataset:{rule.kind}",
@@ -323,11 +326,11 @@ class DecoderDisagreement(Check):
     def completeness(self, store: Store, params: Params) -> str:
         """Say how many headers the table was applied to."""
         n = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
-        return f"{len(RULES)} rules applied to the headers of all {n:,} pictures."
+        return f"{len(RULES)} rules were applied to the headers of all {n:,} pictures."
 
 
 def _matches(store: Store) -> tuple[pl.DataFrame, int]:
-    """Return the pictures that match a rule, a boolean column a kind, and the count of all."""
+    """Return the pictures that match a rule, a Boolean column per kind, and the count of all."""
     columns = ", ".join(f'coalesce({rule.where}, false) AS "{rule.kind}"' for rule in RULES)
     anything = " OR ".join(f'"{rule.kind}"' for rule in RULES)
     sql = f"""
@@ -351,7 +354,7 @@ def _cells(rule: Rule) -> dict[str, str]:
     }
 
 
-def _told(rule: Rule) -> str:
+def _compare(rule: Rule) -> str:
     return (
         f"Pillow: {rule.pillow}; OpenCV: {rule.opencv}; torchvision: {rule.torchvision}; "
         f"TensorFlow: {rule.tensorflow}"

@@ -1,4 +1,4 @@
-"""FILE004: files whose name promises another format than their content is."""
+"""FILE004: files whose extension belongs to another format than their content."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class WrongExtension(Check):
     ## What it does
     Compares the file name's extension with the format that the decoder found: .jpg, .jpeg, .jpe and
     .jfif are all JPEG, .tif and .tiff are TIFF, multi-picture JPEGs count as JPEG. A file without
-    an extension is reported as information. Where more than `max_share` of the pictures share one
-    mismatch, it is said once, with all of them listed.
+    an extension is reported as information. A mismatch that more than `max_share` of the pictures
+    share is reported once, with all of them listed.
 
     ## Why is this bad
-    Loaders that pick the decoder by name fail or skip the file; those that look at the content do
-    not, so two libraries see two datasets. It often marks files that came from another source.
+    Loaders that choose the decoder by name fail or skip the file; loaders that look at the content
+    do not, so two libraries load different datasets. Such files often came from another source.
 
     ## Example
     `dog/0003.jpg` is a PNG: someone renamed it instead of converting it.
 
     ## What to do
-    Rename the file to the extension of its content, in labels and manifests too.
+    Rename the file to match its content, also in labels and manifests.
 
     ## Limits
-    Only files that gave a picture are judged. Formats that are not in this check's table are left
+    Only files that can be decoded are checked. Formats that are not in this check's table are left
     out.
 
     ## References
@@ -64,7 +64,7 @@ class WrongExtension(Check):
         """Thresholds.
 
         max_share: a mismatch that more than this share of the pictures has is reported once, 0..1
-        min_common: and only from this many pictures on
+        min_common: and only if at least this many pictures have it
         """
 
         max_share: float = 0.5
@@ -82,14 +82,14 @@ class WrongExtension(Check):
         Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"]),
         Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"]),
         Case(
-            "a whole dataset of PNGs named .jpg is said once",
+            "a whole dataset of PNGs named .jpg is reported once",
             [{"format": "PNG"}] * 20 + [{"id": "a.gif", "extension": "gif"}],
             ["a.gif", "dataset:PNG-as-jpg"],
         ),
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a file, or one a mismatch where most of the dataset has it."""
+        """Yield one finding per file, or one per mismatch that most of the dataset has."""
         belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]
         sql = """
             SELECT id, subject, format, extension
@@ -125,7 +125,7 @@ class WrongExtension(Check):
             self.code,
             self.severity if extension else Severity.INFO,
             tuple(rows["id"]),
-            f"{len(rows):,} of {total:,} pictures {kind}: rename them together.",
+            f"{len(rows):,} of {total:,} pictures: each file {kind}. Rename them together.",
             {"format": name, "extension": extension, "images": len(rows), "of": total},
             Action.REVIEW,
             f"dataset:{name}-as-{extension or 'nothing'}",
@@ -135,5 +135,5 @@ class WrongExtension(Check):
 def _describe(name: str, extension: str) -> str:
     expected = EXTENSIONS[name].split()[0]
     if not extension:
-        return f"without an extension is {name} by content, for which .{expected} is usual"
-    return f"named .{extension} is {name} by content, for which .{expected} is usual"
+        return f"has no extension but contains {name}, whose usual extension is .{expected}"
+    return f"is named .{extension} but contains {name}, whose usual extension is .{expected}"

@@ -1,4 +1,4 @@
-"""FILE003: pictures that decode well but look as if damage had been saved into them."""
+"""FILE003: pictures that decode without errors but seem to contain saved damage."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from audit.run.store import Store
 
 
 class HiddenDamage(Check):
-    """Sound files whose picture ends in decoder grey, or that carry bytes after their end.
+    """Valid files whose picture ends in a grey band, or that have bytes after their end.
 
     ## What it does
-    Flags (warning) a picture that ends in a band of flat mid grey: the fill of a tolerant decoder,
-    left there when a broken JPEG was decoded and saved again. The band must reach `min_grey_tail`
-    of the height and `min_block_rows` block rows of 8 pixels. Notes (info) bytes after the end of
-    the image data, from `min_trailing_bytes` on.
+    Reports (warning) a picture that ends in a band of flat mid grey: a tolerant decoder fills
+    missing data with it, and it stays when a broken JPEG is decoded and saved again. The band must
+    cover at least `min_grey_tail` of the height and `min_block_rows` block rows of 8 pixels. Also
+    reports (info) at least `min_trailing_bytes` bytes after the end of the image data.
 
     ## Why is this bad
-    No decoder complains about such a file any more, so the grey is trained on. Trailing bytes are
-    harmless to most decoders, but they make equal pictures differ in their bytes and may hide a
-    second file, a note or a botched copy.
+    Decoders no longer warn about such a file, so the model trains on the grey. Most decoders ignore
+    trailing bytes, but these make equal pictures differ in their bytes, and may contain a second
+    file, a note or the rest of a failed copy.
 
     ## Example
-    The lower 48 % of a photograph is one grey: the download broke, and a resize script saved the
-    rest.
+    The lower 48 % of a photograph is uniform grey: the download was interrupted, and a resize
+    script saved the result.
 
     ## What to do
-    Look at the lower edge; if the grey is damage, replace the picture from its source or drop it.
-    Rewrite files with trailing bytes without loss (`jpegtran -copy all`) if you need equal hashes.
+    Look at the lower edge. If the grey is damage, replace the picture from its source or drop it.
+    If you need equal hashes, rewrite files with trailing bytes losslessly (`jpegtran -copy all`).
 
     ## Limits
-    Letterboxing with exactly this grey (128 +- 3) looks the same. A picture that is grey all over
-    is left to IMG004. Cameras append previews and motion clips on purpose.
+    Letterboxing with exactly this grey (128 +- 3) looks the same. A picture that is completely grey
+    is left to IMG004. Some cameras append previews and motion clips on purpose.
 
     ## References
-    Thresholds: 0 of 1,000 sound photographs flagged, 97-100 % of photographs that lost 10-50 % of
-    their rows. ITU-T T.81, A.3.3: a missing coefficient block decodes to the mid level, 128.
+    Thresholds: 0 of 1,000 intact photographs reported, and 97-100 % of photographs that lost 10-50
+    % of their rows. ITU-T T.81, A.3.3: a missing coefficient block decodes to the mid level, 128.
     """
 
     code = "FILE003"
@@ -51,9 +51,9 @@ class HiddenDamage(Check):
     class Params:
         """Thresholds.
 
-        min_grey_tail: flagged from this share of the height on, 0..1
-        min_block_rows: and from this many block rows of 8 px on
-        min_trailing_bytes: bytes after the end of the image data that are worth a note
+        min_grey_tail: reported if the band covers at least this share of the height, 0..1
+        min_block_rows: and at least this many block rows of 8 px
+        min_trailing_bytes: reported from this many bytes after the end of the image data
         """
 
         min_grey_tail: float = 0.02
@@ -61,7 +61,7 @@ class HiddenDamage(Check):
         min_trailing_bytes: int = 1
 
     CLEAN = (
-        Case("a sound photograph", [{}]),
+        Case("an intact photograph", [{}]),
         Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}]),
         Case("already reported as cut", [{"status": "damaged", "grey_tail": 0.5}]),
         Case("grey all over: IMG004", [{"grey_tail": 1.0, "contrast": 0.0, "entropy": 0.0}]),
@@ -79,7 +79,7 @@ class HiddenDamage(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a file."""
+        """Yield one finding per file."""
         sql = """
             SELECT id, subject, grey_tail, height,
                 n_bytes,
@@ -113,10 +113,10 @@ def _message(row: Mapping[str, Any], trailing: bool) -> str:
         pixels = round(row["grey_tail"] * row["height"])
         parts.append(
             f"The lowest {row['grey_tail']:.0%} of this picture ({pixels} of {row['height']} px) "
-            "is the flat mid grey that decoders leave where data are missing"
+            "is the flat mid grey that decoders use for missing data"
         )
     if trailing:
         parts.append(
-            f"{row['extra_bytes']:,} of its {row['n_bytes']:,} bytes come after the image's end"
+            f"{row['extra_bytes']:,} of its {row['n_bytes']:,} bytes follow the end of the image"
         )
     return "; ".join(parts) + "."

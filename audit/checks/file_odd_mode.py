@@ -1,4 +1,4 @@
-"""FILE007: the few files of another colour mode or bit depth than the rest of the dataset."""
+"""FILE007: the few files with another colour mode or bit depth than the rest of the dataset."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from audit.run.store import Store
 
 
 class OddMode(Check):
-    """Files of a rare colour mode or bit depth in a dataset that otherwise has one.
+    """Files with a rare colour mode or bit depth in an otherwise uniform dataset.
 
     ## What it does
-    Counts the pairs of mode and bits a channel (RGB at 8 bits, L at 8, I;16 at 16, ...) over all
-    pictures. Where one pair holds more than `min_dominant` of them, every picture of a pair that
-    holds less than `max_rare` is reported.
+    Counts the combinations of mode and bits per channel (RGB at 8 bits, L at 8, I;16 at 16, ...)
+    over all pictures. If one combination covers more than `min_dominant` of them, every picture of
+    a combination that covers less than `max_rare` is reported.
 
     ## Why is this bad
-    Array shapes and value ranges differ from the rest: the batch fails to stack, or a silent
-    conversion makes these pictures look unlike all others. The few usually come from another
+    Array shapes and value ranges differ from the rest: stacking the batch fails, or a silent
+    conversion makes these pictures look different from all others. They often come from another
     source.
 
     ## Example
     3 grey 16-bit PNGs among 5,997 RGB JPEGs.
 
     ## What to do
-    Convert them on purpose, in one place, and look at the result; or make the conversion explicit
-    in the loader (`.convert("RGB")` cuts 16-bit values off at 255).
+    Convert them explicitly, in one place, and look at the result; or make the conversion explicit
+    in the loader (`.convert("RGB")` clips 16-bit values at 255).
 
     ## Limits
-    Sets without a dominant mode have no odd one. With 20 pictures or fewer none can hold under 5 %.
+    Without a dominant mode, nothing is reported. With 20 pictures or fewer, no mode can be below 5
+    %.
 
     ## References
     Pillow handbook, "Concepts: Modes".
@@ -47,7 +48,7 @@ class OddMode(Check):
         """Thresholds.
 
         max_rare: reported below this share of the pictures, 0..1
-        min_dominant: only if one mode and depth holds more than this share, 0..1
+        min_dominant: only if one mode and depth covers more than this share, 0..1
         """
 
         max_rare: float = 0.05
@@ -70,7 +71,7 @@ class OddMode(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture."""
+        """Yield one finding per picture."""
         sql = """
             WITH pictures AS (
                 SELECT id, subject, coalesce(mode, 'unknown') AS mode,
@@ -93,9 +94,9 @@ class OddMode(Check):
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"This picture is {row['mode']} at {row['depth']} bits a channel, like "
+                f"This picture is {row['mode']} with {row['depth']} bits per channel, like "
                 f"{row['n']:,} of {row['total']:,} ({row['share']:.2%}); "
-                f"{row['main_share']:.1%} are {row['main_mode']} at {row['main_depth']}.",
+                f"{row['main_share']:.1%} are {row['main_mode']} with {row['main_depth']}.",
                 {
                     "mode": row["mode"],
                     "bit_depth": row["depth"],

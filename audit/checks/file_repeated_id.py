@@ -1,4 +1,4 @@
-"""FILE008: samples that the source names twice."""
+"""FILE008: samples with an id that the source uses more than once."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from audit.run.store import Store
 
 
 class RepeatedId(Check):
-    """Sample ids that the manifest or the roots give to more than one sample.
+    """Sample ids that the manifest or the folders give to more than one sample.
 
     ## What it does
-    Repeats what the reader of the source noted: a row whose id was already taken. The first keeps
-    the id, later ones get `#2`, `#3` and so on, so that no sample is lost from the audit.
+    Reports what was noted while the source was read: a sample whose id was already used. The first
+    sample keeps the id, later ones get `#2`, `#3` and so on, so no sample is lost from the audit.
 
     ## Why is this bad
-    Predictions, labels and decisions are joined by id: with a repeated id they land on the wrong
-    sample, or a sample counts twice.
+    Predictions, labels and decisions are joined by id: with a repeated id they are assigned to the
+    wrong sample, or a sample counts twice.
 
     ## Example
-    A manifest made by joining two exports lists `cat/0001.jpg` twice, as train and as test.
+    A manifest that joins two exports lists `cat/0001.jpg` twice, once as train and once as test.
 
     ## What to do
     Give each sample its own id, or delete the repeated rows.
 
     ## Limits
-    Only ids are compared here: equal files under different ids are DUP001.
+    Only ids are compared: DUP001 reports equal files with different ids.
 
     ## References
     Codd (1970), A Relational Model of Data for Large Shared Data Banks, CACM 13(6): primary keys.
@@ -79,7 +79,7 @@ class RepeatedId(Check):
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a repeated id."""
+        """Yield one finding per repeated id."""
         sql = """
             SELECT n.sample_id AS id,
                 concat(n.sample_id, '@' || left(any_value(i.content_hash), 16)) AS subject,
@@ -89,13 +89,13 @@ class RepeatedId(Check):
             GROUP BY n.sample_id ORDER BY n.sample_id
         """
         for row in store.query(sql).iter_rows(named=True):
-            said = (row["message"] or "").strip().rstrip(".")
+            note = (row["message"] or "").strip().rstrip(".")
             yield Finding(
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"The source gives 1 id to more than 1 sample: {said or row['id']}.",
-                {"note": said, "notes": row["notes"]},
+                f"The source uses 1 id for more than 1 sample: {note or row['id']}.",
+                {"note": note, "notes": row["notes"]},
                 Action.REVIEW,
                 row["subject"],
             )

@@ -1,4 +1,4 @@
-"""FILE001: files from which no picture comes out because they are absent, locked, or not images."""
+"""FILE001: files that cannot be decoded: missing, not readable, or not images."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from audit.run.store import Store
 
 NO_PICTURE: Mapping[str, Any] = {"status": "unreadable", "format": None, "pixel_hash": None}
 
-# One sentence a kind of failure; what the scan measured fills it in.
+# One sentence per kind of failure, with placeholders for what the scan measured.
 SENTENCES: Mapping[str, str] = {
-    "missing": "Nothing exists at this path, so 0 bytes could be read.",
-    "permission": "This file may not be read by the user who scanned: 0 of its {size} were seen.",
+    "missing": "No file exists at this path, so 0 bytes could be read.",
+    "permission": "The user who ran the scan may not read this file: 0 of its {size} were read.",
     "empty": "This file is empty: it has 0 bytes.",
-    "not-an-image": "This is not an image: its {size} are {content}.",
-    "unsupported": "This file of {size} ({content}) is of a kind that no installed decoder reads.",
-    "io": "The system failed while reading this file of {size}.",
-    "crashed": "Decoding this file of {size} crashed the decoder: 1 worker was lost to it.",
-    "timeout": "Decoding this file of {size} did not end in the time allowed to 1 file.",
+    "not-an-image": "This is not an image: its {size} contain {content}.",
+    "unsupported": "No installed decoder reads this kind of file ({size}, {content}).",
+    "io": "The operating system could not read this file of {size}.",
+    "crashed": "This file of {size} crashed the decoder, and with it 1 worker process.",
+    "timeout": "Decoding this file of {size} took longer than the time limit for 1 file.",
 }
-UNKNOWN = "No picture came out of this file of {size} ({content})."
+UNKNOWN = "This file of {size} ({content}) could not be decoded."
 ACTIONS = {"empty": Action.DROP, "missing": Action.DROP, "not-an-image": Action.DROP}
 
 
 class Unreadable(Check):
-    """Files that give no picture at all: missing, locked, empty, or something else than an image.
+    """Files that give no picture: missing, not readable, empty, or not an image.
 
     ## What it does
-    Reports each sample whose file could not be opened, has zero bytes, or holds something else: an
-    HTML error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, nothing but
-    zero bytes. The message says what the content is by its first bytes.
+    Reports each sample whose file could not be opened, has no bytes, or is something else: an HTML
+    error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, or only NUL
+    bytes. The message names the content, judged by the first bytes.
 
     ## Why is this bad
-    A loader stops the training run at such a file, hours in, or skips it without a word, so that
-    the dataset is smaller than believed.
+    A loader stops the training run at such a file, maybe after hours, or skips it silently, so the
+    dataset is smaller than expected.
 
     ## Example
-    `cat/0017.jpg` holds 1,245 bytes of HTML: the server answered "404" and the download kept it.
+    `cat/0017.jpg` contains 1,245 bytes of HTML: the server answered "404" and the page was saved.
 
     ## What to do
-    Fetch the file again, or drop the sample. For a missing file, check the path in the manifest and
-    where the scan ran; for a locked one, its permissions.
+    Download the file again, or drop the sample. For a missing file, check the path in the manifest
+    and the machine of the scan; for a file that is not readable, check its permissions.
 
     ## Limits
-    Files that begin as an image and break later are FILE002; headers that promise too many pixels
-    are FILE005. Content is named by its first bytes: unknown kinds are said to be unknown.
+    FILE002 reports files that start as an image and break later, FILE005 headers that declare too
+    many pixels. Content is identified by its first bytes; other kinds are reported as unknown.
 
     ## References
     File signatures: the `magic` database of file(1).
@@ -59,10 +59,10 @@ class Unreadable(Check):
     severity = Severity.ERROR
 
     CLEAN = (
-        Case("a sound photograph", [{}]),
+        Case("an intact photograph", [{}]),
         Case("a truncated file is left to FILE002", [{**NO_PICTURE, "error_kind": "truncated"}]),
         Case("a pixel bomb is left to FILE005", [{**NO_PICTURE, "error_kind": "bomb"}]),
-        Case("damaged, but a picture came out", [{"status": "damaged", "error_kind": "corrupt"}]),
+        Case("damaged, but decoded in part", [{"status": "damaged", "error_kind": "corrupt"}]),
     )
     DIRTY = (
         Case(
@@ -89,7 +89,7 @@ class Unreadable(Check):
             ["gone.jpg"],
         ),
         Case(
-            "locked, crashing, unsupported, and a failure of no known kind",
+            "not readable, crashing, unsupported, and an unknown failure",
             [
                 {**NO_PICTURE, "id": "a", "error_kind": "permission", "content_hash": None},
                 {**NO_PICTURE, "id": "b", "error_kind": "crashed"},
@@ -101,7 +101,7 @@ class Unreadable(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a file."""
+        """Yield one finding per file."""
         sql = """
             SELECT id, subject, n_bytes, error,
                 detected,
@@ -129,14 +129,14 @@ class Unreadable(Check):
             )
 
     def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how many samples gave a picture."""
+        """Say how many samples could be decoded."""
         sql = """
             SELECT count(*) AS n,
                 count(*) FILTER (WHERE status IS DISTINCT FROM 'unreadable') AS read
             FROM images
         """
         (row,) = store.rows(sql)
-        return f"{row['read']:,} of {row['n']:,} samples gave a picture."
+        return f"{row['read']:,} of {row['n']:,} samples could be decoded."
 
 
 def _bytes(count: int) -> str:
@@ -145,7 +145,7 @@ def _bytes(count: int) -> str:
 
 def _content(detected: str | None) -> str:
     if detected is None:
-        return "of no kind known by its first bytes"
+        return "unknown content"
     if detected == "zeros":
-        return "all zero, as a crash or an unfinished copy leaves them"
-    return f"{detected} by its first bytes" if detected.isupper() else detected
+        return "only NUL bytes, as after a crash or an unfinished copy"
+    return detected

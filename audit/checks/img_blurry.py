@@ -1,8 +1,8 @@
-"""IMG003: images that are out of focus, beside what their own dataset looks like.
+"""IMG003: images that are out of focus, compared with the rest of their dataset.
 
-A fixed bound on sharpness never settles: a set of upscaled thumbnails lies below any bound that is
+No fixed limit on sharpness fits every dataset: upscaled thumbnails are below any limit that is
 right for photographs. So an image must be soft by itself *and* far below its class, or so soft that
-nothing at pixel scale is left. Costs one query.
+no detail at pixel scale is left. Costs one query.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
-JUDGED = "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $1 AND transparent < 0.5"
+MEASURABLE = "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $1 AND transparent < 0.5"
 SPREAD: Sequence[Mapping[str, Any]] = [{"sharpness": 0.40 + 0.01 * (i % 20)} for i in range(40)]
 
 
 class Blurry(Check):
-    """Images without the fine detail that the rest of their class has.
+    """Images without the fine detail of the other images in their class.
 
     ## What it does
     Sharpness is the share of the differences between neighbouring pixels that a 3x3 mean removes:
     about 0.5-0.6 in photographs, 0.2 after a Gaussian blur of 2 px, below 0.12 after one of 5 px.
-    Flags an image below `max_sharpness` that also lies `min_deviations` robust standard deviations
+    Reports an image below `max_sharpness` that is also `min_deviations` robust standard deviations
     below the median of its class (of the dataset if the class has fewer than `min_class` images),
-    on a log scale; and any image below `certain_sharpness`. Where more than `max_share` of the
-    images are that soft, it is said once, as a property of the dataset.
+    on a log scale; and any image below `certain_sharpness`. If more than `max_share` of the images
+    are that soft, they are reported once, as a property of the dataset.
 
     ## Why is this bad
-    What tells the classes apart may be gone, and blur is often a class's or a camera's mark, which
-    a model learns in place of the object.
+    The details that distinguish the classes may be lost. Blur is also often typical of one class or
+    camera, and the model learns it instead of the object.
 
     ## Example
-    A frame from a pan: sharpness 0.14, while the median of its class is 0.57.
+    A video frame from a moving camera: sharpness 0.14, while the median of its class is 0.57.
 
     ## What to do
-    Look at it at full size. Drop it if the label cannot be seen; keep some blur if deployment has
-    it.
+    Look at it at full size. Drop it if the labelled object cannot be recognised; keep some blurry
+    images if deployment has them.
 
     ## Limits
-    Sharpness is measured on a copy of at most 384 px: blur that only shows at full size is not
-    seen. A background out of focus behind a sharp subject is not blur. A class that is soft as a
-    whole passes. Flat pictures (contrast below `min_contrast`) are not judged.
+    Sharpness is measured on a copy of at most 384 px: blur that is visible only at full size is not
+    found. A sharp subject in front of an unfocused background is not blurry. A class that is soft
+    as a whole is not reported. Flat pictures (contrast below `min_contrast`) are not checked.
 
     ## References
     Crete et al. (2007), The blur effect: perception and estimation with a new no-reference
@@ -65,10 +65,10 @@ class Blurry(Check):
 
         max_sharpness: only images below this sharpness can be blurry, 0..1
         min_deviations: and only this many robust standard deviations below their class
-        certain_sharpness: blurry whatever the rest of the class looks like, 0..1
+        certain_sharpness: blurry regardless of the rest of the class, 0..1
         max_share: reported once if more than this share is below certain_sharpness, 0..1
         min_class: classes smaller than this are compared with the dataset
-        min_contrast: flatter pictures are not judged, standard deviation of luma, 0..0.5
+        min_contrast: flatter pictures are not checked, standard deviation of luma, 0..0.5
         """
 
         max_sharpness: float = 0.27
@@ -94,14 +94,15 @@ class Blurry(Check):
              [*SPREAD, {"id": "b.jpg", "sharpness": 0.2}]
              + [{"label": "fog", "sharpness": 0.2 + 0.001 * (i % 20)} for i in range(40)],
              ["b.jpg"]),
-        Case("an upscaled dataset is said once",
+        Case("an upscaled dataset is reported once",
              [{"sharpness": 0.08 + 0.001 * (i % 20)} for i in range(40)], ["dataset"]),
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image, and one for the dataset where most of it is soft."""
-        frame = _judged(store, params)
+        """Yield one finding per image, and one for the dataset if most of it is soft."""
+        frame = _measurements(store, params)
         certain = frame.filter(pl.col("sharpness") < params.certain_sharpness)
+        # One finding per image would bury the rest of the report.
         common = len(certain) > params.max_share * len(frame) and len(frame) >= params.min_class
         if common:
             yield self._common(certain, len(frame), params)
@@ -114,17 +115,17 @@ class Blurry(Check):
             yield self._single(row, params)
 
     def _single(self, row: Mapping[str, Any], params: Params) -> Finding:
-        far = (
-            f"{row['deviations']:.1f} robust deviations below the median of its "
+        comparison = (
+            f"{row['deviations']:.1f} robust standard deviations below the median of its "
             f"{row['reference']} ({row['median']:.2f})"
             if row["deviations"] is not None
-            else f"where nothing at pixel scale is left (below {params.certain_sharpness})"
+            else f"so low that no detail at pixel scale is left (below {params.certain_sharpness})"
         )
         return Finding(
             self.code,
             self.severity,
             (row["id"],),
-            f"This image has a sharpness of {row['sharpness']:.2f}, {far}.",
+            f"This image has a sharpness of {row['sharpness']:.2f}, {comparison}.",
             {
                 "sharpness": row["sharpness"],
                 "median": row["median"],
@@ -143,29 +144,29 @@ class Blurry(Check):
             self.severity,
             tuple(soft["id"]),
             f"{len(soft):,} of {n:,} images have a sharpness below {params.certain_sharpness} "
-            f"(median {median:.2f}): the dataset as a whole was blurred or enlarged.",
+            f"(median {median:.2f}): the whole dataset was probably blurred or enlarged.",
             {"images": len(soft), "of": n, "median": median},
             Action.REVIEW,
             "dataset",
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images were judged."""
-        sql = f"SELECT count(*) FILTER (WHERE {JUDGED}) AS n, count(*) AS total FROM images"
+        """Say how many images were checked."""
+        sql = f"SELECT count(*) FILTER (WHERE {MEASURABLE}) AS n, count(*) AS total FROM images"
         n, total = store.query(sql, [params.min_contrast]).row(0)
         return (
-            f"{n:,} images with enough contrast judged; {total - n:,} flat, see-through, damaged "
-            "or unreadable were left out."
+            f"{n:,} images with enough contrast were checked; {total - n:,} flat, transparent, "
+            "damaged or unreadable ones were left out."
         )
 
 
-def _judged(store: Store, params: Blurry.Params) -> pl.DataFrame:
+def _measurements(store: Store, params: Blurry.Params) -> pl.DataFrame:
     """Return the images that can be blurry, with their distance below class or dataset."""
     sql = f"""
         WITH sharp AS (
             SELECT id, subject, sharpness,
                 coalesce(label, '') AS label, ln(greatest(sharpness, 1e-3)) AS y
-            FROM images WHERE {JUDGED}
+            FROM images WHERE {MEASURABLE}
         ), classes AS (
             SELECT label, count(*) AS n, median(y) AS m, quantile_cont(y, 0.25) AS q FROM sharp
             WHERE label <> '' GROUP BY label HAVING count(*) >= $2
@@ -175,6 +176,8 @@ def _judged(store: Store, params: Blurry.Params) -> pl.DataFrame:
         SELECT s.id, s.subject, s.sharpness, coalesce(c.n, d.n) AS n,
             CASE WHEN c.n IS NULL THEN 'dataset' ELSE 'class' END AS reference,
             exp(coalesce(c.m, d.m)) AS median,
+            -- The lower quartile alone gives the spread: blurry images are all on this side, and up
+            -- to a quarter of them do not move it. 0.6745 makes it a standard deviation.
             -- A spread below 5 % of the sharpness is rounding, not a property of the class.
             CASE WHEN coalesce(c.n, d.n) >= $2 THEN (coalesce(c.m, d.m) - s.y)
                 / greatest((coalesce(c.m, d.m) - coalesce(c.q, d.q)) / 0.6745, 0.05)

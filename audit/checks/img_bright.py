@@ -15,22 +15,25 @@ class Bright(Check):
     """Images whose darkest parts are still bright.
 
     ## What it does
-    Flags an image when the 1st percentile of its luma lies above `min_p1`: not a product on a white
-    background or a page of text, which have dark parts, but a picture that is washed out all over.
+    Reports an image if the 1st percentile of its luma is above `min_p1`. A product on a white
+    background or a page of text has dark parts and is not reported; a completely washed-out picture
+    is.
 
     ## Why is this bad
-    Overexposure cuts off the detail that the label is about, for good. A broken conversion (a range
-    of 0..1 written as 0..255, or the other way round) does the same.
+    Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
+    written as 0..255, or the reverse) has the same effect.
 
     ## Example
-    A photograph taken into the sun: even its darkest 1 % lies at 86 % of full scale.
+    A photograph taken against the sun: even its darkest 1 % is at 86 % of full scale.
 
     ## What to do
-    Look at it darkened. Drop it if nothing can be seen; convert it again if the original is sound.
+    Look at a darkened copy. Drop the image if nothing is visible; convert it again if the original
+    is intact.
 
     ## Limits
-    Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. Pictures of one
-    colour, white ones too, are IMG004; mostly see-through ones and damaged files are left out.
+    Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports
+    pictures of one colour, including white; mostly transparent pictures and damaged files are left
+    out.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -45,7 +48,7 @@ class Bright(Check):
     class Params:
         """Thresholds.
 
-        min_p1: flagged above this 1st percentile of luma, 0..1
+        min_p1: reported above this 1st percentile of luma, 0..1
         """
 
         min_p1: float = 0.7
@@ -55,7 +58,7 @@ class Bright(Check):
         Case("a page of text", [{"brightness": 0.95, "brightness_p1": 0.1, "brightness_p5": 0.9}]),
         Case("thin black lines on white", [{"brightness_p1": 1.0, "contrast": 0.07}]),
         Case("one white: IMG004", [{"brightness_p1": 1.0, "contrast": 0.0}]),
-        Case("see-through, shown on white", [{"brightness_p1": 0.95, "transparent": 0.97}]),
+        Case("transparent, shown on white", [{"brightness_p1": 0.95, "transparent": 0.97}]),
     )
     DIRTY = (
         Case("washed out", [{"id": "a.jpg", "brightness_p1": 0.86, "contrast": 0.03}], ["a.jpg"]),
@@ -67,13 +70,14 @@ class Bright(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
             SELECT id, subject, brightness_p1 AS p1,
                 brightness AS mean
             FROM images
             WHERE status = 'ok' AND brightness_p1 > ? AND transparent < 0.5
                 -- More contrast than that: thin dark lines, in less than 1 % of the pixels.
+                -- Less than 0.004 (one grey level): a flat picture, which IMG004 reports.
                 AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
             ORDER BY id
         """
@@ -90,10 +94,12 @@ class Bright(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images were judged."""
+        """Say how many images were checked."""
         sql = "SELECT count(*) AS n, count(*) FILTER (WHERE status = 'ok') AS ok FROM images"
         (row,) = store.rows(sql)
         left = row["n"] - row["ok"]
         return (
-            f"All {row['ok']:,} sound images judged; {left:,} damaged or unreadable were left out."
+            f"All {row['ok']:,} intact images were checked; {left:,} damaged or unreadable ones "
+            "were "
+            "left out."
         )

@@ -15,24 +15,24 @@ class Dark(Check):
     """Images whose brightest parts are still dark.
 
     ## What it does
-    Flags an image when the 99th percentile of its luma lies below `max_p99`: not a
-    night scene with a lamp in it, nor thin lines on black, but a picture in which nothing at all is
-    bright.
+    Reports an image if the 99th percentile of its luma is below `max_p99`. A night scene with a
+    lamp or thin lines on black are not reported; a picture without any bright part is.
 
     ## Why is this bad
-    A lens cap, a failed exposure or a broken conversion teaches a model nothing, and in a test set
-    it is scored by luck.
+    A model learns nothing from a covered lens, a failed exposure or a wrong conversion, and in a
+    test set the score of such an image is random.
 
     ## Example
-    A frame grabbed before the camera's shutter opened: p99 = 6 %.
+    A frame that was recorded before the shutter opened: p99 = 6 %.
 
     ## What to do
-    Look at it brightened. Drop it if nothing can be seen; keep it if darkness is what the task is
-    about (then lower `max_p99`).
+    Look at a brightened copy. Drop the image if nothing is visible; keep it if the task is about
+    dark scenes (then lower `max_p99`).
 
     ## Limits
-    Astronomy, X-ray and night datasets are dark by nature: set the threshold for them. Pictures of
-    one colour, black ones too, are IMG004; mostly see-through ones and damaged files are left out.
+    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. IMG004 reports
+    pictures of one colour, including black; mostly transparent pictures and damaged files are left
+    out.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -47,14 +47,14 @@ class Dark(Check):
     class Params:
         """Thresholds.
 
-        max_p99: flagged below this 99th percentile of luma, 0..1
+        max_p99: reported below this 99th percentile of luma, 0..1
         """
 
         max_p99: float = 0.16
 
     CLEAN = (
         Case("a night scene with one lamp", [{"brightness": 0.05, "brightness_p99": 0.4}]),
-        Case("see-through, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),
+        Case("transparent, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),
         Case("thin white lines on black", [{"brightness_p99": 0.0, "contrast": 0.07}]),
         Case("one black: IMG004", [{"brightness_p99": 0.0, "contrast": 0.0}]),
         Case("a damaged file: FILE002", [{"brightness_p99": 0.06, "status": "damaged"}]),
@@ -69,13 +69,14 @@ class Dark(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
             SELECT id, subject, brightness_p99 AS p99,
                 brightness AS mean
             FROM images
             WHERE status = 'ok' AND brightness_p99 < ? AND transparent < 0.5
                 -- More contrast than that: thin bright lines, in less than 1 % of the pixels.
+                -- Less than 0.004 (one grey level): a flat picture, which IMG004 reports.
                 AND contrast BETWEEN 0.004 AND brightness_p99 + 0.01
             ORDER BY id
         """
@@ -96,10 +97,12 @@ class Dark(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images were judged."""
+        """Say how many images were checked."""
         sql = "SELECT count(*) AS n, count(*) FILTER (WHERE status = 'ok') AS ok FROM images"
         (row,) = store.rows(sql)
         left = row["n"] - row["ok"]
         return (
-            f"All {row['ok']:,} sound images judged; {left:,} damaged or unreadable were left out."
+            f"All {row['ok']:,} intact images were checked; {left:,} damaged or unreadable ones "
+            "were "
+            "left out."
         )

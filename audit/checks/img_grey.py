@@ -14,28 +14,29 @@ GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
 
 class GreyAmongColour(Check):
-    """Grey pictures, in grey files or stored as RGB, where the others are in colour.
+    """Grey pictures, in grey files or stored as RGB, among colour pictures.
 
     ## What it does
     A picture is grey if red, green and blue are equal everywhere, or differ by at most `max_spread`
-    of its brightness in 99 % of its pixels (what JPEG leaves of a grey picture saved in colour). It
-    is reported if at most `max_grey_share` of its class are grey; of the dataset, for classes of
-    fewer than `min_class` pictures.
+    of its brightness in 99 % of its pixels (the error of a grey picture saved as a colour JPEG). It
+    is reported if at most `max_grey_share` of its class is grey (of the dataset, for classes of
+    fewer than `min_class` pictures).
 
     ## Why is this bad
-    Colour statistics, colour augmentation and models that use colour meet pictures without any. A
-    few grey ones are often older, scanned, or from another source, and so a shortcut to their
-    label.
+    Colour statistics, colour augmentation and models that use colour do not expect pictures without
+    colour. A few grey ones are often older, scanned or from another source, so they can become a
+    shortcut to their label.
 
     ## Example
     4 of 500 photographs of foxes are black-and-white, stored as RGB JPEGs.
 
     ## What to do
-    Keep them if deployment meets grey pictures too; else drop them, or make grey an augmentation.
+    Keep them if deployment has grey pictures too; otherwise drop them, or add greyscale
+    augmentation.
 
     ## Limits
-    Toned (sepia) pictures have colour. Flat and mostly see-through pictures are not judged. Where a
-    whole class is grey, none in it is odd.
+    Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked. If a
+    whole class is grey, none of it is reported.
 
     ## References
     ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
@@ -79,23 +80,24 @@ class GreyAmongColour(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
-            WITH judged AS (
+            WITH measured AS (
                 SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation,
                     mode,
+                    -- Relative to brightness, because a dark colour picture has small differences.
                     (channels_equal OR channel_spread <= $1 * greatest(brightness_p99, 0.1))
                         :: INT AS grey
                 FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
             ), classes AS (
-                SELECT label, count(*) AS n, sum(grey) :: BIGINT AS k FROM judged
+                SELECT label, count(*) AS n, sum(grey) :: BIGINT AS k FROM measured
                 WHERE label <> '' GROUP BY label HAVING count(*) >= $2
-            ), dataset AS (SELECT count(*) AS n, sum(grey) :: BIGINT AS k FROM judged)
+            ), dataset AS (SELECT count(*) AS n, sum(grey) :: BIGINT AS k FROM measured)
             SELECT j.id, j.subject, j.channel_spread,
                 j.mode, j.saturation, coalesce(c.n, d.n) AS n, coalesce(c.k, d.k) AS k,
                 CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
                     AS reference
-            FROM judged j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
+            FROM measured j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
             WHERE j.grey = 1 AND coalesce(c.k, d.k) <= $3 * coalesce(c.n, d.n)
                 AND coalesce(c.n, d.n) >= $2
             ORDER BY j.id
@@ -106,7 +108,7 @@ class GreyAmongColour(Check):
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"This picture ({row['mode']}) has no colour, like {row['k']:,} of the "
+                f"This picture ({row['mode']}) is grey, as are {row['k']:,} of the "
                 f"{row['n']:,} in {row['reference']} ({row['k'] / row['n']:.1%}).",
                 {
                     "channel_spread": row["channel_spread"],
@@ -121,7 +123,7 @@ class GreyAmongColour(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many pictures were judged."""
+        """Say how many pictures were checked."""
         sql = """
             SELECT count(*) AS total,
                 count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
@@ -130,4 +132,4 @@ class GreyAmongColour(Check):
         """
         (row,) = store.rows(sql)
         left = row["total"] - row["n"]
-        return f"{row['n']:,} pictures judged; {left:,} without contrast were left out."
+        return f"{row['n']:,} pictures were checked; {left:,} without contrast were left out."

@@ -1,4 +1,4 @@
-"""IMG004: pictures of nearly one colour, or see-through all over."""
+"""IMG004: pictures of nearly one colour, or fully transparent."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from audit.run.store import Store
 
 
 class LowInformation(Check):
-    """Images that show next to nothing: one colour, a faint smear, or nothing at all.
+    """Images with almost no content: one colour, a faint gradient, or full transparency.
 
     ## What it does
-    Flags an image when the contrast (standard deviation of luma) is below `max_contrast`, the
-    entropy of its luma histogram below `max_entropy` and hardly any pixel lies on an edge; or when
-    at least `min_transparent` of it is see-through. Entropy alone would not do: a handwritten digit
-    on black has little of it and is full of information.
+    Reports an image if its contrast (standard deviation of luma) is below `max_contrast`, the
+    entropy of its luma histogram is below `max_entropy` and at most `max_edge_density` of its
+    pixels are on an edge; or if at least `min_transparent` of it is transparent. Entropy alone is
+    not enough: a handwritten digit on black has a low entropy but much information.
 
     ## Why is this bad
-    There is nothing to learn from, yet the label is trained on: usually a placeholder, a failed
-    download ("image not available"), a missing tile, or a frame before the camera started.
+    There is nothing to learn, but the label is trained on. Usually it is a placeholder, a failed
+    download ("image not available"), a missing tile, or a frame from before the camera started.
 
     ## Example
-    A white square that a web shop serves for missing photographs: contrast 0, entropy 0 bits.
+    A white square that a web shop shows for missing photographs: contrast 0, entropy 0 bits.
 
     ## What to do
     Drop it, unless empty pictures are a class of their own (background, no defect).
 
     ## Limits
-    Isoluminant colour patterns look flat in luma. Very dark pictures can be both flat and dark
+    Colour patterns of constant luma count as flat. Very dark pictures can be both flat and dark
     (IMG001).
 
     ## References
@@ -51,7 +51,7 @@ class LowInformation(Check):
         max_contrast: flat below this standard deviation of luma, 0..0.5
         max_entropy: and below this entropy of the luma histogram, bits
         max_edge_density: and at most this share of pixels on an edge, 0..1
-        min_transparent: or at least this share of the picture see-through, 0..1
+        min_transparent: or at least this share of the picture is transparent, 0..1
         """
 
         max_contrast: float = 0.02
@@ -63,7 +63,7 @@ class LowInformation(Check):
         Case("a handwritten digit", [{"entropy": 1.2, "contrast": 0.3, "edge_density": 0.1}]),
         Case("a foggy scene", [{"entropy": 5.0, "contrast": 0.03, "edge_density": 0.001}]),
         Case("a dark frame with shapes in it", [{"entropy": 3.0, "contrast": 0.015}]),
-        Case("a logo on a see-through ground", [{"transparent": 0.9, "has_alpha": True}]),
+        Case("a logo on a transparent background", [{"transparent": 0.9, "has_alpha": True}]),
         Case("damaged: FILE002", [{"status": "damaged", "entropy": 0.0, "contrast": 0.0}]),
     )
     DIRTY = (
@@ -78,11 +78,11 @@ class LowInformation(Check):
             [{"id": "a.jpg", "contrast": 0.003, "entropy": 1.4, "edge_density": 0.0}],
             ["a.jpg"],
         ),
-        Case("see-through all over", [{"id": "a.png", "transparent": 1.0}], ["a.png"]),
+        Case("fully transparent", [{"id": "a.png", "transparent": 1.0}], ["a.png"]),
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
             SELECT id, subject, contrast, entropy,
                 edge_density, transparent, brightness
@@ -116,18 +116,20 @@ class LowInformation(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images were judged."""
+        """Say how many images were checked."""
         sql = "SELECT count(*) AS n, count(*) FILTER (WHERE status = 'ok') AS ok FROM images"
         (row,) = store.rows(sql)
         left = row["n"] - row["ok"]
         return (
-            f"All {row['ok']:,} sound images judged; {left:,} damaged or unreadable were left out."
+            f"All {row['ok']:,} intact images were checked; {left:,} damaged or unreadable ones "
+            "were "
+            "left out."
         )
 
 
 def _message(row: Mapping[str, Any], params: LowInformation.Params) -> str:
     if row["transparent"] >= params.min_transparent:
-        return f"{row['transparent']:.1%} of this picture is see-through: nothing of it is shown."
+        return f"{row['transparent']:.1%} of this picture is transparent: it shows nothing."
     what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
     return (
         f"This picture {what}: contrast {row['contrast']:.3f} of 0.5, entropy {row['entropy']:.1f} "

@@ -1,7 +1,7 @@
 """IMG006: images much longer or narrower than every usual shape of the dataset.
 
-As IMG005, but of shape: neighbours are counted on a log scale, so that any number of usual shapes
-is allowed, and portrait and landscape of one shape are the same.
+The method of IMG005, applied to shapes: neighbours are counted on a log scale, so any number of
+usual shapes is allowed, and portrait and landscape of one shape are the same.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ LINES = [{"width": 400 + 25 * i, "height": 100} for i in range(40)]
 
 
 class OddAspect(Check):
-    """Images whose shape has next to no neighbours in the dataset.
+    """Images of a shape that almost no other image of the dataset has.
 
     ## What it does
-    Shape is the longer side over the shorter, on a log scale: 1 for a square, 1.33 for 4:3 either
-    way up. An image is odd if at most `max_share` of the images (and at least 1 is allowed) have a
-    shape within a factor `factor` of its own, and the nearest shape that has more neighbours than
-    that is `min_ratio` times longer or shorter.
+    Shape is the longer side divided by the shorter, on a log scale: 1 for a square, 1.33 for 4:3 in
+    either orientation. An image is reported if at most `max_share` of the images (1 is always
+    allowed) have a shape within a factor `factor` of its own, and the nearest shape with more
+    neighbours than that is `min_ratio` times longer or shorter.
 
     ## Why is this bad
-    Resizing to the square input of a model squeezes it beyond recognition, a centre crop cuts most
-    of it away, and padding leaves a sliver. Long strips are often banners, filmstrips or joined
+    Resizing to the square input of a model distorts it beyond recognition, a centre crop removes
+    most of it, and padding leaves a thin strip. Long strips are often banners, filmstrips or joined
     screenshots.
 
     ## Example
     A 3,000 x 200 panorama among 4:3 photographs.
 
     ## What to do
-    Crop it to its subject, pad instead of squeezing, or drop it.
+    Crop it to its subject, pad it instead of distorting it, or drop it.
 
     ## Limits
-    Needs `min_images` images. A strip shorter than `min_ratio` times the usual shape passes.
+    Needs at least `min_images` images. A strip shorter than `min_ratio` times the usual shape is
+    not reported.
 
     ## References
     Knorr and Ng (1998), Algorithms for Mining Distance-Based Outliers in Large Datasets, VLDB: an
@@ -57,7 +58,7 @@ class OddAspect(Check):
         factor: shapes within this factor of each other are neighbours
         min_ratio: odd only if this many times longer or shorter than the nearest usual shape
         max_share: odd with at most this share of the images as neighbours, 0..1
-        min_images: datasets smaller than this are not judged
+        min_images: datasets smaller than this are not checked
         """
 
         factor: float = 1.3
@@ -81,13 +82,14 @@ class OddAspect(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
-            WITH judged AS (
+            WITH measured AS (
+                -- The logarithm makes twice as long and half as long equally far away.
                 SELECT id, subject, width, height, abs(ln(width / height)) AS y
                 FROM images WHERE status <> 'unreadable' AND width > 0 AND height > 0
-            ), centre AS (SELECT count(*) AS total, median(y) AS m FROM judged
-            ), counts AS (SELECT y, count(*) AS n FROM judged GROUP BY y
+            ), centre AS (SELECT count(*) AS total, median(y) AS m FROM measured
+            ), counts AS (SELECT y, count(*) AS n FROM measured GROUP BY y
             ), near AS (
                 SELECT y, sum(n) OVER (ORDER BY y RANGE BETWEEN ln($1 :: DOUBLE) PRECEDING
                     AND ln($1 :: DOUBLE) FOLLOWING) :: BIGINT - 1 AS neighbours FROM counts
@@ -95,7 +97,7 @@ class OddAspect(Check):
                 SELECT y, neighbours, total, m,
                     CASE WHEN neighbours > greatest(1, $3 * total) THEN y END AS usual_y
                 FROM near, centre
-            ), placed AS (
+            ), located AS (
                 SELECT *, max(usual_y) OVER (ORDER BY y) AS below,
                     min(usual_y) OVER (ORDER BY y DESC) AS above
                 FROM marked
@@ -103,7 +105,7 @@ class OddAspect(Check):
             SELECT id, subject, width, height,
                 neighbours, total, exp(y) AS shape, exp(m) AS usual,
                 exp(least(y - below, above - y)) AS gap
-            FROM judged JOIN placed USING (y)
+            FROM measured JOIN located USING (y)
             WHERE usual_y IS NULL AND total >= $2 AND least(y - below, above - y) > ln($4 :: DOUBLE)
             ORDER BY id
         """
@@ -113,10 +115,10 @@ class OddAspect(Check):
                 self.code,
                 self.severity,
                 (row["id"],),
-                f"This image of {row['width']} x {row['height']} px has sides of "
-                f"{row['shape']:.2f} to 1, the median {row['usual']:.2f} to 1; "
-                f"{row['neighbours']:,} of the other {row['total'] - 1:,} images lie "
-                f"within a factor {params.factor:g} of it.",
+                f"This image of {row['width']} x {row['height']} px has an aspect ratio of "
+                f"{row['shape']:.2f} to 1, the median is {row['usual']:.2f} to 1; "
+                f"{row['neighbours']:,} of the other {row['total'] - 1:,} images are "
+                f"within a factor of {params.factor:g}.",
                 {
                     "width": row["width"],
                     "height": row["height"],
@@ -131,10 +133,10 @@ class OddAspect(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images have a shape."""
+        """Say how many shapes were compared."""
         n = int(
             store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable' AND width > 0")
         )
         if n < params.min_images:
-            return f"Shapes not judged: {n:,} images, {params.min_images} are needed."
-        return f"The shapes of all {n:,} pictures compared."
+            return f"Shapes were not checked: {n:,} images, but {params.min_images} are needed."
+        return f"The shapes of all {n:,} pictures were compared."

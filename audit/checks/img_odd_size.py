@@ -1,8 +1,8 @@
 """IMG005: images much larger or smaller than every usual size of the dataset.
 
-The rule counts neighbours on a log scale instead of measuring distance from one centre: a dataset
-of two sizes has no centre, and neither of its sizes is odd. Distinct sizes are counted first, so
-that the cost is one pass and a window over the sizes that occur.
+The rule counts neighbours on a log scale instead of measuring the distance from a centre: a dataset
+with two sizes has no centre, and neither of its sizes is odd. Distinct sizes are counted first, so
+the cost is one pass and a window over the sizes that occur.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ WEB = [{"width": 400 + 40 * i, "height": 300 + 30 * i} for i in range(40)]
 
 
 class OddSize(Check):
-    """Images whose size has next to no neighbours in the dataset.
+    """Images of a size that almost no other image of the dataset has.
 
     ## What it does
-    Size is the geometric mean of width and height, in px, on a log scale. An image is odd if at
-    most `max_share` of the images (and at least 1 is allowed) have a size within a factor `factor`
-    of its own, and the nearest size that has more neighbours than that is
-    further away than the same factor. Any number of usual sizes is allowed: each has its own
-    neighbourhood.
+    Size is the geometric mean of width and height, in px, on a log scale. An image is reported if
+    at most `max_share` of the images (1 is always allowed) have a size within a factor `factor` of
+    its own, and the nearest size with more neighbours than that is further away than the same
+    factor. Any number of usual sizes is allowed: each has its own neighbourhood.
 
     ## Why is this bad
-    A thumbnail enlarged to the input size is a blur, a huge scan shrunk to it shows everything at
-    the wrong scale. Odd sizes mark placeholders, icons and pictures of another source.
+    A thumbnail enlarged to the input size is blurry; a huge scan reduced to it shows everything at
+    the wrong scale. Unusual sizes are typical of placeholders, icons and pictures from another
+    source.
 
     ## Example
     A 32 x 32 icon among photographs of 300 to 2,000 px.
 
     ## What to do
-    Small: fetch the full-size picture or drop it. Large: check that it shows one subject at the
-    scale of the others.
+    Small: download the full-size picture or drop it. Large: check that it shows one subject at the
+    same scale as the others.
 
     ## Limits
-    Needs `min_images` images. Two odd images of one size in a small set are seen, a third makes it
-    a usual size.
+    Needs at least `min_images` images. In a small dataset two images of the same unusual size are
+    reported; with a third one the size counts as usual.
 
     ## References
     Knorr and Ng (1998), Algorithms for Mining Distance-Based Outliers in Large Datasets, VLDB: an
@@ -59,7 +59,7 @@ class OddSize(Check):
 
         factor: sizes within this factor of each other are neighbours
         max_share: odd with at most this share of the images as neighbours, 0..1
-        min_images: datasets smaller than this are not judged
+        min_images: datasets smaller than this are not checked
         """
 
         factor: float = 2.0
@@ -84,21 +84,22 @@ class OddSize(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image."""
+        """Yield one finding per image."""
         sql = """
-            WITH judged AS (
+            WITH measured AS (
                 SELECT id, subject, width, height, ln(width * height :: DOUBLE) / 2 AS y
                 FROM images WHERE status <> 'unreadable' AND width > 0 AND height > 0
-            ), centre AS (SELECT count(*) AS total, median(y) AS m FROM judged
-            ), counts AS (SELECT y, count(*) AS n FROM judged GROUP BY y
+            ), centre AS (SELECT count(*) AS total, median(y) AS m FROM measured
+            ), counts AS (SELECT y, count(*) AS n FROM measured GROUP BY y
             ), near AS (
                 SELECT y, sum(n) OVER (ORDER BY y RANGE BETWEEN ln($1 :: DOUBLE) PRECEDING
                     AND ln($1 :: DOUBLE) FOLLOWING) :: BIGINT - 1 AS neighbours FROM counts
             ), marked AS (
                 SELECT y, neighbours, total, m,
+                    -- One neighbour is allowed: two copies of an odd image do not make it usual.
                     CASE WHEN neighbours > greatest(1, $3 * total) THEN y END AS usual_y
                 FROM near, centre
-            ), placed AS (
+            ), located AS (
                 SELECT *, max(usual_y) OVER (ORDER BY y) AS below,
                     min(usual_y) OVER (ORDER BY y DESC) AS above
                 FROM marked
@@ -106,7 +107,7 @@ class OddSize(Check):
             SELECT id, subject, width, height,
                 neighbours, total, exp(y) AS size, exp(m) AS usual,
                 exp(least(y - below, above - y)) AS gap
-            FROM judged JOIN placed USING (y)
+            FROM measured JOIN located USING (y)
             WHERE usual_y IS NULL AND total >= $2 AND least(y - below, above - y) > ln($1 :: DOUBLE)
             ORDER BY id
         """
@@ -119,8 +120,8 @@ class OddSize(Check):
                 self.severity,
                 (row["id"],),
                 f"This image of {row['width']} x {row['height']} px is {ratio:.1f} times {which} "
-                f"(a side) than the median; {row['neighbours']:,} of the other "
-                f"{row['total'] - 1:,} images lie within a factor {params.factor:g} of it.",
+                f"(per side) than the median; {row['neighbours']:,} of the other "
+                f"{row['total'] - 1:,} images are within a factor of {params.factor:g}.",
                 {
                     "width": row["width"],
                     "height": row["height"],
@@ -135,10 +136,10 @@ class OddSize(Check):
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images have a size."""
+        """Say how many sizes were compared."""
         n = int(
             store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable' AND width > 0")
         )
         if n < params.min_images:
-            return f"Sizes not judged: {n:,} images, {params.min_images} are needed."
-        return f"The sizes of all {n:,} pictures compared."
+            return f"Sizes were not checked: {n:,} images, but {params.min_images} are needed."
+        return f"The sizes of all {n:,} pictures were compared."

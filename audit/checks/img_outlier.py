@@ -2,14 +2,14 @@
 
 The rule in short: sort the images of a class by a property; an image is an outlier if the gap that
 separates it (alone, or with at most two others) from the rest is far larger than the spacings at
-the end of the rest promise. Why so: percentile rules flag a fixed share of every dataset, standard
-deviations assume a bell curve, and distances from a centre break on two modes. Gaps between order
-statistics allow any number of modes; what is assumed is that tails are exponential, or heavier by a
-shape that is estimated over all classes. Logarithms and logits make tails exponential wherever the
-raw ends follow power laws, as those of sizes, shares and ratios do.
+the end of the rest predict. Why this rule: percentiles report a fixed share of every dataset,
+standard deviations assume a normal distribution, distances from a centre fail with two modes. Gaps
+between order statistics allow any number of modes; what is assumed is that tails are exponential,
+or heavier by a shape that is estimated over all classes. Logarithms and logits make tails
+exponential wherever the raw ends follow power laws, as those of sizes, shares and ratios do.
 
 Everything is one sort a property and a few passes over the sorted array for all classes at once:
-about half a second a million images and property.
+about half a second per million images and property.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
-# name: (what is shown, the same on a scale with exponential tails: a logit for shares, else a log).
+# name: (value shown, the same on a scale with exponential tails: a logit for shares, else a log).
 # The small addends are half a grey level: below that a share is rounding.
 PROPERTIES: Mapping[str, tuple[str, str]] = {
     "brightness": ("brightness", "ln((brightness + 0.002) / (1.002 - brightness))"),
@@ -47,12 +46,12 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "pixels": ("pixels :: DOUBLE", "ln(pixels)"),
     "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
 }
-JUDGED = """
+MEASURABLE = """
     status = 'ok' AND contrast >= 0.004 AND transparent < 0.5 AND pixels > 0
     AND brightness_p99 >= $1 AND brightness_p1 <= $2
 """
 MAX_TAIL = 100  # order statistics that describe an end, at most
-MIN_LEVELS = 20  # a property with fewer distinct values in a group has no spacings to judge by
+MIN_LEVELS = 20  # fewer distinct values of a property in a group have no usable spacings
 PRIOR_SHAPE = 0.2  # standard deviation of tail shapes between properties, around 0
 ERRORS = 0.5  # standard errors added to the shape, for caution
 MAX_BLOCK = 3  # images that may be outliers together: one more makes a mode
@@ -87,29 +86,29 @@ class StatisticalOutlier(Check):
     Compares each image with its class (with the whole dataset, for classes of fewer than
     `min_class` images and for images without a label) in brightness, contrast, saturation, edge
     density, entropy, noise, red and blue over green, aspect, pixels, and bytes per pixel. An image
-    is reported, with the properties that make it odd, if it lies beyond a gap that tails of the
-    estimated shape show with such a probability that at most `rate` false findings an image are
-    expected in a dataset without outliers. Several modes are allowed; up to 3 images can be
+    is reported, with the properties that make it odd, if it lies beyond a gap that is too large for
+    tails of the estimated shape: in a dataset without outliers, at most `rate` false findings per
+    image are expected. Several modes are allowed; up to 3 images can be
     outliers together; a value that images of several other classes have is not odd.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
-    a colour cast, a page of text, a file of noise.
+    a picture with a colour cast, a page of text, or noise.
 
     ## Example
     A dog photograph with blue at 2.3 times green; the nearest of the other 599 has 1.4.
 
     ## What to do
-    Look at it beside its class. Keep it if it is only rare; relabel or drop it if it does not
-    belong.
+    Compare it with other images of its class. Keep it if it is only rare; relabel or drop it if it
+    does not belong there.
 
     ## Limits
-    A hypothesis, not a proof. Each property is judged alone: an image that is odd only in a
-    combination is not seen. Properties with fewer than 20 different values in a group are left out
-    (IMG005 and IMG006 judge few sizes). Modes that hold under a tenth of a class of 50 may be taken
-    for outliers. Where even the logarithms have heavy tails (Student's t with 3 degrees of freedom)
-    and classes are small, false findings can reach 30 times the rate. Flat, dark, washed-out,
-    damaged and see-through pictures are left out: other checks report them.
+    A finding is a hypothesis, not a proof. Each property is tested alone: an image that is odd only
+    in a combination of properties is not found. Properties with fewer than 20 different values in a
+    group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
+    a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
+    with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
+    Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
 
     ## References
     Renyi (1953), On the theory of order statistics, Acta Math. Hung. 4: normalised spacings of
@@ -130,7 +129,7 @@ class StatisticalOutlier(Check):
     class Params:
         """Thresholds.
 
-        rate: false findings an image to be expected in a dataset without outliers, 0..1
+        rate: false findings per image that are expected in a dataset without outliers, 0..1
         min_class: classes smaller than this are compared with the whole dataset
         max_p99_dark: pictures below this 99th percentile of luma are left to IMG001, 0..1
         min_p1_bright: pictures above this 1st percentile of luma are left to IMG002, 0..1
@@ -145,7 +144,7 @@ class StatisticalOutlier(Check):
         Case("no outlier", _varied(60)),
         Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000)),
         Case("all alike", [{}] * 60),
-        Case("too few to judge", [*_varied(20), {"noise": 0.4}]),
+        Case("too few to compare", [*_varied(20), {"noise": 0.4}]),
         Case(
             "what other classes have is not odd",
             _varied(60)
@@ -175,8 +174,8 @@ class StatisticalOutlier(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding an image, with every property that makes it odd."""
-        frame, classes, names = _judged(store, params)
+        """Yield one finding per image, with every property that makes it odd."""
+        frame, classes, names = _measurements(store, params)
         odd: dict[int, dict[str, Oddity]] = defaultdict(dict)
         for name in PROPERTIES:
             for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
@@ -190,21 +189,21 @@ class StatisticalOutlier(Check):
     def _finding(
         self, frame: pl.DataFrame, odd: Mapping[str, Oddity], others: str, params: Params
     ) -> Finding:
-        worst = sorted(odd.items(), key=lambda item: -item[1].ratio)
-        told: list[str] = []
+        ranked = sorted(odd.items(), key=lambda item: -item[1].ratio)
+        values: list[str] = []
         evidence: dict[str, float | int | str] = {"compared_with": others, "rate": params.rate}
-        for name, oddity in worst:
+        for name, oddity in ranked:
             value = float(frame[name][oddity.row])
             nearest = float(frame[name][oddity.nearest])
-            told.append(f"{name.replace('_', ' ')} {value:.3g} (nearest {nearest:.3g})")
+            values.append(f"{name.replace('_', ' ')} {value:.3g} (nearest {nearest:.3g})")
             evidence |= {name: value, f"{name}_nearest": nearest, f"{name}_ratio": oddity.ratio}
-        row = worst[0][1].row
+        row = ranked[0][1].row
         return Finding(
             self.code,
             self.severity,
             (frame["id"][row],),
-            f"This image is isolated from the other {others} in {', '.join(told)}: its gap is "
-            f"{worst[0][1].ratio:.1f} times what chance explains.",
+            f"This image is far from the other {others} in {', '.join(values)}: the gap is "
+            f"{ranked[0][1].ratio:.1f} times as large as chance explains.",
             evidence,
             Action.REVIEW,
             frame["subject"][row],
@@ -215,7 +214,7 @@ class StatisticalOutlier(Check):
         sql = f"""
             WITH classes AS (
                 SELECT count(*) AS n, label IS NOT NULL AND count(*) >= $3 AS own FROM images
-                WHERE {JUDGED} GROUP BY label
+                WHERE {MEASURABLE} GROUP BY label
             )
             SELECT coalesce(sum(n), 0) :: BIGINT AS n, count(*) FILTER (WHERE own) AS classes,
                 coalesce(sum(n) FILTER (WHERE own), 0) :: BIGINT AS own,
@@ -225,17 +224,19 @@ class StatisticalOutlier(Check):
         limits = [params.max_p99_dark, params.min_p1_bright, params.min_class]
         n, classes, own, total = store.query(sql, limits).row(0)
         if n < params.min_class:
-            return f"Not judged: {n:,} pictures, {params.min_class} are needed."
+            return f"Outliers were not searched: {n:,} pictures, but {params.min_class} are needed."
         return (
-            f"{own:,} images compared with their class ({classes:,} classes), {n - own:,} with the "
-            f"dataset; {total - n:,} flat, dark, bright, damaged or unreadable were left out."
+            f"{own:,} images were compared with their class ({classes:,} classes), {n - own:,} "
+            "with "
+            f"the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were left "
+            "out."
         )
 
 
-def _judged(
+def _measurements(
     store: Store, params: StatisticalOutlier.Params
 ) -> tuple[pl.DataFrame, Ints, list[str]]:
-    """Return the images to judge, the number of each one's class (-1: the dataset), class names."""
+    """Return the images to compare, the class number of each (-1: the dataset), class names."""
     columns = ", ".join(
         f'{shown} AS "{name}", {scaled} AS "log {name}"'
         for name, (shown, scaled) in PROPERTIES.items()
@@ -243,7 +244,7 @@ def _judged(
     sql = f"""
         SELECT id, subject,
             CASE WHEN count(*) OVER (PARTITION BY label) >= $3 THEN label END AS label, {columns}
-        FROM images WHERE {JUDGED} ORDER BY id
+        FROM images WHERE {MEASURABLE} ORDER BY id
     """
     frame = store.query(sql, [params.max_p99_dark, params.min_p1_bright, params.min_class])
     names = frame["label"].drop_nulls().unique().sort().to_list()
@@ -253,23 +254,24 @@ def _judged(
 
 
 def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) -> list[Oddity]:
-    """Return what is odd: classes by themselves, images without one beside the whole dataset."""
+    """Return what is odd: images within their class, those without one within the whole dataset."""
     own = np.flatnonzero(classes >= 0)
     odd = [
         Oddity(int(own[o.row]), int(own[o.nearest]), o.ratio)
         for o in isolated(values[own], classes[own], params.rate)
     ]
-    odd = [o for o in odd if not _known_elsewhere(o, values, classes)]
+    odd = [o for o in odd if not _common_elsewhere(o, values, classes)]
     if len(own) < len(values) and len(values) >= params.min_class:
         everything = np.zeros(len(values), np.int64)
         odd += [o for o in isolated(values, everything, params.rate) if classes[o.row] < 0]
     return odd
 
 
-def _known_elsewhere(odd: Oddity, values: Floats, classes: Ints) -> bool:
+def _common_elsewhere(odd: Oddity, values: Floats, classes: Ints) -> bool:
     # The same value in several other classes is a mode of the dataset that this class has few of.
-    reach = abs(values[odd.row] - values[odd.nearest]) / 4
-    there = classes[(np.abs(values - values[odd.row]) <= reach) & (classes != classes[odd.row])]
+    # A quarter of the gap: closer to the odd value than to its own class.
+    radius = abs(values[odd.row] - values[odd.nearest]) / 4
+    there = classes[(np.abs(values - values[odd.row]) <= radius) & (classes != classes[odd.row])]
     needed = min(MAX_BLOCK, max(1, int(classes.max()) // 2))
     return len(there) > MAX_BLOCK and len(np.unique(there)) >= needed
 
@@ -291,6 +293,8 @@ def isolated(values: Floats, groups: Ints, rate: float) -> list[Oddity]:
     order = order[np.argsort(small, kind="stable")]
     x, group = values[order], groups[order]
     start, size = _spans(group)
+    # A group of n rows may cost n * rate false findings, never more than one in 20 groups; it is
+    # tested at two ends in every property (Bonferroni).
     chance = np.minimum(rate * size, 0.05) / (2 * len(PROPERTIES))
     above = _gap_ratios(x, group, chance)
     below = _gap_ratios(-x[::-1], group[::-1], chance[::-1])[::-1]
@@ -329,6 +333,7 @@ def _gap_ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
 def _ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
     start, size = _spans(group)
     rank = np.arange(len(x)) - start
+    # A fifth of the group is its end: fewer spacings are noise, more reach into the bulk.
     tail = np.minimum(np.clip(size // 5, 10, MAX_TAIL), rank)
     threshold = x[np.arange(len(x)) - tail]
     sums = np.append(0.0, np.cumsum(x))
@@ -338,6 +343,7 @@ def _ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
     scale = np.maximum(excess, 0.0) + (x - threshold) / width
     shape = _tail_shape(x, start, size)
     local = scale * (1 - shape) + shape * (x - threshold)
+    # The ratio of one exponential spacing to the mean of `width` others is a Pareto variable.
     quantile = width * (chance ** (-1 / width) - 1)
     if shape > 0:
         quantile = np.expm1(np.minimum(shape * quantile, 500.0)) / shape
@@ -377,7 +383,7 @@ def _tail_shape(x: Floats, start: Ints, size: Ints) -> float:
         return 0.0
     mean, moment, tail, n = mean[usable], moment[usable], tail[usable], n[enough][usable]
     shapes = np.clip(_shape(mean, moment) - _trimming_bias(tail, _block_size(n)), -1, 1.5)
-    # Few tails say little about their shape: the estimate is drawn towards the exponential.
+    # Few tails say little about their shape: the estimate shrinks towards the exponential.
     variance, prior = 1 / float(tail.sum()), PRIOR_SHAPE**2
     shape = float(np.average(shapes, weights=tail)) * prior / (prior + variance)
     error = float(np.sqrt(prior * variance / (prior + variance)))
@@ -393,9 +399,11 @@ def _trimming_bias(tail: Ints, block: Ints) -> Floats:
     """Return the shape that an exponential shows without its `block` largest of `tail + block`."""
     pairs, back = np.unique(np.stack([tail, block]), axis=1, return_inverse=True)
     biases = []
-    for kept, cut in pairs.T.tolist():
-        expected = np.cumsum(1 / (kept + cut - np.arange(kept)))
-        weights = 1 - (np.arange(kept) + 0.65) / kept
+    for n_tail, n_cut in pairs.T.tolist():
+        # Renyi: the expected order statistics of an exponential sample; 0.65 is the plotting
+        # position that the estimate itself uses.
+        expected = np.cumsum(1 / (n_tail + n_cut - np.arange(n_tail)))
+        weights = 1 - (np.arange(n_tail) + 0.65) / n_tail
         biases.append(_shape(expected.mean(), (expected * weights).mean()))
     return np.asarray(biases)[back.ravel()]
 
@@ -415,12 +423,12 @@ def _blocks(
     group is a gap, and so is a gap beyond which there are only as few rows as the block may have.
     """
     cuts = np.flatnonzero((above > 1) | (below > 1))
-    seen: set[tuple[int, int]] = set()
+    blocks: set[tuple[int, int]] = set()
     for cut in cuts.tolist():
         for length in range(1, _block_size(int(size[cut])) + 1):
             for first in (cut + 1, cut + 1 - length):
-                if (first, length) not in seen:
-                    seen.add((first, length))
+                if (first, length) not in blocks:
+                    blocks.add((first, length))
                     ratio = _block_ratio(first, length, above, below, start, size)
                     if ratio > 1:
                         yield first, first + length, ratio

@@ -1,4 +1,4 @@
-"""LABEL005: the same picture under different labels."""
+"""LABEL005: the same picture with different labels."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ class ConflictingLabel(Check):
 
     ## What it does
     Compares the labels of all samples that show exactly the same pixels, whether or not their bytes
-    are equal, and reports each group that carries two or more labels. Blank pictures (one colour,
-    or see-through all over) are reported once, together.
+    are equal, and reports each group with two or more labels. Blank pictures (one colour, or fully
+    transparent) are reported once, together.
 
     ## Why is this bad
-    At least one of the labels is wrong, or the classes overlap. This is the cheapest and surest
-    evidence of label errors there is, and in a test set it caps the score that any model can reach.
+    At least one of the labels is wrong, or the classes overlap. This is the simplest and most
+    certain evidence of label errors, and in a test set it limits the score that any model can
+    reach.
 
     ## Example
-    One photograph is in `bridge/` and in `viaduct/`.
+    The same photograph is in `bridge/` and in `viaduct/`.
 
     ## What to do
-    Look at the picture and relabel; the majority is named, not trusted. If both labels are right,
-    the task is multi-label: keep one sample and list both.
+    Look at the picture and relabel it; the most frequent label is listed first but need not be
+    right. If both labels are right, the task is multi-label: keep one sample and list both.
 
     ## Limits
-    Equal pixels only: a resized copy under another label goes unseen here. A missing label is no
-    conflict. Two spellings of one class (LABEL002) count as different labels.
+    Only equal pixels are compared: a resized copy with another label is not found here. A missing
+    label is not a conflict. Two spellings of one class (LABEL002) count as different labels.
 
     ## References
     Northcutt, Athalye and Mueller (2021), Pervasive Label Errors in Test Sets Destabilize Machine
@@ -68,14 +69,14 @@ class ConflictingLabel(Check):
             ["group:dddddddddddddddd"],
         ),
         Case(
-            "black frames in every class are said once",
+            "black frames in every class are reported once",
             [{**P, "contrast": 0.0, "label": f"class {i}"} for i in range(20)],
             ["dataset:blank"],
         ),
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a group, members sorted by id, and one for all blank groups."""
+        """Yield one finding per group, members sorted by id, and one for all blank groups."""
         sql = """
             WITH repeated AS (
                 SELECT pixel_hash FROM images WHERE label IS NOT NULL
@@ -97,14 +98,14 @@ class ConflictingLabel(Check):
 
     def _group(self, row: Mapping[str, Any]) -> Finding:
         ranked = sorted(Counter(row["labels"]).items(), key=lambda item: (-item[1], item[0]))
-        told = ", ".join(f"{label} ({count})" for label, count in ranked)
+        labels = ", ".join(f"{label} ({count})" for label, count in ranked)
         return Finding(
             self.code,
             self.severity,
             tuple(row["ids"]),
-            f"{len(row['ids'])} samples show the same pixels under {len(ranked)} labels: {told}.",
+            f"{len(row['ids'])} samples show the same pixels with {len(ranked)} labels: {labels}.",
             {
-                "labels": told,
+                "labels": labels,
                 "members": ", ".join(
                     f"{i} = {label}" for i, label in zip(row["ids"], row["labels"], strict=True)
                 ),
@@ -121,8 +122,10 @@ class ConflictingLabel(Check):
             self.code,
             Severity.INFO,
             tuple(ids),
-            f"{len(ids):,} blank pictures (one colour, or see-through all over) are equal in "
-            f"{len(groups):,} groups under {len(labels):,} labels: they show nothing to label.",
+            f"{len(ids):,} blank pictures (one colour, or fully transparent) form "
+            f"{len(groups):,} groups of equal pixels with {len(labels):,} labels: they show "
+            "nothing to "
+            "label.",
             {"members": len(ids), "groups": len(groups), "labels": ", ".join(sorted(labels))},
             Action.REVIEW,
             "dataset:blank",
@@ -131,4 +134,4 @@ class ConflictingLabel(Check):
     def completeness(self, store: Store, params: NoParams) -> str:
         """Say how many labelled pictures were compared."""
         sql = "SELECT count(*) FROM images WHERE pixel_hash IS NOT NULL AND label IS NOT NULL"
-        return f"The labels of all {int(store.scalar(sql)):,} labelled pictures compared."
+        return f"The labels of all {int(store.scalar(sql)):,} labelled pictures were compared."

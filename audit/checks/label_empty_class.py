@@ -16,22 +16,22 @@ class EmptyClass(Check):
     """Class folders or declared classes without a single picture.
 
     ## What it does
-    Compares the classes that the source declares (class folders, a class list) with the pictures
-    found, over all splits together. A class is also empty if none of its files gives a picture.
+    Compares the classes that the source declares (class folders, a class list) with the pictures of
+    all splits together. A class is also empty if none of its files can be decoded.
 
     ## Why is this bad
-    Class indices are usually numbered over the folders that exist: an empty one gets an output unit
-    that never trains, shifts the numbers of all classes after it, and makes macro averages divide
-    by a class that cannot be scored.
+    Class indices usually number the existing folders: an empty one gets an output unit that is
+    never trained, shifts the numbers of all classes after it, and makes macro averages include a
+    class that cannot be scored.
 
     ## Example
-    `train/owl/` exists and is empty; its pictures were moved to `train/barn-owl/`.
+    `train/owl/` exists but is empty; its pictures were moved to `train/barn-owl/`.
 
     ## What to do
     Delete the folder or the entry, or find the missing pictures.
 
     ## Limits
-    A class that one split has and another lacks is DIST003. Sources that declare no classes (a
+    DIST003 reports classes that are missing from one split. Sources that declare no classes (a
     manifest) cannot have an empty one.
 
     ## References
@@ -65,7 +65,7 @@ class EmptyClass(Check):
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a class."""
+        """Yield one finding per class."""
         sql = """
             WITH files AS (
                 SELECT label, list(id ORDER BY id) AS ids, count(*) AS n,
@@ -82,7 +82,7 @@ class EmptyClass(Check):
         """
         for row in store.query(sql).iter_rows(named=True):
             what = (
-                f"has {row['n']:,} files, of which 0 give a picture" if row["n"] else "has 0 files"
+                f"has {row['n']:,} files, of which 0 can be decoded" if row["n"] else "has 0 files"
             )
             where = f" (declared in {row['splits']})" if row["splits"] else ""
             yield Finding(
@@ -98,4 +98,4 @@ class EmptyClass(Check):
     def completeness(self, store: Store, params: NoParams) -> str:
         """Say how many classes were declared."""
         n = store.scalar("SELECT count(DISTINCT label) FROM declared_classes")
-        return f"The source declares {int(n):,} classes; each was looked for in the pictures."
+        return f"The source declares {int(n):,} classes; the pictures of each were counted."

@@ -15,22 +15,22 @@ class MissingLabel(Check):
     """Samples, or whole splits, that have no label.
 
     ## What it does
-    Reports each sample whose label is absent or blank in a split where others have one. A split
-    without any label is reported once, as is a dataset without any (as information: it may be meant
-    so).
+    Reports each sample whose label is absent or blank in a split in which other samples have one. A
+    split without any label is reported once, and so is a dataset without any label (as information:
+    it may be intended).
 
     ## Why is this bad
-    Loaders drop such samples, fail, or make a class of their own for them, named "" or "nan".
+    Loaders drop such samples, fail, or create an extra class for them, named "" or "nan".
 
     ## Example
     Row 812 of the manifest has an empty `label` field.
 
     ## What to do
-    Label the sample, or leave it out. For a split without labels, check that its labels are not in
-    a file of their own, and pass that as the manifest.
+    Label the sample, or leave it out. For a split without labels, check whether its labels are in a
+    separate file, and pass that file as the manifest.
 
     ## Limits
-    Words such as "unknown", "none" or "todo" are taken for labels.
+    Words such as "unknown", "none" or "todo" count as labels.
 
     ## References
     Gebru et al. (2021), Datasheets for Datasets, CACM 64(12): "Is there a label or target
@@ -55,7 +55,7 @@ class MissingLabel(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a sample, or one for a split or dataset that has no label at all."""
+        """Yield one finding per sample, or one for a split or dataset without any label."""
         sql = """
             SELECT split, count(*) AS n,
                 count(*) FILTER (WHERE trim(coalesce(label, '')) = '') AS missing
@@ -66,7 +66,7 @@ class MissingLabel(Check):
             "SELECT count(*), count(*) FILTER (WHERE trim(coalesce(label, '')) = '') FROM images"
         ).row(0)
         if total and total == missing:
-            yield self._nowhere(store, total)
+            yield self._dataset(store, total)
             return
         for row in splits:
             if row["missing"] == row["n"]:
@@ -74,12 +74,12 @@ class MissingLabel(Check):
             else:
                 yield from self._singles(store, row)
 
-    def _nowhere(self, store: Store, total: int) -> Finding:
+    def _dataset(self, store: Store, total: int) -> Finding:
         return Finding(
             self.code,
             Severity.INFO,
             tuple(store.query("SELECT id FROM images ORDER BY id")["id"]),
-            f"None of the {total:,} samples has a label: the checks on labels had no work.",
+            f"None of the {total:,} samples has a label: the checks on labels had nothing to do.",
             {"missing": total, "samples": total},
             Action.KEEP,
             "dataset",
@@ -92,7 +92,8 @@ class MissingLabel(Check):
             self.code,
             self.severity,
             tuple(store.query(sql, [row["split"]])["id"]),
-            f"None of the {row['n']:,} samples of split {name} has a label; others have.",
+            f"None of the {row['n']:,} samples of split {name} has a label; other splits have "
+            "labels.",
             {"split": name, "missing": row["missing"], "samples": row["n"]},
             Action.REVIEW,
             f"split:{name}",
@@ -109,7 +110,8 @@ class MissingLabel(Check):
                 self.code,
                 self.severity,
                 (sample["id"],),
-                f"This sample has no label, as {row['missing']:,} of {row['n']:,} {where}.",
+                f"This sample has no label, like {row['missing']:,} of {row['n']:,} samples "
+                f"{where}.",
                 {"split": row["split"] or "", "missing": row["missing"], "samples": row["n"]},
                 Action.RELABEL,
                 sample["subject"],

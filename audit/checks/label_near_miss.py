@@ -1,11 +1,11 @@
 """LABEL002: class names that look like one name written in two ways.
 
-Two stages. Names that are equal once case, spacing, plural and Unicode form are folded away are one
-class whatever their counts. Names one or two keystrokes apart are so only if the edit looks like a
-slip and one of them is rare beside the other, since `car`/`cat` and `n01440764`/`n01440765` are
-also one keystroke apart. Candidates for the second stage come from an index of deletions (each name
-with one or two characters left out), so that 20,000 classes cost about a second and no all-pairs
-loop.
+Two stages. Names that are equal without case, spacing, plural and Unicode form are one class,
+whatever their counts. Names one or two keystrokes apart are one class only if the edit looks like a
+typing error and one of them is rare compared with the other, because `car`/`cat` and
+`n01440764`/`n01440765` are also one keystroke apart. Candidates for the second stage come from an
+index of deletions (each name with one or two characters left out), so 20,000 classes cost about a
+second, without a loop over all pairs.
 """
 
 from __future__ import annotations
@@ -38,31 +38,32 @@ class Spelling(NamedTuple):
 
 
 class NearMissClassName(Check):
-    """Class names that are probably one class, spelt in two ways.
+    """Class names that are probably one class in two spellings.
 
     ## What it does
-    Groups names that become equal when case, spaces, underscores, hyphens, accents, Unicode form,
-    look-alike letters, an English plural or a copy suffix (`cat (1)`, `cat copy`) are folded away,
-    and numbers written `1`, `01` and `1.0`. Then pairs names that a slip of the keys explains: a
-    letter doubled, left out, added, changed or swapped with its neighbour, never a digit, only in
-    names long enough for that to be no coincidence, and only if the rarer name has at most
-    `max_rarer_share` of the commoner one's images.
+    Groups names that become equal without case, spaces, underscores, hyphens, accents, Unicode
+    form, look-alike letters, an English plural or a copy suffix (`cat (1)`, `cat copy`), and
+    numbers written `1`, `01` and `1.0`. Then pairs names that a typing error explains: a letter
+    doubled, left out, added, changed or swapped with its neighbour, never a digit, only in names
+    that are long enough to exclude coincidence, and only if the rarer name has at most
+    `max_rarer_share` of the images of the more common one.
 
     ## Why is this bad
-    The class is split in two: the model is punished for not telling `Cat` from `cat`, the rarer
-    spelling is too small to learn, and a spelling that only the test split has can never be
-    predicted.
+    The class is split in two: the model is penalised for confusing `Cat` with `cat`, the rarer
+    spelling has too few images to learn, and a spelling that occurs only in the test split can
+    never be predicted.
 
     ## Example
     `bridge` has 40 images, `bridgee` has 1.
 
     ## What to do
-    Rename the rarer spelling to the commoner, or record why both are meant (`glass` and `glasses`).
+    Rename the rarer spelling to the more common one, or record why both are intended (`glass` and
+    `glasses`).
 
     ## Limits
-    English plurals only; synonyms are not seen. Names of one character are never folded by case,
-    since `a` and `A` are two letters to a model that reads. Two real words one slip apart (`bride`
-    and `bridge`) are reported if one of them is rare.
+    Only English plurals are known; synonyms are not found. Names of one character are compared with
+    their case, because `a` and `A` are two classes in character recognition. Two real words that
+    are one edit apart (`bride` and `bridge`) are reported if one of them is rare.
 
     ## References
     Damerau (1964), A Technique for Computer Detection and Correction of Spelling Errors, CACM 7(3):
@@ -136,7 +137,7 @@ class NearMissClassName(Check):
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a group of spellings and one a typing error."""
+        """Yield one finding per group of spellings and one per typing error."""
         sql = """
             SELECT label, sum(n) :: BIGINT AS n FROM (
                 SELECT label, count(*) AS n FROM images GROUP BY label
@@ -145,8 +146,8 @@ class NearMissClassName(Check):
         """
         by_key: dict[str, list[Spelling]] = defaultdict(list)
         for name, n in store.query(sql).iter_rows():
-            by_key[folded(name)].append(Spelling(name, n))
-        groups = [(sorted(g, key=_commonest), "spelling") for g in by_key.values() if len(g) > 1]
+            by_key[fold_name(name)].append(Spelling(name, n))
+        groups = [(sorted(g, key=_by_frequency), "spelling") for g in by_key.values() if len(g) > 1]
         groups += [(pair, "typing error") for pair in typing_errors(by_key, params)]
         members = _members(store, [s.name for group, _ in groups for s in group[1:]])
         for group, kind in groups:
@@ -155,13 +156,14 @@ class NearMissClassName(Check):
     def _finding(
         self, group: Sequence[Spelling], kind: str, members: Mapping[str, list[str]]
     ) -> Finding:
-        told = ", ".join(f"{s.name!r} ({s.images:,})" for s in group)
+        spellings = ", ".join(f"{s.name!r} ({s.images:,})" for s in group)
         rarer = [i for s in group[1:] for i in members.get(s.name, [])]
         return Finding(
             self.code,
             self.severity,
             tuple(sorted(rarer)),
-            f"{len(group)} class names look like one ({kind}), images in brackets: {told}.",
+            f"{len(group)} class names look like one class ({kind}); images in parentheses: "
+            f"{spellings}.",
             {"kind": kind, "keep": group[0].name}
             | {f"images of {s.name}": s.images for s in group},
             Action.RELABEL if rarer else Action.REVIEW,
@@ -171,10 +173,10 @@ class NearMissClassName(Check):
     def completeness(self, store: Store, params: Params) -> str:
         """Say how many names were compared."""
         sql = "SELECT count(DISTINCT label) FROM images WHERE trim(coalesce(label, '')) <> ''"
-        return f"All {int(store.scalar(sql)):,} class names compared with each other."
+        return f"All {int(store.scalar(sql)):,} class names were compared with each other."
 
 
-def _commonest(spelling: Spelling) -> tuple[int, str]:
+def _by_frequency(spelling: Spelling) -> tuple[int, str]:
     return -spelling.images, spelling.name
 
 
@@ -187,10 +189,10 @@ def _members(store: Store, names: Sequence[str]) -> dict[str, list[str]]:
     return dict(store.query(sql, [list(names)]).iter_rows()) if names else {}
 
 
-# ---- names that fold to the same key ----
+# ---- names with the same key ----
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return the key that all spellings of one name share."""
     text = unicodedata.normalize("NFKC", name).strip()
     if len(text) == 1:
@@ -233,7 +235,7 @@ def _singular(word: str) -> str:
 def typing_errors(
     by_key: Mapping[str, Sequence[Spelling]], params: NearMissClassName.Params
 ) -> Iterator[list[Spelling]]:
-    """Yield [commoner, rarer] for each name that a slip turns into a much commoner one."""
+    """Yield [common, rare] for each name that a typing error turns into a much more common one."""
     totals = {key: sum(s.images for s in group) for key, group in by_key.items()}
     names = [key for key in totals if len(key) >= params.min_length - 1 and _wordlike(key)]
     most = max((totals[n] for n in names), default=0)
@@ -245,11 +247,11 @@ def typing_errors(
             other
             for other in others
             if totals[name] <= params.max_rarer_share * totals[other]
-            and is_slip(name, other, params.min_length)
+            and is_typing_error(name, other, params.min_length)
         ]
         if likely:
             meant = max(likely, key=lambda other: (totals[other], other))
-            yield [min(by_key[k], key=_commonest) for k in (meant, name)]
+            yield [min(by_key[k], key=_by_frequency) for k in (meant, name)]
 
 
 def _wordlike(name: str) -> bool:
@@ -279,8 +281,8 @@ def _deletions(name: str) -> set[str]:
     return shorter
 
 
-def is_slip(name: str, meant: str, min_length: int = 5) -> bool:
-    """Return whether one slip of the keys (two in names of 10 and more) makes `name` of `meant`."""
+def is_typing_error(name: str, meant: str, min_length: int = 5) -> bool:
+    """Return whether one edit (two in names of 10 and more) makes `name` from `meant`."""
     longer = max(len(name), len(meant))
     if longer < min_length or _digits(name) != _digits(meant) or name[0] != meant[0]:
         return False

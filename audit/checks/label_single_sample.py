@@ -14,25 +14,26 @@ from audit.run.store import Store
 
 
 class SingleSampleClass(Check):
-    """Classes that have a single sample in the whole dataset.
+    """Classes with a single sample in the whole dataset.
 
     ## What it does
-    Counts the samples of each class over all splits and reports classes of one. Where more than
-    `max_share` of the classes are so, it is said once, with all of them listed.
+    Counts the samples of each class over all splits and reports classes with one. If these are more
+    than `max_share` of the classes, they are reported once, with all of them listed.
 
     ## Why is this bad
-    Such a class can be trained or tested, never both. Stratified splitting fails on it, and its
-    recall is 0 % or 100 % by one picture's luck. Often it is no class at all but a typing error or
-    a stray folder.
+    Such a class can be trained or tested, but not both. Stratified splitting fails, and its recall
+    is either 0 % or 100 %, decided by one picture. Often it is not a class at all but a typing
+    error or a misplaced folder.
 
     ## Example
-    40 pictures of `bridge`, one of `bridgee`.
+    `bridge` has 40 pictures, `bridgee` has one.
 
     ## What to do
-    Merge it into the class that was meant (LABEL002 names candidates), collect more, or drop it.
+    Merge it into the intended class (LABEL002 names candidates), collect more images, or drop it.
 
     ## Limits
-    Copies count: a class whose two samples are one picture has two here, and is a group in DUP001.
+    Copies count: a class with two copies of one picture has two samples here, and DUP001 reports
+    the copies.
 
     ## References
     scikit-learn, StratifiedShuffleSplit: each class needs at least 2 members.
@@ -47,7 +48,7 @@ class SingleSampleClass(Check):
         """Thresholds.
 
         max_share: reported once for the dataset above this share of the classes, 0..1
-        min_common: and only from this many single-sample classes on
+        min_common: and only from this many single-sample classes
         """
 
         max_share: float = 0.5
@@ -60,12 +61,12 @@ class SingleSampleClass(Check):
     DIRTY = (
         Case("one stray sample", [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
              ["class:bridgee"]),
-        Case("one-shot identities are said once",
+        Case("one-shot identities are reported once",
              [{"label": f"person {i}"} for i in range(25)] + [{"label": "person 3"}], ["dataset"]),
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a class, or one for the dataset where most classes are single."""
+        """Yield one finding per class, or one for the dataset if most classes have one sample."""
         sql = """
             SELECT label, count(*) AS n, min(id) AS id, min(coalesce(split, '')) AS split,
                 count(*) OVER () AS classes

@@ -1,4 +1,4 @@
-"""SPLIT002: groups, numbered sequences and bursts of shots that are torn between splits."""
+"""SPLIT002: groups, numbered sequences and bursts of photographs that span several splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOON = datetime(2024, 5, 1, 12, 0, 0)
 
 
 def _shots(*seconds: float) -> list[dict[str, Any]]:
-    """Shots of one camera, in train and test by turns."""
+    """Return photographs of one camera, in train and test by turns."""
     return [
         {
             "exif_camera": "Canon EOS 1",
@@ -30,7 +30,7 @@ def _shots(*seconds: float) -> list[dict[str, Any]]:
 
 
 def _frames(prefix: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Numbered stills, in train and test by turns."""
+    """Return numbered frames, in train and test by turns."""
     return [
         {"id": f"{split}/cat/{prefix}_{number:04d}.jpg", "split": split}
         for index, number in enumerate(numbers)
@@ -42,31 +42,32 @@ OTHERS = [{"id": f"train/cat/{i}.jpg"} for i in range(12)]
 
 
 class GroupLeakage(Check):
-    """Samples of one group, numbered sequence or burst of shots that lie in several splits.
+    """Samples of one group, numbered sequence or burst of photographs in several splits.
 
     ## What it does
-    Three kinds of evidence, each reported apart. *Group*: one value of the manifest's group column
-    in several splits. *Sequence*: names such as `clip07_0001`, `clip07_0002` (a name with a digit
-    in it, then a number), at least `min_members` of them, in several splits with frames of
-    different splits at most `max_gap` apart. *Burst*: shots of one camera (EXIF make, model, serial
-    number), each within `window_s` seconds of the next, in several splits.
+    Three kinds of evidence, each reported separately. *Group*: one value of the manifest's group
+    column in several splits. *Sequence*: names such as `clip07_0001`, `clip07_0002` (a name with a
+    digit in it, then a number), at least `min_members` of them, in several splits, with frames of
+    different splits at most `max_gap` apart. *Burst*: photographs of one camera (EXIF make, model,
+    serial number), each within `window_s` seconds of the next, in several splits.
 
     ## Why is this bad
     Frames of one scene or images of one patient share background, light and person. A model that
-    has trained on some knows the others, so its score says nothing of a new scene.
+    was trained on some of them knows the others, so its score says nothing about a new scene.
 
     ## Example
     `clip07_0001` to `clip07_0004` are in train, `clip07_0005` is in test.
 
     ## What to do
-    Split by group: all samples of one patient, video or burst go into one split. Then evaluate
-    anew.
+    Split by group: put all samples of one patient, video or burst into one split. Then evaluate
+    again.
 
     ## Limits
     Names and EXIF are hints, not proof: look at some members first. Sequences whose name has no
-    digit (`frame_0001`) are not told from plain numbering; one that makes up over `max_share` of
-    its classes is taken for their naming. Copies of one picture are SPLIT001, not a burst.
-    More than `max_same` shots in one second are taken for a made-up time.
+    digit (`frame_0001`) cannot be distinguished from plain numbering; a sequence with more than
+    `max_share` of the files of its classes is treated as their naming scheme. SPLIT001 reports
+    copies of one picture. More than `max_same` photographs in one second are treated as a wrong
+    time.
 
     ## References
     Kapoor and Narayanan, Leakage and the reproducibility crisis in machine-learning-based science,
@@ -81,11 +82,11 @@ class GroupLeakage(Check):
     class Params:
         """Thresholds.
 
-        min_members: fewest files of a numbered sequence
-        max_gap: largest difference of the numbers of two neighbours in different splits
-        max_share: largest share of its classes' files that a sequence may be
-        window_s: seconds between two shots of a burst
-        max_same: most shots of one camera in one second
+        min_members: smallest number of files in a sequence
+        max_gap: largest difference between the numbers of two neighbours in different splits
+        max_share: largest share of the files of its classes that a sequence may have
+        window_s: seconds between two photographs of a burst
+        max_same: largest number of photographs of one camera in one second
         """
 
         min_members: int = 3
@@ -110,7 +111,7 @@ class GroupLeakage(Check):
         Case("one patient in both splits",
              [{"group_key": "p1"}, {"group_key": "p1", **TEST}, {"group_key": "p2", **TEST}],
              ["group:manifest/p1"]),
-        Case("a clip torn apart", [*OTHERS, *_frames("clip07", range(1, 7))],
+        Case("a clip in two splits", [*OTHERS, *_frames("clip07", range(1, 7))],
              ["group:sequence/clip07"]),
         Case("tracks numbered by class", [*OTHERS, *_frames("00003", range(1, 7))],
              ["group:sequence/cat/00003"]),
@@ -119,28 +120,28 @@ class GroupLeakage(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a manifest group, then a sequence, then a burst."""
+        """Yield one finding per manifest group, then per sequence, then per burst."""
         for row in store.rows(MANIFEST):
-            said = f"Group {row['name']} of the manifest"
-            yield self._torn("manifest", row, said, {"group": row["name"]}, Severity.ERROR)
+            name = f"Group {row['name']} of the manifest"
+            yield self._spread("manifest", row, name, {"group": row["name"]}, Severity.ERROR)
         limits = [params.min_members, params.max_share, params.max_gap]
         for row in store.rows(SEQUENCES, limits):
-            said = f"The numbered sequence {row['name']} ({row['low']} to {row['high']})"
+            name = f"The numbered sequence {row['name']} ({row['low']} to {row['high']})"
             evidence = {"sequence": row["name"], "first": row["low"], "last": row["high"],
                         "nearest_across_splits": row["gap"]}  # fmt: skip
-            yield self._torn("sequence", row, said, evidence, self.severity)
+            yield self._spread("sequence", row, name, evidence, self.severity)
         for row in store.rows(BURSTS, [params.max_same, params.window_s]):
             seconds = row["seconds"]
-            said = f"A burst of {len(row['ids'])} shots of {row['camera']} within {seconds:g} s"
+            name = f"A burst of {len(row['ids'])} photographs of {row['camera']} in {seconds:g} s"
             evidence = {"camera": row["camera"], "from": row["low"], "to": row["high"],
                         "seconds": seconds}  # fmt: skip
-            yield self._torn("burst", row, said, evidence, self.severity)
+            yield self._spread("burst", row, name, evidence, self.severity)
 
-    def _torn(
+    def _spread(
         self,
         kind: str,
         row: Mapping[str, Any],
-        said: str,
+        name: str,
         evidence: Mapping[str, float | int | str],
         severity: Severity,
     ) -> Finding:
@@ -150,15 +151,16 @@ class GroupLeakage(Check):
             self.code,
             severity,
             tuple(row["ids"]),
-            f"{said} lies in {len(counts)} splits ({splits}): a model tested on it has trained on "
-            "its like.",
+            f"{name} is in {len(counts)} splits ({splits}): the model is tested on samples that "
+            "are "
+            "similar to its training data.",
             {"kind": kind, **evidence, "members": len(row["ids"]), "splits": splits},
             Action.MOVE,
             f"group:{kind}/{row['name']}",
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many samples carry each kind of evidence."""
+        """Say how many samples have each kind of evidence."""
         sql = """
             SELECT count(group_key) AS grouped, count(exif_time) FILTER (
                 WHERE exif_camera IS NOT NULL) AS dated, count(*) AS n FROM images
@@ -166,8 +168,9 @@ class GroupLeakage(Check):
         """
         (row,) = store.rows(sql)
         return (
-            f"Of {row['n']:,} samples in splits {row['grouped']:,} have a manifest group, "
-            f"{row['dated']:,} an EXIF time and camera; the names of all were read for numbered "
+            f"Of {row['n']:,} samples in splits, {row['grouped']:,} have a manifest group and "
+            f"{row['dated']:,} an EXIF time and camera; the names of all were searched for "
+            "numbered "
             "sequences."
         )
 
@@ -179,7 +182,7 @@ MANIFEST = """
 """
 # `clip07_0001`: the shortest prefix that leaves digits alone. Without a separator the digits before
 # the number belong to it, so a prefix of digits alone always ends at one; such track numbers often
-# begin anew in each class, so they count within it.
+# start again in each class, so they count within it.
 SEQUENCES = r"""
     WITH stems AS (
         SELECT id, split, coalesce(label, '') AS label,
@@ -200,12 +203,12 @@ SEQUENCES = r"""
         SELECT name, sum(of_name) AS members, sum(of_name) / sum(n) AS share FROM (
             SELECT name, label, count(*) AS of_name FROM frames GROUP BY name, label
         ) JOIN sizes USING (label) GROUP BY name
-    ), torn AS (
+    ), divided AS (
         SELECT name FROM frames JOIN shares USING (name) WHERE members >= ? AND share <= ?
         GROUP BY name HAVING count(DISTINCT split) > 1
     ), steps AS (
         SELECT *, number - lag(number) OVER same AS step, split <> lag(split) OVER same AS crosses
-        FROM frames SEMI JOIN torn USING (name)
+        FROM frames SEMI JOIN divided USING (name)
         WINDOW same AS (PARTITION BY name ORDER BY number, split, id)
     )
     SELECT name, list(id ORDER BY id) AS ids, list(split ORDER BY id) AS splits,

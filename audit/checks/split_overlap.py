@@ -19,7 +19,7 @@ OTHER = [
 ]
 BRIDGE = {**NEAR_PAIR, "a": B, "b": C, "score": 2.5}
 TEST = {"split": "test"}
-SAID = {
+KINDS = {
     "bytes": "the same bytes",
     "pixels": "the same pixels in different files",
     "near": "near-duplicates",
@@ -30,25 +30,26 @@ class SplitOverlap(Check):
     """Pictures that occur in several splits: the same bytes, the same pixels or near-duplicates.
 
     ## What it does
-    Collapses copies and verified near-duplicates to one picture and reports each that lies in more
-    than one split, with how it is the same (bytes, pixels or near) in the evidence. States for
-    each evaluation split the share of its samples that a training split (`train_splits`) shows as
-    well, with a 95 % Wilson interval.
+    Treats copies and verified near-duplicates as one picture and reports each picture that is in
+    more than one split; the evidence says how it is the same (bytes, pixels or near). States for
+    each evaluation split the share of its samples that are also in a training split
+    (`train_splits`), with a 95 % Wilson interval.
 
     ## Why is this bad
-    A model that has seen the test picture is graded on memory: accuracy is too high, and the
-    ranking of models can change.
+    A model that was trained on the test picture can remember it: the measured accuracy is too high,
+    and the ranking of models can change.
 
     ## Example
-    `test/cat/9.jpg` is `train/cat/4.jpg`, mirrored and saved again at a lower quality.
+    `test/cat/9.jpg` is `train/cat/4.jpg`, mirrored and saved again with lower quality.
 
     ## What to do
     Keep the test picture and drop its copies from training, or move all of them into one split;
-    then evaluate anew. Report the leaked share beside older results.
+    then evaluate again. Report the leaked share together with older results.
 
     ## Limits
-    As far as near-duplicates are found: see DUP003. Blank and see-through pictures are left out,
-    since they are all alike. Other pictures of one scene or patient are SPLIT002.
+    Only near-duplicates that the scan found are included: see the limits of DUP003. Blank and
+    transparent pictures are left out, because they all look the same. SPLIT002 reports other
+    pictures of one scene or patient.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -71,7 +72,7 @@ class SplitOverlap(Check):
         Case("different pictures", [{}, TEST]),
         Case("near-duplicates in one split: DUP003",
              [{"pixel_hash": A}, {"pixel_hash": B}, TEST], tables=NEAR),
-        Case("blank pictures are all alike",
+        Case("blank pictures all look the same",
              [{"pixel_hash": A, "contrast": 0.0}, {"pixel_hash": A, "contrast": 0.0, **TEST}]),
         Case("copies without splits",
              [{"pixel_hash": A, "split": None}, {"pixel_hash": A, "split": None}]),
@@ -92,7 +93,7 @@ class SplitOverlap(Check):
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a group that spans splits, then one a pair of groups that touch."""
+        """Yield one finding per group across splits, then one per pair of linked groups."""
         for row in store.rows(GROUPS_ACROSS):
             yield self._group(row)
         for row in store.rows(PAIRS_ACROSS):
@@ -119,8 +120,8 @@ class SplitOverlap(Check):
             self.code,
             self.severity,
             tuple(row["ids"]),
-            f"One picture is in {len(set(row['splits']))} splits ({splits}): {SAID[kind]}{changed}"
-            + (f", with differing labels ({labels})." if conflict else "."),
+            f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
+            + (f", with different labels ({labels})." if conflict else "."),
             evidence,
             Action.REVIEW if conflict else Action.MOVE if kind == "near" else Action.DROP,
             f"group:{row['name']}",
@@ -134,20 +135,20 @@ class SplitOverlap(Check):
         )
         sizes: dict[str, int] = dict(splits.iter_rows())
         if len(sizes) < 2:
-            return f"{len(sizes)} splits with pictures: there is nothing to overlap."
+            return f"{len(sizes)} splits with pictures: no overlap is possible."
         trained = [split for split in sizes if split in params.train_splits]
-        told = []
+        sentences = []
         for split, n in sizes.items():
             others = trained or [other for other in sizes if other != split]
             if split not in trained:
-                told.append(_leak(store, split, n, others))
-        if not told:
-            return f"All {len(sizes)} splits are for training: no evaluation split to leak into."
-        return " ".join(told)
+                sentences.append(_leak(store, split, n, others))
+        if not sentences:
+            return f"All {len(sizes)} splits are training splits: there is nothing to leak into."
+        return " ".join(sentences)
 
 
 def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
-    """Say what share of a split's samples the other splits show as well."""
+    """Say what share of a split's samples are also in the other splits."""
     (row,) = store.rows(LEAKED, [list(others), split])
     leaked, kinds = row["leaked"], []
     for name, count in (("bytes", row["bytes"]), ("pixels", row["pixels"] - row["bytes"])):
@@ -158,16 +159,18 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
     how = f": {', '.join(kinds)}" if kinds else ""
     return (
         f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95 % interval {low:.1%} "
-        f"to {high:.1%}) also occur in {' or '.join(others)}{how}."
+        f"to {high:.1%}) are also in {' or '.join(others)}{how}."
     )
 
 
 # Pictures that can leak: with a split, and not blank.
-PLACED = "SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank"
+COMPARABLE = (
+    "SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank"
+)
 GROUPS_ACROSS = f"""
-    WITH placed AS ({PLACED}),
-    spread AS (SELECT unit FROM placed GROUP BY unit HAVING count(DISTINCT split) > 1),
-    members AS (SELECT p.* FROM placed p SEMI JOIN spread USING (unit)),
+    WITH comparable AS ({COMPARABLE}),
+    spread AS (SELECT unit FROM comparable GROUP BY unit HAVING count(DISTINCT split) > 1),
+    members AS (SELECT p.* FROM comparable p SEMI JOIN spread USING (unit)),
     bytes AS (
         SELECT DISTINCT unit FROM members GROUP BY unit, content_hash
         HAVING count(DISTINCT split) > 1 AND content_hash IS NOT NULL
@@ -192,10 +195,10 @@ GROUPS_ACROSS = f"""
 """
 # A verified pair whose pictures belong to different groups crosses splits without a group.
 PAIRS_ACROSS = f"""
-    WITH placed AS ({PLACED}),
+    WITH comparable AS ({COMPARABLE}),
     crossing AS (
         SELECT DISTINCT p.a, p.b, p.score, p.transformation, x.unit AS first, y.unit AS second
-        FROM pairs p JOIN placed x ON x.pixel_hash = p.a JOIN placed y ON y.pixel_hash = p.b
+        FROM pairs p JOIN comparable x ON x.pixel_hash = p.a JOIN comparable y ON y.pixel_hash = p.b
         WHERE x.unit <> y.unit AND x.split <> y.split
     ), ends AS (
         SELECT least(first, second) AS first, greatest(first, second) AS second, score,
@@ -205,7 +208,7 @@ PAIRS_ACROSS = f"""
         SELECT e.first, e.second, p.id, any_value(p.split) AS split, any_value(p.label) AS label,
             any_value(p.pixel_hash) AS pixel_hash, min(e.score) AS score,
             arg_min(e.transformation, e.score) AS transformation
-        FROM ends e JOIN placed p USING (pixel_hash) GROUP BY e.first, e.second, p.id
+        FROM ends e JOIN comparable p USING (pixel_hash) GROUP BY e.first, e.second, p.id
     )
     SELECT concat(left(first, 16), '|', left(second, 16)) AS name, list(id ORDER BY id) AS ids,
         list(split ORDER BY id) AS splits, list(coalesce(label, '') ORDER BY id) AS labels,
@@ -214,16 +217,16 @@ PAIRS_ACROSS = f"""
     FROM members GROUP BY first, second ORDER BY min(id), name
 """
 LEAKED = f"""
-    WITH placed AS ({PLACED}),
-    seen AS (SELECT * FROM placed WHERE list_contains(?, split)),
+    WITH comparable AS ({COMPARABLE}),
+    trained AS (SELECT * FROM comparable WHERE list_contains(?, split)),
     near AS (
-        SELECT b AS pixel_hash FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.a
-        UNION SELECT a FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.b
+        SELECT b AS pixel_hash FROM pairs SEMI JOIN trained ON trained.pixel_hash = pairs.a
+        UNION SELECT a FROM pairs SEMI JOIN trained ON trained.pixel_hash = pairs.b
     )
-    SELECT count(*) FILTER (WHERE content_hash IN (SELECT content_hash FROM seen)) AS bytes,
-        count(*) FILTER (WHERE pixel_hash IN (SELECT pixel_hash FROM seen)) AS pixels,
+    SELECT count(*) FILTER (WHERE content_hash IN (SELECT content_hash FROM trained)) AS bytes,
+        count(*) FILTER (WHERE pixel_hash IN (SELECT pixel_hash FROM trained)) AS pixels,
         count(*) FILTER (
-            WHERE unit IN (SELECT unit FROM seen) OR pixel_hash IN (SELECT pixel_hash FROM near)
+            WHERE unit IN (SELECT unit FROM trained) OR pixel_hash IN (SELECT pixel_hash FROM near)
         ) AS leaked
-    FROM placed WHERE split = ?
+    FROM comparable WHERE split = ?
 """

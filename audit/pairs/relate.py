@@ -24,7 +24,7 @@ import polars as pl
 from audit.neighbors import Memory, Options, Relation, Signatures, describe_pair
 from audit.neighbors import relate as search
 from audit.pairs.signatures import load
-from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.features import feature_picture
 from audit.run.store import Store
 from audit.sources.paths import path_of
@@ -111,7 +111,7 @@ def picture_opener(
             data = read_bytes(path, limits)
         except DecodeError:
             return None
-        facts, picture = decode(data, path, limits)
+        facts, picture = decode_picture(data, path, limits)
         if picture is None or facts["content_hash"] != content_hashes[row]:
             return None
         return feature_picture(picture.rgb)

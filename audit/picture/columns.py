@@ -1,4 +1,4 @@
-"""What a scan stores of a file: the keys of its row, and every column that `decode` fills."""
+"""What a scan stores per file: the keys of its row, and the columns that decoding fills."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ MEASURED_KEYS: tuple[Column, ...] = (
     Column("file_key", "VARCHAR", "size, mtime and ctime of the file that was measured"),
 )
 FILE_COLUMNS: tuple[Column, ...] = (
-    Column("status", "VARCHAR", "ok | damaged (not whole) | unreadable (no picture came out)"),
+    Column("status", "VARCHAR", "ok | damaged (not whole) | unreadable (could not be decoded)"),
     Column(
         "error_kind",
         "VARCHAR",
         "missing | permission | empty | not-an-image | unsupported | truncated | corrupt | bomb | "
         "crashed | timeout | io; null when ok",
     ),
-    Column("error", "VARCHAR", "what the decoder or the system said; null when ok"),
+    Column("error", "VARCHAR", "message of the decoder or the system; null when ok"),
     Column(
         "error_at",
         "DOUBLE",
-        "share (0..1) of the rows that came out before it broke; null: unknown",
+        "share (0..1) of the rows that were decoded before the error; null: unknown",
     ),
     Column("content_hash", "VARCHAR", "BLAKE3-256 of the file's bytes, 64 hex digits"),
     Column(
@@ -34,12 +34,14 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "VARCHAR",
         "content by its magic bytes: JPEG, PNG, HTML, PDF, ZIP, text, zeros, ...; null if unknown",
     ),
-    Column("format", "VARCHAR", "image format by content, Pillow's name; null if none took it"),
+    Column(
+        "format", "VARCHAR", "image format by content, Pillow's name; null if no decoder read it"
+    ),
     Column("extension", "VARCHAR", "the file name's extension, lower case without the dot"),
     Column("width", "INTEGER", "columns of the shown picture, after EXIF orientation, px"),
     Column("height", "INTEGER", "rows of the shown picture, after EXIF orientation, px"),
     Column("mode", "VARCHAR", "Pillow mode of the file: L, RGB, RGBA, P, CMYK, I;16, ..."),
-    Column("bit_depth", "INTEGER", "bits a channel"),
+    Column("bit_depth", "INTEGER", "bits per channel"),
     Column("frames", "INTEGER", "frames or pages in the file; only the first is measured"),
     Column("animated", "BOOLEAN", "more than one frame, shown in time (GIF, APNG, WebP, AVIF)"),
     Column("orientation", "INTEGER", "EXIF orientation 1..8; 1 when absent"),
@@ -56,7 +58,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
     Column(
         "grey_tail",
         "DOUBLE",
-        "share (0..1) of the height, from the bottom, that is the flat 128 grey which tolerant "
-        "decoders leave where data was missing",
+        "share (0..1) of the height, from the bottom, that is the flat 128 grey that tolerant "
+        "decoders use for missing data",
     ),
 )

@@ -1,24 +1,24 @@
 """Bytes to picture: the only place that opens image bytes, and the policy for hostile files.
 
-One read and one strict full-colour decode a file. JPEG goes through libjpeg-turbo in strict mode
+One read and one strict full-colour decode per file. JPEG goes through libjpeg-turbo in strict mode
 (simplejpeg), because Pillow drops libjpeg's warnings and so loads damage in the middle of a file
-without a word; the pixels are the same, bit for bit. Everything else goes through Pillow.
+silently; the pixels are the same, bit for bit. Everything else goes through Pillow.
 
 The policy for files that are not plain 8-bit RGB, everywhere in this project:
 
 - **Orientation**: EXIF orientation is applied; `width`, `height` and hashes are of the shown
   picture.
-- **Alpha**: measured composited on white, as most viewers show it; `transparent` says how much of
-  the picture is see-through. A fully opaque alpha channel counts as none.
+- **Alpha**: measured composited on white, as most viewers show it; `transparent` is the share of
+  pixels with alpha below one half. A fully opaque alpha channel counts as none.
 - **Above 8 bits**: 16-bit samples are divided by 257 (exposure is kept); 32-bit integers within
   16 bits likewise; other integers and floats outside [0, 1] are stretched from their minimum to
   their maximum. The pixel hash is of the samples as stored.
 - **CMYK, Lab, YCbCr, palettes**: converted to RGB as Pillow does, without the ICC profile.
 - **Animation, pages**: the first frame is measured, the number of frames recorded.
-- **Bombs**: a header that promises more than `max_pixels` is not decoded; files above `max_bytes`
-  are not read. Formats that run another program or a page-description language (EPS, WMF) are
-  refused.
-- **Damage**: what comes out of a tolerant second decode is measured and marked `damaged`. A decoder
+- **Bombs**: a file whose header declares more than `max_pixels` is not decoded; files above
+  `max_bytes` are not read. Formats that run another program or a page-description language (EPS,
+  WMF) are rejected.
+- **Damage**: the result of a tolerant second decode is measured and marked `damaged`. A decoder
   that crashes or hangs takes down one worker, never the scan (see `executors`).
 
 Cost: on a 0.2-megapixel photograph the decode is 1.1 ms; everything else here is about 0.2 ms.
@@ -42,18 +42,18 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from audit.picture.header import exif_facts, header_facts
+from audit.picture.header import exif_columns, header_columns
 from audit.picture.magic import IMAGES, detect, extension_of
-from audit.picture.pixels import Picture, Pixels, eight_bits, grey_tail, shown
+from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
 
 # Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
 # programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder).
-WANTED = (
+DECODED_FORMATS = (
     "JPEG PNG GIF WEBP BMP DIB TIFF AVIF JPEG2000 PPM TGA ICO CUR ICNS PCX DCX SGI DDS PSD QOI XBM "
     "XPM FLI MSP IM SPIDER BLP FTEX GBR SUN XVTHUMB MCIDAS PIXAR WAL IMT IPTC FITS PCD"
 )
 Image.init()
-FORMATS = tuple(name for name in WANTED.split() if name in Image.OPEN)
+FORMATS = tuple(name for name in DECODED_FORMATS.split() if name in Image.OPEN)
 # Warnings of libjpeg about headers that every decoder agrees on: not damage.
 HARMLESS = re.compile(r"Invalid SOS param|Adobe color transform|bad ICC marker", re.IGNORECASE)
 
@@ -67,7 +67,7 @@ class Limits:
 
 
 class Scratch:
-    """A buffer for decoded pixels that outlives one file: fresh pages cost a fifth of a decode.
+    """A buffer for decoded pixels, reused between files: new memory costs a fifth of a decode.
 
     A `Picture` decoded with a scratch is valid until the next decode with the same one.
     """
@@ -76,7 +76,7 @@ class Scratch:
         """Start empty."""
         self._bytes = bytearray(0)
 
-    def room(self, n_bytes: int) -> bytearray | None:
+    def buffer(self, n_bytes: int) -> bytearray | None:
         """Return a buffer of at least `n_bytes`, None above 64 MiB, which is not worth keeping."""
         if n_bytes > 1 << 26:
             return None
@@ -95,7 +95,7 @@ class DecodeError(Exception):
 
 
 def _opener(path: str, flags: int) -> int:
-    # A named pipe without a writer would block for ever.
+    # Opening a named pipe without a writer would wait forever.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -123,89 +123,91 @@ def read_bytes(path: str | bytes, limits: Limits) -> bytes:
     return data
 
 
-def decode(
+def decode_picture(
     data: bytes, name: str, limits: Limits, scratch: Scratch | None = None
 ) -> tuple[dict[str, Any], Picture | None]:
-    """Return the facts of one file's bytes and its picture, None when nothing came out.
+    """Return the columns of one file's bytes and its picture, None if it cannot be decoded.
 
-    Never raises for what is in `data`; memory is bounded by about 12 bytes a pixel of
+    Never raises for what is in `data`; memory is bounded by about 12 bytes per pixel of
     `limits.max_pixels`.
     """
-    facts: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "status": "ok",
         "content_hash": blake3.blake3(data).hexdigest(),
         "detected": detect(data),
         "extension": extension_of(name),
     }
     picture: Picture | None = None
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as decoder_warnings:
         warnings.simplefilter("always")
-        tiff = facts["detected"] == "TIFF"
-        native = _native_warnings(facts) if tiff else contextlib.nullcontext()
+        tiff = columns["detected"] == "TIFF"
+        native = _native_warnings(columns) if tiff else contextlib.nullcontext()
         try:
             with native:
-                picture = _decode(data, facts, limits, scratch or Scratch())
+                picture = _decode_opened(data, columns, limits, scratch or Scratch())
         except DecodeError as error:
-            facts |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
+            columns |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
         except MemoryError:
-            facts |= _failed("bomb", "decoding it needs more memory than there is")
+            columns |= _unreadable("bomb", "decoding it needs more memory than there is")
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
             kind = "unsupported" if "nsupported" in str(error) else "corrupt"
-            facts |= _failed(kind, f"{type(error).__name__}: {error}")
-    _note_warnings(facts, [str(w.message) for w in caught])
-    return facts, picture
+            columns |= _unreadable(kind, f"{type(error).__name__}: {error}")
+    _note_warnings(columns, [str(w.message) for w in decoder_warnings])
+    return columns, picture
 
 
-def _failed(kind: str, text: str) -> dict[str, Any]:
+def _unreadable(kind: str, text: str) -> dict[str, Any]:
     return {"status": "unreadable", "error_kind": kind, "error": text}
 
 
-def _note_warnings(facts: dict[str, Any], caught: list[str]) -> None:
-    seen = [facts["decoder_warnings"]] if facts.get("decoder_warnings") else []
-    seen += [" ".join(text.split()) for text in dict.fromkeys(caught)]
-    if seen:
-        facts["decoder_warnings"] = "; ".join(seen)[:500]
+def _note_warnings(columns: dict[str, Any], more: list[str]) -> None:
+    texts = [columns["decoder_warnings"]] if columns.get("decoder_warnings") else []
+    texts += [" ".join(text.split()) for text in dict.fromkeys(more)]
+    if texts:
+        columns["decoder_warnings"] = "; ".join(texts)[:500]
 
 
-def _decode(data: bytes, facts: dict[str, Any], limits: Limits, scratch: Scratch) -> Picture:
-    image = _open(data, facts)
+def _decode_opened(
+    data: bytes, columns: dict[str, Any], limits: Limits, scratch: Scratch
+) -> Picture:
+    image = _open(data, columns)
     width, height = image.size
-    facts |= {"format": image.format, "mode": image.mode, "width": width, "height": height}
+    columns |= {"format": image.format, "mode": image.mode, "width": width, "height": height}
     if width * height > limits.max_pixels:
         raise DecodeError(
             "bomb",
             f"the header promises {width:,} x {height:,} pixels in {len(data):,} bytes; "
             f"max_pixels is {limits.max_pixels:,}",
         )
-    facts |= header_facts(image, data)
+    columns |= header_columns(image, data)
     jpeg = image.format in ("JPEG", "MPO")
     if jpeg and image.mode in ("L", "RGB"):
-        stored = _decode_jpeg(data, image, facts, scratch)
+        stored = _decode_jpeg(data, image, columns, scratch)
     else:
-        stored = _decode_other(data, image, facts, strict_jpeg=jpeg)
-    return shown(stored, facts)
+        stored = _decode_other(data, image, columns, strict_jpeg=jpeg)
+    return compose_picture(stored, columns)
 
 
-def _open(data: bytes, facts: dict[str, Any]) -> Image.Image:
+def _open(data: bytes, columns: dict[str, Any]) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DecodeError("bomb", str(error)) from None
     except UnidentifiedImageError:
-        what = facts["detected"]
-        if what in IMAGES:
-            kind = "corrupt" if what in FORMATS else "unsupported"
+        content = columns["detected"]
+        if content in IMAGES:
+            kind = "corrupt" if content in FORMATS else "unsupported"
             raise DecodeError(
-                kind, f"it starts like {what}, but its header cannot be read"
+                kind, f"it starts like {content}, but its header cannot be read"
             ) from None
         raise DecodeError(
-            "not-an-image", f"the content is {what or 'of no known image format'}"
+            "not-an-image", f"the content is {content or 'of no known image format'}"
         ) from None
 
 
 @contextlib.contextmanager
-def _native_warnings(facts: dict[str, Any]) -> Iterator[None]:
-    """Keep what libtiff writes to the process's stderr; Pillow offers no other way to it."""
+def _native_warnings(columns: dict[str, Any]) -> Iterator[None]:
+    """Keep what libtiff writes to the stderr of the process: Pillow does not pass it on."""
     saved = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
@@ -218,44 +220,44 @@ def _native_warnings(facts: dict[str, Any]) -> Iterator[None]:
             lines = file.read(4096).decode("utf-8", "replace").splitlines()
             if lines:
                 more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-                facts["decoder_warnings"] = lines[0][:300] + more
+                columns["decoder_warnings"] = lines[0][:300] + more
 
 
-# ---- JPEG: strict, and a tolerant second decode for what strict refuses ----
+# ---- JPEG: strict, and a tolerant second decode for what the strict one rejects ----
 
 
 def _decode_jpeg(
-    data: bytes, image: Image.Image, facts: dict[str, Any], scratch: Scratch
+    data: bytes, image: Image.Image, columns: dict[str, Any], scratch: Scratch
 ) -> Pixels:
     space, channels = ("GRAY", 1) if image.mode == "L" else ("RGB", 3)
-    room = scratch.room(image.width * image.height * channels)
+    buffer = scratch.buffer(image.width * image.height * channels)
     try:
-        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=True, buffer=room)
+        pixels: Pixels = simplejpeg.decode_jpeg(data, space, strict=True, buffer=buffer)
         return pixels
     except ValueError as error:
-        complaint = str(error)
+        warning = str(error)
     try:
         pixels = simplejpeg.decode_jpeg(data, space, strict=False)
     except ValueError:
-        # Refused outright (arithmetic coding, odd subsampling): no verdict but Pillow's.
-        facts["decoder_warnings"] = f"not decoded strictly: {complaint}"
+        # Unsupported by simplejpeg (arithmetic coding, unusual subsampling): Pillow decides.
+        columns["decoder_warnings"] = f"not decoded strictly: {warning}"
         image.load()
         return np.array(image)
-    if HARMLESS.search(complaint):
-        facts["decoder_warnings"] = complaint
+    if HARMLESS.search(warning):
+        columns["decoder_warnings"] = warning
         return pixels
     kind = (
         "truncated"
-        if facts.get("missing_end") or "remature end of JPEG" in complaint
+        if columns.get("missing_end") or "remature end of JPEG" in warning
         else "corrupt"
     )
-    facts |= {"status": "damaged", "error_kind": kind, "error": complaint + _zero_run(data)}
-    facts["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
+    columns |= {"status": "damaged", "error_kind": kind, "error": warning + _zero_run(data)}
+    columns["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
     return pixels
 
 
 def _zero_run(data: bytes) -> str:
-    """Return where a long run of NUL bytes lies: the mark of a lost disk block, or ''."""
+    """Return the position of a long run of NUL bytes, the sign of a lost disk block; else ''."""
     run = re.search(rb"\x00{256,}", data[1024:])
     if run is None:
         return ""
@@ -267,34 +269,34 @@ def _zero_run(data: bytes) -> str:
 
 
 def _decode_other(
-    data: bytes, image: Image.Image, facts: dict[str, Any], *, strict_jpeg: bool
+    data: bytes, image: Image.Image, columns: dict[str, Any], *, strict_jpeg: bool
 ) -> Pixels:
     if strict_jpeg:
-        _note_cmyk_damage(data, facts)
+        _note_cmyk_damage(data, columns)
     try:
         image.load()
     except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
         image = _tolerant_load(data, error)
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
-        facts |= {"status": "damaged", "error_kind": kind, "error": text}
+        columns |= {"status": "damaged", "error_kind": kind, "error": text}
     if image.format == "PNG":
-        facts |= exif_facts(image)  # the block may follow the pixels
-    return eight_bits(image, facts)
+        columns |= exif_columns(image)  # the block may follow the pixels
+    return eight_bits(image, columns)
 
 
-def _note_cmyk_damage(data: bytes, facts: dict[str, Any]) -> None:
+def _note_cmyk_damage(data: bytes, columns: dict[str, Any]) -> None:
     try:
         simplejpeg.decode_jpeg(data, "CMYK", strict=True)
     except ValueError as error:
-        if "subsampling" in str(error):  # TurboJPEG knows 4:4:4 in four channels alone
-            facts["decoder_warnings"] = f"not decoded strictly: {error}"
+        if "subsampling" in str(error):  # TurboJPEG decodes four channels only at 4:4:4
+            columns["decoder_warnings"] = f"not decoded strictly: {error}"
         elif not HARMLESS.search(str(error)):
-            facts |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
+            columns |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
 
 
 def _tolerant_load(data: bytes, error: Exception) -> Image.Image:
-    """Return what Pillow can save of a broken file; raises DecodeError when that is nothing."""
+    """Return what Pillow can read of a broken file; raises DecodeError if that is nothing."""
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)

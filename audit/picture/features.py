@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import cv2
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from audit.neighbors.kernels.compiled import compiled_on_first_call
 from audit.picture.columns import FILE_COLUMNS, MEASURED_KEYS
 from audit.picture.hashing import hashes
 from audit.picture.pixels import Picture, Pixels
@@ -64,6 +63,8 @@ def feature_picture(rgb: Pixels) -> Pixels:
 
     uint8 (h, w, 3) in and out; an odd last row or column is left out of the halving.
     """
+    import cv2  # here, because it takes longer to import than most callers run
+
     while max(rgb.shape[:2]) > LONGEST and min(rgb.shape[:2]) > 1:
         height, width = rgb.shape[0] // 2, rgb.shape[1] // 2
         rgb = cv2.resize(
@@ -72,7 +73,7 @@ def feature_picture(rgb: Pixels) -> Pixels:
     return np.ascontiguousarray(rgb)
 
 
-def measure(picture: Picture) -> tuple[dict[str, Any], Pixels]:
+def measure_picture(picture: Picture) -> tuple[dict[str, Any], Pixels]:
     """Return the features of a picture by column name, and its feature picture."""
     small = feature_picture(picture.rgb)
     luma = np.empty(small.shape[:2], np.uint8)
@@ -113,7 +114,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _statistics(rgb: Any, luma: Any) -> Any:
     """Fill `luma` (Pillow's L) and return (NUMBERS, luma counts, channel spread counts).
 
@@ -156,7 +157,7 @@ def _statistics(rgb: Any, luma: Any) -> Any:
     return numbers, counts[0], spreads[0]
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _structure(luma: Any) -> Any:
     """Return (sharpness or -1, edge density, noise) of uint8 luma.
 
@@ -187,7 +188,7 @@ def _structure(luma: Any) -> Any:
     )
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _sums_of_nine(luma: Any) -> Any:
     """Return int16 (h, w): the sum of the 3x3 neighbourhood, 0 on the border."""
     height, width = luma.shape
@@ -204,7 +205,7 @@ def _sums_of_nine(luma: Any) -> Any:
     return nine
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _differences(luma: Any, nine: Any) -> Any:
     """Return sums of neighbour differences (x9), of what the 3x3 mean removes, and of edges."""
     height, width = luma.shape
@@ -223,7 +224,7 @@ def _differences(luma: Any, nine: Any) -> Any:
     return before, removed, edges
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _median(counts: Any, total: int) -> float:
     """Return the median of a histogram of integers, interpolated within its bin."""
     seen = 0

@@ -12,10 +12,10 @@ import math
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+
+from audit.neighbors.kernels.compiled import compiled_on_first_call
 
 Luma = npt.NDArray[np.uint8]
 Bits = npt.NDArray[np.uint8]
@@ -48,6 +48,8 @@ def _dct_bits(pixels: Luma, size: int) -> Bits:
     # Only the sign of the difference counts. Where rounding could decide it (flat, symmetric
     # pictures) the transform is taken exactly as imagehash takes it.
     if np.abs(frequencies - median).min() < 1e-6:
+        import scipy.fft
+
         frequencies = scipy.fft.dct(scipy.fft.dct(pixels, axis=0), axis=1)[:size, :size]
         median = np.median(frequencies)
     return np.packbits(frequencies > median)
@@ -89,7 +91,7 @@ def _weights(size: int, target: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]
     return weights
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _fixed_point_weights(size: int, target: int) -> Any:
     """Return (first source pixel and count: (target, 2), weights: (target, taps) int32)."""
     scale = size / target
@@ -113,7 +115,7 @@ def _fixed_point_weights(size: int, target: int) -> Any:
     return bounds, weights
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _kernel(x: float) -> float:
     if x == 0.0:
         return 1.0
@@ -123,7 +125,7 @@ def _kernel(x: float) -> float:
     return math.sin(a) / a * (math.sin(b) / b)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _reduce_rows(luma: Any, bounds: Any, weights: Any) -> Any:
     """Return uint8 (target, width): rows of uint8 (height, width) combined by fixed-point weights.
 

@@ -1,4 +1,4 @@
-"""Facts from a file's header, read from an image that Pillow opened and has not decoded.
+"""What a file's header tells, read from an image that Pillow opened and has not decoded.
 
 Frames, depth, alpha, colour profile, EXIF orientation, time and camera, JPEG quality and
 subsampling, and whether the file ends where its data ends. Costs about 0.03 ms a JPEG; anything
@@ -14,9 +14,10 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
-import numba
 import numpy as np
 from PIL import Image, ImageCms
+
+from audit.neighbors.kernels.compiled import compiled_on_first_call
 
 ORIENTATION, EXIF_IFD, TIME, MAKE, MODEL, SERIAL = 0x0112, 0x8769, 0x9003, 0x010F, 0x0110, 0xA431
 DEEP = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
@@ -28,10 +29,10 @@ SUBSAMPLING = {
 }  # fmt: skip
 
 
-def header_facts(image: Image.Image, data: bytes) -> dict[str, Any]:
-    """Return the header facts (names as in `FILE_COLUMNS`) of an opened, not yet decoded image."""
+def header_columns(image: Image.Image, data: bytes) -> dict[str, Any]:
+    """Return what the header of an opened, not yet decoded image tells, as in `FILE_COLUMNS`."""
     frames = _frames(image)
-    facts: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "bit_depth": _bit_depth(image, data),
         "frames": frames,
         "animated": frames > 1 and image.format in ANIMATIONS,
@@ -40,12 +41,12 @@ def header_facts(image: Image.Image, data: bytes) -> dict[str, Any]:
         "progressive": bool(image.info.get("progressive") or image.info.get("interlace")),
         "orientation": 1,
     }
-    facts |= exif_facts(image)
+    columns |= exif_columns(image)
     if image.format in ("JPEG", "MPO"):
-        facts |= _jpeg(image) | _jpeg_end(image, data)
+        columns |= _jpeg(image) | _jpeg_end(image, data)
     elif image.format == "PNG":
-        facts |= _png_end(data)
-    return facts
+        columns |= _png_end(data)
+    return columns
 
 
 def _frames(image: Image.Image) -> int:
@@ -76,9 +77,9 @@ def _icc_name(profile: bytes | None) -> str | None:
         return "unreadable"
 
 
-def exif_facts(image: Image.Image) -> dict[str, Any]:
+def exif_columns(image: Image.Image) -> dict[str, Any]:
     """Return orientation, time and camera where the image's EXIF block, known so far, has them."""
-    # Only a look at what is there: on PNG, `getexif` would decode the picture to find a late block.
+    # Only what is known already: on PNG, `getexif` would decode the picture to find a late block.
     if not (image.info.get("exif") or image.format == "TIFF"):
         return {}
     try:
@@ -107,96 +108,41 @@ def _time(text: object) -> datetime | None:
 def _jpeg(image: Image.Image) -> dict[str, Any]:
     tables = getattr(image, "quantization", None) or {}
     layers = getattr(image, "layer", None) or []
-    facts: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if tables:
-        facts["jpeg_quality"] = _quality(tuple(tables[min(tables)]))
+        columns["jpeg_quality"] = _quality(tuple(tables[min(tables)]))
     if len(layers) == 3:
         (_, h, v, _), (_, ch, cv, _) = layers[0], layers[1]
-        facts["jpeg_subsampling"] = SUBSAMPLING.get((h // max(ch, 1), v // max(cv, 1)), "other")
-    return facts
+        columns["jpeg_subsampling"] = SUBSAMPLING.get((h // max(ch, 1), v // max(cv, 1)), "other")
+    return columns
 
 
 # The luminance table of Annex K.1 of ITU-T T.81, whose scaling by quality is that of the IJG
 # library.
-LUMINANCE = np.array(
-    [
-        "16",
-        "11",
-        "10",
-        "16",
-        "24",
-        "40",
-        "51",
-        "61",
-        "12",
-        "12",
-        "14",
-        "19",
-        "26",
-        "58",
-        "60",
-        "55",
-        "14",
-        "13",
-        "16",
-        "24",
-        "40",
-        "57",
-        "69",
-        "56",
-        "14",
-        "17",
-        "22",
-        "29",
-        "51",
-        "87",
-        "80",
-        "62",
-        "18",
-        "22",
-        "37",
-        "56",
-        "68",
-        "109",
-        "103",
-        "77",
-        "24",
-        "35",
-        "55",
-        "64",
-        "81",
-        "104",
-        "113",
-        "92",
-        "49",
-        "64",
-        "78",
-        "87",
-        "103",
-        "121",
-        "120",
-        "101",
-        "72",
-        "92",
-        "95",
-        "98",
-        "112",
-        "100",
-        "103",
-        "99",
-    ],
-    dtype=np.int64,
-)
+LUMINANCE = np.array([
+     16,  11,  10,  16,  24,  40,  51,  61,
+     12,  12,  14,  19,  26,  58,  60,  55,
+     14,  13,  16,  24,  40,  57,  69,  56,
+     14,  17,  22,  29,  51,  87,  80,  62,
+     18,  22,  37,  56,  68, 109, 103,  77,
+     24,  35,  55,  64,  81, 104, 113,  92,
+     49,  64,  78,  87, 103, 121, 120, 101,
+     72,  92,  95,  98, 112, 100, 103,  99,
+], np.int64)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _quality(table: tuple[int, ...]) -> int:
+    # The sum falls strictly with quality, and one number per table is enough to find the nearest;
+    # tables of other encoders get the quality of the IJG table that is equally coarse.
     return int(np.argmin(np.abs(_table_sums() - sum(table)))) + 1
 
 
 @lru_cache(maxsize=1)
 def _table_sums() -> np.ndarray[Any, Any]:
     quality = np.arange(1, 101)
+    # jpeg_quality_scaling() and jpeg_add_quant_table() of libjpeg's jcparam.c, in its integers:
+    # rounded to the nearest, and kept within the 8 bits of a baseline table.
     scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
     tables = np.clip((LUMINANCE[None, :] * scale[:, None] + 50) // 100, 1, 255)
     return np.asarray(tables.sum(axis=1))
@@ -232,7 +178,7 @@ def _eoi(data: bytes) -> int | None:
             return None
         position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
         in_scan = in_scan or marker == 0xDA
-        # A quick look first: nearly every file has one scan and ends with its EOI.
+        # The common case first: nearly every file has one scan and ends with its EOI.
         if in_scan and data.endswith(b"\xff\xd9") and _ends_once(data, position):
             return len(data)
 
@@ -241,7 +187,7 @@ def _ends_once(data: bytes, start: int) -> bool:
     return bool(_first_eoi(np.frombuffer(data, np.uint8), start) == len(data) - 2)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled_on_first_call
 def _first_eoi(data: Any, start: int) -> int:
     """Return where the first 0xFF 0xD9 from `start` on begins: three times as fast as `find`."""
     for at in range(start, len(data) - 1):

@@ -1,8 +1,7 @@
 """What a file is by its first bytes: image formats, and the usual things that pose as images.
 
 A download that saved the error page, a pointer that was never fetched, a block of zeros after a
-crash: naming what is there saves the reader from opening a hex editor. Reads bytes, decodes
-nothing.
+crash: naming the content saves the reader from opening a hex editor. Reads bytes, decodes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measure files: what a worker does with a chunk of paths, from bytes to two Arrow tables.
 
-One read and one decode a file; every feature, and the signature that near-duplicate search
-compares, is taken from that picture. Nothing in a file can
-raise here: what goes wrong with it becomes columns of its row (`status`, `error_kind`, `error`).
+One read and one decode per file; every feature, and the signature that near-duplicate search
+compares, is computed from that picture. Nothing in a file can raise here: an error becomes columns
+of its row (`status`, `error_kind`, `error`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import pyarrow as pa
 
 from audit.executors import Failure
 from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, signature
-from audit.picture.decode import DecodeError, Limits, Scratch, decode, read_bytes
-from audit.picture.features import FEATURE_ROW, measure
+from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
+from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.library_hashes import library_columns, library_hashes
 from audit.picture.magic import extension_of
 from audit.records import Column, arrow_schema
 
-# What a file may say in its own words.
+# Columns with text from inside the file or from a decoder.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
 N_BYTES = SIGNATURE_DTYPE.itemsize
 VERSION_KEY = b"signature_version"
@@ -53,7 +52,7 @@ class Job:
 
 
 class Measured(NamedTuple):
-    """What came out of a chunk: a row of features a job, and a signature a picture."""
+    """The result of a chunk: one row of features per job, one signature per picture."""
 
     features: pa.Table
     signatures: pa.Table
@@ -67,53 +66,55 @@ class Measurer:
     hashes: tuple[str, ...] = ()
 
     def __call__(self, jobs: Sequence[Job]) -> Measured:
-        """Return one row a job, and the signature of every file that gave a picture."""
+        """Return one row per job, and the signature of every file that could be decoded."""
+        import cv2
+
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
-        taken: dict[str, np.void] = {}
+        records: dict[str, np.void] = {}
         for job in jobs:
             row, record = self._row(job, scratch)
             rows.append(row)
             if record is not None:
-                taken[row["content_hash"]] = record
+                records[row["content_hash"]] = record
         features = pa.Table.from_pylist(rows, schema=feature_schema(self.hashes))
-        return Measured(features, signature_table(list(taken), list(taken.values())))
+        return Measured(features, signature_table(list(records), list(records.values())))
 
     def _row(self, job: Job, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
-            return keys | unmeasured(job.sample_id, "unsupported", text), None
+            return keys | unmeasured_columns(job.sample_id, "unsupported", text), None
         try:
             data = read_bytes(job.path, self.limits)
         except DecodeError as error:
-            return keys | unmeasured(job.sample_id, error.kind, str(error)), None
-        facts, picture = decode(data, job.sample_id, self.limits, scratch)
-        keys |= storable(facts)
+            return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
+        columns, picture = decode_picture(data, job.sample_id, self.limits, scratch)
+        keys |= storable_columns(columns)
         if picture is None:
             return keys, None
-        features, small = measure(picture)
+        features, small = measure_picture(picture)
         features |= library_hashes(small, self.hashes)
         return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
 
 
-def storable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts with texts that any database takes: no lone surrogates, no NUL."""
+def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns with texts that every database accepts: no lone surrogates, no NUL."""
     for name in FREE_TEXTS:
-        if text := facts.get(name):
-            facts[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
-    return facts
+        if text := columns.get(name):
+            columns[name] = text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
+    return columns
 
 
-def unmeasured(name: str, kind: str, text: str) -> dict[str, Any]:
-    """Return the facts of a file from which nothing came out."""
+def unmeasured_columns(name: str, kind: str, text: str) -> dict[str, Any]:
+    """Return the columns of a file that could not be decoded."""
     extension = extension_of(name)
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
 
 def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -> pa.Table:
-    """Return signatures as an Arrow table: one row a content hash."""
+    """Return signatures as an Arrow table: one row per content hash."""
     packed = pa.array([record.tobytes() for record in records], pa.binary(N_BYTES))
     return pa.table([pa.array(content_hashes, pa.string()), packed], schema=SIGNATURE_SCHEMA)
 
@@ -122,7 +123,7 @@ def failed_rows(jobs: Sequence[Job], failure: Failure, hashes: Sequence[str] = (
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
-        | unmeasured(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
+        | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
     return Measured(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -29,14 +28,14 @@ class Picture:
     alpha: Pixels | None
 
 
-def eight_bits(image: Image.Image, facts: dict[str, Any]) -> Pixels:
+def eight_bits(image: Image.Image, columns: dict[str, Any]) -> Pixels:
     """Return uint8 pixels (h, w), (h, w, 3) or (h, w, 4) by `audit.picture.decode`'s policy."""
     if image.mode == "F" or image.mode.startswith("I"):
         samples = np.array(image)
-        facts["pixel_hash"] = _hash_pixels(samples)
+        columns["pixel_hash"] = _hash_pixels(samples)
         return _scaled(samples)
     if image.mode in ("P", "PA", "LA", "La", "RGBa") or "transparency" in image.info:
-        alpha = bool(facts.get("has_alpha"))
+        alpha = bool(columns.get("has_alpha"))
         return np.array(image.convert("RGBA" if alpha else "RGB"))
     if image.mode == "1":
         return np.array(image.convert("L"))
@@ -66,20 +65,20 @@ ORIENT = {
 }  # fmt: skip
 
 
-def shown(stored: Pixels, facts: dict[str, Any]) -> Picture:
-    """Return the shown picture of stored pixels; fills its size, tail and hash into `facts`."""
+def compose_picture(stored: Pixels, columns: dict[str, Any]) -> Picture:
+    """Return the shown picture of stored pixels; fills its size, tail and hash into `columns`."""
     pixels = stored[:, :, 0] if stored.ndim == 3 and stored.shape[2] == 1 else stored
-    facts["grey_tail"] = grey_tail(pixels)
-    if facts["orientation"] != 1:
-        pixels = oriented(pixels, facts["orientation"])
-    facts["height"], facts["width"] = pixels.shape[:2]
+    columns["grey_tail"] = grey_tail(pixels)
+    if columns["orientation"] != 1:
+        pixels = orient_pixels(pixels, columns["orientation"])
+    columns["height"], columns["width"] = pixels.shape[:2]
     picture = _composited(pixels)
-    if "pixel_hash" not in facts:
-        facts["pixel_hash"] = _hash_pixels(picture.rgb, picture.alpha)
+    if "pixel_hash" not in columns:
+        columns["pixel_hash"] = _hash_pixels(picture.rgb, picture.alpha)
     return picture
 
 
-def oriented(pixels: Pixels, orientation: int) -> Pixels:
+def orient_pixels(pixels: Pixels, orientation: int) -> Pixels:
     """Return the pixels turned as EXIF `orientation` (2..8) asks."""
     transpose, rows, columns = ORIENT[orientation]
     turned: Pixels = pixels.swapaxes(0, 1) if transpose else pixels
@@ -88,6 +87,8 @@ def oriented(pixels: Pixels, orientation: int) -> Pixels:
 
 def _composited(pixels: Pixels) -> Picture:
     if pixels.ndim == 2:
+        import cv2
+
         return Picture(cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB), None)
     if pixels.shape[2] == 3:
         return Picture(pixels, None)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 import cv2
 
-from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.pixels import Picture
 from audit.report.contents import Example, Member, Report
 from audit.sources.paths import path_of
@@ -76,7 +76,7 @@ def thumbnail(member: Member) -> Thumbnail:
         data = read_bytes(path, LIMITS)
     except (DecodeError, ValueError) as error:
         return Thumbnail(error=str(error))
-    facts, picture = decode(data, path, LIMITS)
+    facts, picture = decode_picture(data, path, LIMITS)
     if picture is None:
         return Thumbnail(error=facts.get("error") or "no picture came out")
     changed = member.content_hash not in (None, facts["content_hash"])

@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import re
 
-from audit.sources.folder_listing import Look, head_and_tail
+from audit.sources.folder_listing import FolderListing, head_and_tail
 
 NAME = "COCO"
 ORDER = 10
 _KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 
 
-def sniff(look: Look) -> str | None:
+def sniff(tree: FolderListing) -> str | None:
     """Return what shows that the tree is annotated in COCO form, None if nothing does."""
-    for folder in look.near_folders():
-        for path in look.files(folder, "json"):
+    for folder in tree.near_folders():
+        for path in tree.files(folder, "json"):
             if len(set(_KEY.findall(head_and_tail(path)))) >= 2:
-                return f"{os.path.relpath(path, look.root)} lists images and annotations"
+                return f"{os.path.relpath(path, tree.root)} lists images and annotations"
     return None

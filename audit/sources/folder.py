@@ -1,8 +1,8 @@
 """Folder trees as samples: walks a root in fixed order and gives each picture its split and label.
 
-Cost: one `stat` a picture and no open (except to sniff a file whose extension is unknown), so a
+Cost: one `stat` per picture and no open (except to sniff a file whose extension is unknown), so a
 re-scan of unchanged data is bounded by the listing. Ids are unique: names that become equal in
-Unicode normal form C are numbered `#2` in walking order and remarked on.
+Unicode normal form C are numbered `#2` in walking order, with a note.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import names
-from audit.sources.folder_listing import Listing, beside_images, repeats_parent
+from audit.sources.folder_listing import FolderEntries, beside_images, repeats_parent
 from audit.sources.formats import PACKED
-from audit.sources.layout import Plan, plan
-from audit.sources.paths import SeenIds, uri_of
-from audit.sources.tally import Tally
+from audit.sources.layout import FolderLayout, infer_layout
+from audit.sources.paths import IdRegister, uri_of
+from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion, Folder, Walk
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the folders from the root down to here say: split, label, and the roles still open."""
+    """What the folders from the root down to here mean: split, label, and the roles still open."""
 
     split: str | None = None
     label: str | None = None
@@ -49,62 +49,62 @@ class FolderReader:
         exclude: Sequence[str] = (),
         ignore: Sequence[Path] = (),
     ) -> None:
-        """Infer the layout; raises UsageError if the root holds no picture."""
+        """Infer the layout; raises UsageError if the root contains no picture."""
         self.root = root
         self.name = name
         self._exclude = exclude
         self._ignore = ignore
-        self._plan: Plan = plan(root, layout)
-        if split_wins or "split" not in self._plan.roles:
+        self._folders: FolderLayout = infer_layout(root, layout)
+        if split_wins or "split" not in self._folders.roles:
             self._split = split
         else:
             self._split = None
-        self._refuse_if_empty()
+        self._reject_empty()
 
     @property
     def layout(self) -> Layout:
         """The layout and the reason for it."""
-        return self._plan.layout
+        return self._folders.layout
 
-    def samples(self, tally: Tally) -> Iterator[Sample]:
-        """Yield the samples in walking order; what is left out goes to `tally`."""
+    def samples(self, log: ReadLog) -> Iterator[Sample]:
+        """Yield the samples in walking order; what is left out goes to `log`."""
         exclusion, entered, filled = Exclusion(self._exclude), set[str](), set[str | None]()
-        walk = self._walk(tally, exclusion, entered)
-        start = Place(self._split, None, self._plan.roles, self._plan.wrappers)
-        seen = SeenIds()
+        walk = self._walk(log, exclusion, entered)
+        start = Place(self._split, None, self._folders.roles, self._folders.wrappers)
+        ids = IdRegister()
         n_deep, deep_example = 0, ""
         for folder in walk.folders(start):
             filled.add(folder.state.split)
             if folder.state.beneath_class:
                 n_deep += len(folder.images)
                 deep_example = deep_example or folder.relative
-            yield from self._in_folder(folder, walk, seen)
+            yield from self._in_folder(folder, walk, ids)
         if n_deep:
-            tally.note(
+            log.note(
                 "below-class-folder",
                 None,
-                f"Below class folders lie further folders with images (first: "
-                f"{sample_id(deep_example, self.name)}; {n_deep:,} in all): the class folder, "
-                "directly under the split or the root, is their label.",
+                f"Class folders contain subfolders with images (first: "
+                f"{sample_id(deep_example, self.name)}; {n_deep:,} images in all). Their label is "
+                "the class folder, directly under the split or the root.",
             )
         for split in sorted(entered - filled):
             what = f"folder of split {split}" if names.split_word(split) else f"folder {split}"
-            tally.note("empty-split", None, f"The {what} holds no image.")
-        exclusion.report(tally)
+            log.note("empty-split", None, f"The {what} contains no images.")
+        exclusion.report(log)
 
-    def _walk(self, tally: Tally, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:
-        def enter(place: Place, name: str, beside: Listing) -> Place | str:
-            inside = self._enter(place, name, beside, tally)
+    def _walk(self, log: ReadLog, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:
+        def enter(place: Place, name: str, beside: FolderEntries) -> Place | str:
+            inside = self._enter(place, name, beside, log)
             if isinstance(inside, Place) and inside.split is not None:
                 entered.add(inside.split)
             return inside
 
         return Walk(
-            self.root, tally, enter, exclusion=exclusion, ignore=self._ignore, source=self.name
+            self.root, log, enter, exclusion=exclusion, ignore=self._ignore, source=self.name
         )
 
     def _in_folder(
-        self, folder: Folder[Place], walk: Walk[Place], seen: SeenIds
+        self, folder: Folder[Place], walk: Walk[Place], ids: IdRegister
     ) -> Iterator[Sample]:
         path, links = folder.path.rstrip("/") + "/", folder.links
         split, label = folder.state.split, folder.state.label
@@ -116,13 +116,13 @@ class FolderReader:
             if plain and name.isascii():
                 identity, uri = prefix + name, full
             else:
-                identity, uri = self._identity(folder, name, walk.tally, seen), uri_of(full)
+                identity, uri = self._identity(folder, name, walk.log, ids), uri_of(full)
             if name in links:
-                walk.see_link(full, folder.relative + name)
+                walk.count_link(full, folder.relative + name)
             try:
                 status = stat(full)
             except OSError:
-                # Listed a moment ago, or a link to nothing: the decoder says which.
+                # Deleted since it was listed, or a broken link: the decoder finds out which.
                 yield Sample(identity, uri, source, split, label)
                 continue
             yield Sample(
@@ -130,23 +130,23 @@ class FolderReader:
                 status.st_size, status.st_mtime_ns, status.st_ctime_ns,
             )  # fmt: skip
 
-    def _identity(self, folder: Folder[Place], name: str, tally: Tally, seen: SeenIds) -> str:
+    def _identity(self, folder: Folder[Place], name: str, log: ReadLog, ids: IdRegister) -> str:
         identity = sample_id(folder.relative + name, self.name)
         if not folder.clashing:
             return identity
-        unique = seen.take(identity)
+        unique = ids.take(identity)
         if unique != identity:
-            tally.note(
+            log.note(
                 "repeated-id",
                 unique,
-                f"Two files become {identity} in Unicode normal form C (or by %-escaping): "
-                f"this one is {unique}. Rename one of them.",
+                f"Two files have the same id {identity} after Unicode normalization (NFC) or "
+                f"%-escaping: this one is recorded as {unique}. Rename one of them.",
             )
         return unique
 
     # ---- what a folder means ----
 
-    def _enter(self, place: Place, name: str, beside: Listing, tally: Tally) -> Place | str:
+    def _enter(self, place: Place, name: str, beside: FolderEntries, log: ReadLog) -> Place | str:
         if place.wrappers and name == place.wrappers[0]:
             return replace(place, wrappers=place.wrappers[1:], name=name)
         # By the name alone first: looking at what is beside each of 20,000 classes would be slow.
@@ -159,36 +159,36 @@ class FolderReader:
             return replace(place, name=name)
         if not place.roles:
             return replace(place, name=name, beneath_class=place.label is not None)
-        return self._take_role(place, name, tally)
+        return self._take_role(place, name, log)
 
-    def _take_role(self, place: Place, name: str, tally: Tally) -> Place:
+    def _take_role(self, place: Place, name: str, log: ReadLog) -> Place:
         role, roles = place.roles[0], place.roles[1:]
         text = label_of(name)
         if role == "split":
-            split = self._split or self._plan.splits.get(name) or self._split_of(name, text)
+            split = self._split or self._folders.splits.get(name) or self._split_of(name, text)
             place = replace(place, split=split)
         elif role == "class":
             place = replace(place, label=text)
         if place.label is not None and "split" not in roles:
-            tally.declare(place.split, place.label)
+            log.declare(place.split, place.label)
         return replace(place, roles=roles, name=name)
 
     def _split_of(self, name: str, text: str) -> str:
-        """Return the split of a folder that was not in the look: by its word if that is free."""
+        """Return the split of a folder that the listing left out: by its word if that is free."""
         word = names.split_word(name)
-        taken = word in self._plan.splits.values() or word in names.OPEN_SPLITS
+        taken = word in self._folders.splits.values() or word in names.OPEN_SPLITS
         return text if word is None or taken else word
 
     # ---- no pictures ----
 
-    def _refuse_if_empty(self) -> None:
-        if self._plan.saw_images and not self._exclude:
+    def _reject_empty(self) -> None:
+        if self._folders.saw_images and not self._exclude:
             return
-        tally = Tally()
-        walk = self._walk(tally, Exclusion(self._exclude), set())
-        start = Place(None, None, self._plan.roles, self._plan.wrappers)
+        log = ReadLog()
+        walk = self._walk(log, Exclusion(self._exclude), set())
+        start = Place(None, None, self._folders.roles, self._folders.wrappers)
         if next(walk.folders(start), None) is None:
-            raise UsageError(f"{sample_id(self.root)} {_what_instead(tally)}")
+            raise UsageError(f"{sample_id(self.root)} {_what_instead(log)}")
 
 
 def label_of(name: str) -> str:
@@ -200,11 +200,11 @@ def _escaped(char: str) -> str:
     return sample_id(char) if 0xDC80 <= ord(char) <= 0xDCFF else char
 
 
-def _what_instead(tally: Tally) -> str:
-    """Say what a folder without pictures holds, and what to give instead."""
-    skipped = tally.skipped
+def _what_instead(log: ReadLog) -> str:
+    """Say what a folder without pictures contains, and what to give instead."""
+    skipped = log.skipped
     if not skipped:
-        notes = [message for kind, _, message in tally.notes if kind == "unlisted-folder"]
+        notes = [message for kind, _, message in log.notes if kind == "unlisted-folder"]
         return f"cannot be read. {notes[0]}" if notes else _EMPTY
     total = sum(row.count for row in skipped)
     kinds = ", ".join(
@@ -212,12 +212,12 @@ def _what_instead(tally: Tally) -> str:
         f" ({row.reason})"
         for row in skipped[:4]
     )
-    cure = "give the folder that holds the images, or a manifest (CSV, JSONL, Parquet)"
+    fix = "give the folder that contains the images, or a manifest (CSV, JSONL, Parquet)"
     if any(row.extension in PACKED or row.example.count("ubyte") for row in skipped):
-        cure = "this looks like a packed dataset: unpack it into image files first"
+        fix = "this looks like a packed dataset: unpack it into image files first"
     elif any(row.reason == "excluded" for row in skipped):
-        cure = "check --exclude"
-    return f"holds no image among its {total:,} files: {kinds}. Cure: {cure}."
+        fix = "check --exclude"
+    return f"contains no images among its {total:,} files: {kinds}. Fix: {fix}."
 
 
-_EMPTY = "is an empty folder: give the folder that holds the images, or a manifest."
+_EMPTY = "is an empty folder: give the folder that contains the images, or a manifest."

@@ -1,7 +1,7 @@
-"""A quick look at a tree before the walk: names only, two levels, no file sizes.
+"""The names at the top of a tree, listed before the walk: two levels, no file sizes.
 
-The layout is judged from this look. Listing a folder costs about 0.6 microseconds an entry; of many
-class folders only the first 20 by name are listed, so the look stays cheap beside the walk.
+The layout is inferred from them. Listing a folder costs about 0.6 microseconds per entry; of many
+class folders only the first 20 by name are listed, so this stays cheap compared with the walk.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from audit.sources import names
 from audit.sources.formats import KINDS, extension_of
 
-FOLDERS_LOOKED_INTO = 20
+FOLDERS_LISTED = 20
 _HEAD_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
-class Listing:
+class FolderEntries:
     """The entries of one folder: names by kind, each sorted; links are files or folders as well."""
 
     files: list[str] = field(default_factory=list)
@@ -27,40 +27,41 @@ class Listing:
     links: set[str] = field(default_factory=set)
 
 
-def list_folder(path: str) -> Listing:
+def list_folder(path: str) -> FolderEntries:
     """Return what is in a folder; raises OSError if it cannot be listed."""
-    found = Listing()
-    files, folders = found.files, found.folders
-    with os.scandir(path) as entries:
-        for entry in entries:
+    entries = FolderEntries()
+    files, folders = entries.files, entries.folders
+    with os.scandir(path) as scan:
+        for entry in scan:
             if entry.is_file(follow_symlinks=False):
                 files.append(entry.name)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
             elif entry.is_symlink():
-                found.links.add(entry.name)
-                _linked(entry, found)
+                entries.links.add(entry.name)
+                _add_link(entry, entries)
             else:
-                found.special.append(entry.name)
-    for some in (files, folders, found.special):
+                entries.special.append(entry.name)
+    # The file system's order differs between machines; findings must not.
+    for some in (files, folders, entries.special):
         some.sort()
-    return found
+    return entries
 
 
-def _linked(entry: os.DirEntry[str], found: Listing) -> None:
+def _add_link(entry: os.DirEntry[str], entries: FolderEntries) -> None:
     try:
         if entry.is_dir():
-            found.folders.append(entry.name)
+            entries.folders.append(entry.name)
             return
         # A pipe behind a link must not be opened either; a broken link is listed as a file.
         special = not entry.is_file() and os.path.exists(entry.path)
     except OSError:
         special = False
-    (found.special if special else found.files).append(entry.name)
+    (entries.special if special else entries.files).append(entry.name)
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether a name is hidden or one that an operating system leaves behind."""
+    """Return whether a name is hidden or one that an operating system leaves behind."""
     return name.startswith(".") or name.lower() in names.SYSTEM
 
 
@@ -72,24 +73,24 @@ class Level:
     n_images: int = 0
 
 
-class Look:
-    """The listings read so far, by path; a folder that cannot be listed looks empty."""
+class FolderListing:
+    """The folders listed so far, by path; a folder that cannot be listed counts as empty."""
 
     def __init__(self, root: str) -> None:
-        """Look at `root`, an absolute path."""
+        """Start at `root`, an absolute path; a folder is listed when it is asked for."""
         self.root = root
-        self._listings: dict[str, Listing] = {}
+        self._entries: dict[str, FolderEntries] = {}
 
-    def listing(self, path: str) -> Listing:
-        """Return the listing of a folder, read once."""
-        if path not in self._listings:
+    def entries(self, path: str) -> FolderEntries:
+        """Return the entries of a folder, read once."""
+        if path not in self._entries:
             try:
-                found = list_folder(path)
+                entries = list_folder(path)
             except OSError:
-                found = Listing()
-            found.folders = [name for name in found.folders if not is_hidden(name)]
-            self._listings[path] = found
-        return self._listings[path]
+                entries = FolderEntries()
+            entries.folders = [name for name in entries.folders if not is_hidden(name)]
+            self._entries[path] = entries
+        return self._entries[path]
 
     def level(self, path: str) -> Level:
         """Return the meaningful folders under `path`: containers opened, annotations left out."""
@@ -98,49 +99,49 @@ class Look:
         return level
 
     def _fill(self, level: Level, path: str, depth: int) -> None:
-        listing = self.listing(path)
-        level.n_images += sum(KINDS.get(extension_of(name)) == "image" for name in listing.files)
-        beside = beside_images(listing)
+        entries = self.entries(path)
+        level.n_images += sum(KINDS.get(extension_of(name)) == "image" for name in entries.files)
+        beside = beside_images(entries)
         own_name = "" if path == self.root else os.path.basename(path)
-        for name in listing.folders:
+        for name in entries.folders:
             child = os.path.join(path, name)
             if names.is_annotation(name, beside_images=beside):
                 continue
-            transparent = names.is_container(name) or repeats_parent(name, own_name, listing)
+            transparent = names.is_container(name) or repeats_parent(name, own_name, entries)
             if depth < 4 and transparent:
                 self._fill(level, child, depth + 1)
             else:
                 level.folders.setdefault(name, []).append(child)
 
     def saw_images(self) -> bool:
-        """Say whether a folder looked into so far holds a file named like a picture."""
+        """Return whether a folder listed so far contains a file named like a picture."""
         return any(
             KINDS.get(extension_of(name)) == "image" and not is_hidden(name)
-            for listing in self._listings.values()
-            for name in listing.files
+            for entries in self._entries.values()
+            for name in entries.files
         )
 
     def near_folders(self) -> Iterator[str]:
         """Yield the root and two levels of folders below it, the first 20 of each."""
         yield self.root
-        for name in self.listing(self.root).folders[:FOLDERS_LOOKED_INTO]:
+        for name in self.entries(self.root).folders[:FOLDERS_LISTED]:
             first = os.path.join(self.root, name)
             yield first
-            for inner in self.listing(first).folders[:FOLDERS_LOOKED_INTO]:
+            for inner in self.entries(first).folders[:FOLDERS_LISTED]:
                 yield os.path.join(first, inner)
 
     def files(self, folder: str, *extensions: str, limit: int = 8) -> list[str]:
         """Return paths of the first few visible files of `folder` with one of the extensions."""
         wanted = (
             os.path.join(folder, name)
-            for name in self.listing(folder).files
+            for name in self.entries(folder).files
             if extension_of(name) in extensions and not name.startswith(".")
         )
         return [path for path, _ in zip(wanted, range(limit), strict=False)]
 
 
-def repeats_parent(name: str, parent: str, beside: Listing) -> bool:
-    """Say whether a lone folder repeats its parent's name, as in `seg_train/seg_train/cat`.
+def repeats_parent(name: str, parent: str, beside: FolderEntries) -> bool:
+    """Return whether a lone folder repeats its parent's name, as in `seg_train/seg_train/cat`.
 
     Not so beside others: the class `train` in the split `train` is a class.
     """
@@ -149,11 +150,11 @@ def repeats_parent(name: str, parent: str, beside: Listing) -> bool:
     return all(folder == name or is_hidden(folder) for folder in beside.folders)
 
 
-def beside_images(listing: Listing) -> bool:
-    """Say whether a folder holds pictures, or folders that say so."""
+def beside_images(entries: FolderEntries) -> bool:
+    """Return whether a folder contains pictures, or folders whose names announce them."""
     return any(
-        names.is_container(name) or names.split_word(name) for name in listing.folders
-    ) or any(KINDS.get(extension_of(name)) == "image" for name in listing.files)
+        names.is_container(name) or names.split_word(name) for name in entries.folders
+    ) or any(KINDS.get(extension_of(name)) == "image" for name in entries.files)
 
 
 def head_and_tail(path: str) -> str:

@@ -77,8 +77,8 @@ _PATTERNS = tuple(
 def extension_of(name: str) -> str:
     """Return the extension in lower case without the dot; '' where there is none worth counting by.
 
-    Digits alone (`img.0001`) and anything long are no extension: counting by them would make one
-    row a file.
+    Digits alone (`img.0001`) and anything long are not extensions: counting by them would make one
+    row per file.
     """
     stem, dot, tail = name.rpartition(".")
     if not (dot and stem) or len(tail) > 12 or not tail.isalnum() or not tail.isascii():
@@ -87,17 +87,17 @@ def extension_of(name: str) -> str:
 
 
 def looks_like_image(head: bytes) -> bool:
-    """Say whether a file that starts with `head` (at most 32 bytes) is a raster picture."""
+    """Return whether a file that starts with `head` (at most 32 bytes) is a raster picture."""
     return head.startswith(_STARTS) or any(pattern.match(head) for pattern in _PATTERNS)
 
 
 def kind_of(name: str, folder: str) -> str:
-    """Return `image` or why the file is none; opens it only if `name` cannot tell."""
+    """Return `image` or the reason why not; opens the file only if `name` cannot tell."""
     kind = KINDS.get(extension_of(name))
-    return kind if kind else sniffed_kind(os.path.join(folder, name))
+    return kind if kind else sniff_kind(os.path.join(folder, name))
 
 
-def sniffed_kind(path: str) -> str:
+def sniff_kind(path: str) -> str:
     """Return `image` or a reason, from the first 32 bytes of `path`."""
     try:
         with open(path, "rb", buffering=0) as file:

@@ -1,9 +1,9 @@
 """A manifest as samples: a table that lists the pictures, with labels, splits, groups and metadata.
 
 The columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases);
-every other column is metadata. Relative paths count from the manifest's folder. A listed file that
+every other column is metadata. Relative paths start at the manifest's folder. A listed file that
 is not there is still a sample, with `n_bytes` -1: that is a finding, not an error. So is a URL,
-whose bytes are elsewhere. Cost: about 8 microseconds a row, one `stat` included; ids are kept as
+whose bytes are elsewhere. Cost: about 8 microseconds per row, one `stat` included; ids are kept as
 hashes.
 """
 
@@ -22,7 +22,7 @@ from audit.sources import paths
 from audit.sources.formats import extension_of
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.metadata import typed_frame
-from audit.sources.tally import Tally
+from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ManifestReader:
         self._table: Table = open_table(path)
         self._used = _columns(self._table)
         if next(self._table.rows([self._used["path"]]), None) is None:
-            raise UsageError(f"{path} has a header but no rows: add one row an image.")
+            raise UsageError(f"{path} has a header but no rows: add one row per image.")
 
     @property
     def layout(self) -> Layout:
@@ -79,23 +79,23 @@ class ManifestReader:
         more = f"; metadata: {', '.join(extra)}" if extra else ""
         return Layout("manifest", f"{self._table.format.upper()} table with {used}{more}")
 
-    def samples(self, tally: Tally) -> Iterator[Sample]:
-        """Yield one sample a row, in file order; repeats of an id are numbered and remarked on."""
+    def samples(self, log: ReadLog) -> Iterator[Sample]:
+        """Yield one sample per row, in file order; repeats of an id are numbered, with a note."""
         n_rows = n_missing = n_repeats = 0
         exclusion = Exclusion(self._exclude)
-        for _, listed, sample in self._identified(exclusion, tally):
+        for _, listed, sample in self._identified(exclusion, log):
             n_rows += 1
             n_missing += sample.n_bytes < 0 and not paths.is_remote(sample.uri)
             if sample.id != listed:
                 n_repeats += 1
-                tally.note(
+                log.note(
                     "repeated-id",
                     sample.id,
-                    f"{listed} is listed more than once: this row is {sample.id}.",
+                    f"{listed} is listed more than once: this row is recorded as {sample.id}.",
                 )
             yield sample
-        self._remark(tally, n_rows, n_missing, n_repeats)
-        exclusion.report(tally)
+        self._note_problems(log, n_rows, n_missing, n_repeats)
+        exclusion.report(log)
 
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns with their types, by `sample_id`; None if there is none.
@@ -108,7 +108,7 @@ class ManifestReader:
         rows = (
             (sample.id, cells)
             for cells, _, sample in self._identified(
-                Exclusion(self._exclude), Tally(), extra=extra, look=False
+                Exclusion(self._exclude), ReadLog(), extra=extra, stat_files=False
             )
         )
         columns = [self._table.columns[i] for i in extra]
@@ -121,10 +121,15 @@ class ManifestReader:
     # ---- rows ----
 
     def _identified(
-        self, exclusion: Exclusion, tally: Tally, *, extra: Sequence[int] = (), look: bool = True
+        self,
+        exclusion: Exclusion,
+        log: ReadLog,
+        *,
+        extra: Sequence[int] = (),
+        stat_files: bool = True,
     ) -> Iterator[tuple[Sequence[Any], str, Sample]]:
         """Yield (values of the extra columns, id as listed, sample with its unique id)."""
-        seen, used = paths.SeenIds(), self._used
+        ids, used = paths.IdRegister(), self._used
         places = {role: place for place, role in enumerate(used)}
         n_used, i_path, i_id = len(used), places["path"], places.get("id", -1)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
@@ -133,7 +138,7 @@ class ManifestReader:
             path = self._path(values[i_path], number)
             identity, uri = self._locate(path)
             if exclusion and exclusion.matches(identity, os.path.basename(path)):
-                tally.skip("excluded", extension_of(path), path, self.name)
+                log.skip("excluded", extension_of(path), path, self.name)
                 continue
             if i_id >= 0 and (own := as_text(values[i_id])) is not None:
                 identity = f"{self.name}:{own}" if self.name else own
@@ -142,12 +147,12 @@ class ManifestReader:
             label = as_text(values[i_label]) if i_label >= 0 else None
             split = as_text(values[i_split]) if i_split >= 0 else None
             group = as_text(values[i_group]) if i_group >= 0 else None
-            unique = seen.take(identity)
-            facts = self._facts(uri) if look else (uri, -1, -1, -1)
-            if facts is None:
-                tally.skip("not a regular file", extension_of(path), path, self.name)
+            unique = ids.take(identity)
+            status = self._file_status(uri) if stat_files else (uri, -1, -1, -1)
+            if status is None:
+                log.skip("not a regular file", extension_of(path), path, self.name)
                 continue
-            stored, *sizes = facts
+            stored, *sizes = status
             sample = Sample(
                 unique, stored, self.name, split or self._split, label, group, *sizes
             )  # fmt: skip
@@ -157,7 +162,9 @@ class ManifestReader:
         # Blanks at the ends of a file name are rare but real, so only an all-blank path is empty.
         path = value if isinstance(value, str) and value.strip() else as_text(value)
         if path is None:
-            raise UsageError(f"{self._table.where(number)} has no path: fill it or drop the row.")
+            raise UsageError(
+                f"{self._table.where(number)} has no path: fill it in or delete the row."
+            )
         if "\0" in path:
             raise UsageError(f"{self._table.where(number)}: the path contains a NUL character.")
         return path
@@ -177,7 +184,7 @@ class ManifestReader:
         target = self._base + relative
         return sample_id(relative), os.path.normpath(target) if relative[:2] == ".." else target
 
-    def _facts(self, uri: str) -> tuple[str, int, int, int] | None:
+    def _file_status(self, uri: str) -> tuple[str, int, int, int] | None:
         """Return (storable uri, size, mtime, ctime); -1 if missing, remote or a folder.
 
         None for a pipe, socket or device: opening one could wait for ever.
@@ -191,54 +198,55 @@ class ManifestReader:
             except OSError:
                 continue
             if stat.S_ISREG(status.st_mode):
-                facts = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-                return paths.uri_of(path), *facts
+                sizes = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+                return paths.uri_of(path), *sizes
             if not stat.S_ISDIR(status.st_mode):
                 return None
         return paths.uri_of(uri), -1, -1, -1
 
-    # ---- remarks ----
+    # ---- notes ----
 
-    def _remark(self, tally: Tally, n_rows: int, n_missing: int, n_repeats: int) -> None:
+    def _note_problems(self, log: ReadLog, n_rows: int, n_missing: int, n_repeats: int) -> None:
         if n_rows and n_missing == n_rows:
-            tally.note(
+            log.note(
                 "nothing-found",
                 None,
-                f"None of the {n_rows:,} listed files exists. Relative paths count from "
-                f"{sample_id(self.root)}: move the manifest, or map the old place with "
+                f"None of the {n_rows:,} listed files exists. Relative paths start at "
+                f"{sample_id(self.root)}: move the manifest, or map the old location with "
                 "`--root OLD=NEW`.",
             )
         boxes = sorted(c for c in self._table.columns if c.lower() in _BOX_COLUMNS)
         if n_repeats and boxes:
-            tally.note(
+            log.note(
                 "box-rows",
                 None,
                 f"The manifest has box columns ({', '.join(boxes)}) and lists {n_repeats:,} files "
-                "again: it has one row a box. Give the folder of images instead, or a manifest "
-                "with one row an image.",
+                "again: it has one row per box. Give the folder of images instead, or a "
+                "manifest with one row per image.",
             )
 
 
 def _columns(table: Table) -> dict[str, int]:
     """Return {role: column number}; raises UsageError without a path column."""
     lowered = [column.strip().lower().replace(" ", "_") for column in table.columns]
-    found = {
+    used = {
         role: lowered.index(match)
         for role, aliases in ALIASES.items()
         if (match := next((alias for alias in aliases if alias in lowered), None))
     }
-    if "path" not in found and table.embedded:
+    if "path" not in used and table.embedded:
         raise UsageError(
-            f"{table.path} holds the images themselves (column {table.embedded[0]!r}): write them "
-            "to files first, and give the folder or a table of their paths."
+            f"{table.path} contains the images themselves (column {table.embedded[0]!r}): write "
+            "them to files first, and give the folder or a table of their paths."
         )
-    if "path" not in found:
+    if "path" not in used:
         shown = ", ".join(repr(column) for column in table.columns[:8])
         raise UsageError(
-            f"{table.path} has no path column (found: {shown}): name the column with the files "
-            f"`path`, or one of {', '.join(ALIASES['path'][1:6])}. The first line must be a header."
+            f"{table.path} has no path column (its columns: {shown}): name the column with the "
+            f"files `path`, or one of {', '.join(ALIASES['path'][1:6])}. The first line must be "
+            "a header."
         )
-    return found
+    return used
 
 
 def as_text(value: Any) -> str | None:

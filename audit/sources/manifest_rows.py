@@ -1,7 +1,7 @@
 """Rows of a manifest file, one form for CSV, JSONL and Parquet, with line numbers.
 
 CSV and JSONL are read by the standard library line by line: flat memory, about 1 to 3 microseconds
-a row, and every complaint can name its line, which the vectorised readers cannot. Parquet comes in
+per row, and every error can name its line, which the vectorised readers cannot. Parquet comes in
 batches from polars, imported only here and only then.
 """
 
@@ -63,8 +63,9 @@ class Table:
                     yield reader.line_num, [values[i] for i in wanted]
                 elif values and any(value.strip() for value in values):
                     raise UsageError(
-                        f"{self.where(reader.line_num)}: {len(values)} fields where the header has "
-                        f"{width}. Quote values that contain {self.delimiter!r}, or drop the line."
+                        f"{self.where(reader.line_num)}: {len(values)} fields, but the header has "
+                        f"{width}. Quote values that contain {self.delimiter!r}, or delete the "
+                        "line."
                     )
         except csv.Error as error:
             raise UsageError(
@@ -90,17 +91,17 @@ class Table:
 
 
 def open_table(path: str) -> Table:
-    """Recognise the format and read the columns; raises UsageError with the cure."""
+    """Recognise the format and read the columns; raises UsageError with the fix."""
     extension = os.path.splitext(path)[1].lower().lstrip(".")
     form = FORMATS.get(extension)
     if form is None:
         raise UsageError(
-            f"{path} is a file but no manifest: give a folder of images, or a table with a "
+            f"{path} is a file but not a manifest: give a folder of images, or a table with a "
             f"`path` column as {', '.join('.' + known for known in FORMATS)}{_hint(extension)}."
         )
     try:
         if os.path.getsize(path) == 0:
-            raise UsageError(f"{path} is empty: a manifest needs a header and one row an image.")
+            raise UsageError(f"{path} is empty: a manifest needs a header and one row per image.")
         return {"csv": _open_csv, "jsonl": _open_jsonl, "parquet": _open_parquet}[form](path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
@@ -123,7 +124,7 @@ def text_lines(path: str) -> Iterator[str]:
 
 def _hint(extension: str) -> str:
     if extension == "json":
-        return "; for a COCO file give the folder that holds it and the images"
+        return "; for a COCO file give the folder that contains it and the images"
     return "; unpack it first" if extension in ("gz", "zip", "zst", "bz2", "xz") else ""
 
 
@@ -169,16 +170,17 @@ def _record(line: str, where: str) -> dict[str, Any]:
             json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"{where} holds half a surrogate pair (\\ud800 to \\udfff), which is no text: write "
-            "the file as UTF-8, odd file names as file:// uris."
+            f"{where} contains half a surrogate pair (\\ud800 to \\udfff), which is not valid "
+            "text: write the file as UTF-8, and unusual file names as file:// URIs."
         ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{where} is not valid JSON ({error}): write one object a line, nothing between."
+            f"{where} is not valid JSON ({error}): write one object per line and nothing else."
         ) from None
     if not isinstance(record, dict):
         raise UsageError(
-            f'{where} is JSON but no object: write {{"path": "a.jpg", "label": "cat"}}, one a line.'
+            f'{where} is JSON but not an object: write {{"path": "a.jpg", "label": "cat"}}, '
+            "one per line."
         )
     return record
 

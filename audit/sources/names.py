@@ -53,16 +53,16 @@ def words(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def is_container(name: str) -> bool:
-    """Say whether a folder only says that pictures are inside: `images`, `JPEGImages`, `data`."""
-    found = words(name)
+    """Return whether a name only says that pictures are inside: `images`, `JPEGImages`, `data`."""
+    parts = words(name)
     return name.lower() in _CONTAINER or (
-        bool(found) and set(found) <= _FILLER and not _CONTAINER.isdisjoint(found)
+        bool(parts) and set(parts) <= _FILLER and not _CONTAINER.isdisjoint(parts)
     )
 
 
 @lru_cache(maxsize=4096)
 def is_annotation(name: str, *, beside_images: bool) -> bool:
-    """Say whether a folder holds annotations: `labels`, `SegmentationClass`, `train_masks`.
+    """Return whether a folder contains annotations: `labels`, `SegmentationClass`, `train_masks`.
 
     `beside_images`: the folder next to it is one of pictures, which lets single words such as
     `mask` count too.
@@ -70,9 +70,9 @@ def is_annotation(name: str, *, beside_images: bool) -> bool:
     joined = re.sub(r"[\W_]", "", name.lower())
     if joined in _ANNOTATION:
         return beside_images or joined not in _WEAK_ANNOTATION
-    found = words(name)
-    rest = [word for word in found if word not in _ANNOTATION]
-    return len(rest) < len(found) and all(w in CANONICAL or w in _FILLER for w in rest)
+    parts = words(name)
+    rest = [word for word in parts if word not in _ANNOTATION]
+    return len(rest) < len(parts) and all(w in CANONICAL or w in _FILLER for w in rest)
 
 
 @lru_cache(maxsize=4096)
@@ -81,9 +81,9 @@ def split_word(name: str) -> str | None:
     joined = re.sub(r"[\W_]", "", name.lower())
     if joined in OPEN_SPLITS:
         return joined
-    found = words(name)
-    splits = [word for word in found if word in CANONICAL]
-    rest = [word for word in found if word not in CANONICAL]
+    parts = words(name)
+    splits = [word for word in parts if word in CANONICAL]
+    rest = [word for word in parts if word not in CANONICAL]
     if len(splits) != 1 or not all(w in _FILLER or w.isdigit() or len(w) == 1 for w in rest):
         return None
     return CANONICAL[splits[0]]
@@ -95,21 +95,22 @@ def split_values(folders: Collection[str]) -> dict[str, str]:
     `cars_train` and `cars_test` are splits together, `steam_train` among classes is not: a stem
     counts if two different splits share it.
     """
-    found = {name: word for name in folders if (word := split_word(name))} | _stemmed(folders)
-    meaning = Counter(found.values())
+    splits = {name: word for name in folders if (word := split_word(name))}
+    splits |= _splits_by_stem(folders)
+    meaning = Counter(splits.values())
     return {
         name: word if meaning[word] == 1 and word not in OPEN_SPLITS else name
-        for name, word in found.items()
+        for name, word in splits.items()
     }
 
 
-def _stemmed(folders: Iterable[str]) -> dict[str, str]:
+def _splits_by_stem(folders: Iterable[str]) -> dict[str, str]:
     stems: dict[tuple[str, ...], dict[str, str]] = {}
     for name in folders:
-        found = words(name)
-        splits = [word for word in found if word in CANONICAL and len(word) > 2]
-        if len(splits) == 1 and len(found) > 1:
-            stem = tuple(word for word in found if word not in splits)
+        parts = words(name)
+        splits = [word for word in parts if word in CANONICAL and len(word) > 2]
+        if len(splits) == 1 and len(parts) > 1:
+            stem = tuple(word for word in parts if word not in splits)
             stems.setdefault(stem, {})[name] = CANONICAL[splits[0]]
     groups = [group for group in stems.values() if len(set(group.values())) > 1]
     return {name: split for group in groups for name, split in group.items()}

@@ -41,7 +41,7 @@ def path_of(uri: str) -> str | None:
 
 
 def is_remote(text: str) -> bool:
-    """Say whether `text` is a URL of another machine."""
+    """Return whether `text` is a URL of another machine."""
     return "://" in text and bool(_SCHEME.match(text)) and not text.startswith(_FILE)
 
 
@@ -54,10 +54,10 @@ def remap(path: str, roots: Mapping[str, str]) -> str:
     return path
 
 
-class SeenIds:
-    """The ids given out so far: hands a repeat on as `id#2`, `id#3`, ... in order of appearance.
+class IdRegister:
+    """The ids used so far: a repeat becomes `id#2`, `id#3`, ... in order of appearance.
 
-    Keeps 64-bit hashes in an open-addressing table, 11 to 27 bytes an id (a set of strings takes
+    Keeps 64-bit hashes in an open-addressing table, 11 to 27 bytes per id (a set of strings takes
     over 100), so that ten million rows fit in some 200 MB. Two ids share a hash with probability
     n^2 / 2^65: 3e-6 for ten million; the second is then called a repeat, which loses nothing.
     """

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import os
 
-from audit.sources.folder_listing import Look, head_and_tail
+from audit.sources.folder_listing import FolderListing, head_and_tail
 
 NAME = "VOC"
 ORDER = 30
 
 
-def sniff(look: Look) -> str | None:
+def sniff(tree: FolderListing) -> str | None:
     """Return what shows that the tree is annotated in VOC form, None if nothing does."""
-    return xml_annotation(look, polygons=False)
+    return xml_annotation(tree, polygons=False)
 
 
-def xml_annotation(look: Look, *, polygons: bool) -> str | None:
+def xml_annotation(tree: FolderListing, *, polygons: bool) -> str | None:
     """Return which XML file is an annotation with, or without, polygons; None if none is."""
-    for folder in look.near_folders():
-        for path in look.files(folder, "xml"):
+    for folder in tree.near_folders():
+        for path in tree.files(folder, "xml"):
             text = head_and_tail(path)
             if "<annotation" in text and ("<polygon>" in text) == polygons:
-                return f"{os.path.relpath(path, look.root)} is an <annotation> of one picture"
+                return f"{os.path.relpath(path, tree.root)} is an <annotation> of one picture"
     return None

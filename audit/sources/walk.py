@@ -1,9 +1,9 @@
-"""The walk: folders in one fixed order, depth first, with everything that is no sample counted.
+"""The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
 Order: the files of a folder by name, then its folders by name, by code point, whatever the file
-system gives. Names are sorted folder by folder, so memory holds the names of one folder and the
+system returns. Names are sorted folder by folder, so memory holds the names of one folder and the
 folders still to visit. Links are followed; one that leads to a folder it lies in ends there. Pipes,
-sockets and devices are never opened. A folder that cannot be listed is a remark, not a crash.
+sockets and devices are never opened. A folder that cannot be listed is a note, not a crash.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from audit.records import sample_id
-from audit.sources.folder_listing import Listing, list_folder
+from audit.sources.folder_listing import FolderEntries, list_folder
 from audit.sources.formats import extension_of, kind_of
 from audit.sources.names import SYSTEM
-from audit.sources.tally import Tally
+from audit.sources.read_log import ReadLog
 
 # Links within links: two links to each next folder would double the tree at every level.
 LINKS_DEEP = 8
@@ -52,25 +52,25 @@ class Exclusion:
         self._unused = set(globs)
 
     def __bool__(self) -> bool:
-        """Say whether there is any glob."""
+        """Return whether there is any glob."""
         return bool(self._patterns)
 
     def matches(self, relative: str, name: str) -> bool:
-        """Say whether a file or folder is excluded."""
+        """Return whether a file or folder is excluded."""
         for glob, pattern in self._patterns.items():
             if pattern.match(relative) or pattern.match(name):
                 self._unused.discard(glob)
                 return True
         return False
 
-    def report(self, tally: Tally) -> None:
+    def report(self, log: ReadLog) -> None:
         """Note the globs that matched nothing: a typing error leaves bad files in silently."""
         for glob in sorted(self._unused):
-            tally.note(
+            log.note(
                 "unused-exclude",
                 None,
-                f"--exclude {glob!r} matched no file: it is compared with the path below the root "
-                "and with the bare name.",
+                f"--exclude {glob!r} matched no file: the pattern is compared with the path below "
+                "the root and with the file name.",
             )
 
 
@@ -89,8 +89,8 @@ class Walk(Generic[S]):
     def __init__(
         self,
         root: str,
-        tally: Tally,
-        enter: Callable[[S, str, Listing], S | str],
+        log: ReadLog,
+        enter: Callable[[S, str, FolderEntries], S | str],
         *,
         exclusion: Exclusion,
         ignore: Sequence[Path] = (),
@@ -98,7 +98,7 @@ class Walk(Generic[S]):
     ) -> None:
         """Prepare a walk of `root`, an absolute path; nothing is read yet."""
         self.root = root
-        self.tally = tally
+        self.log = log
         self._enter = enter
         self._exclusion = exclusion
         self._ignore = {os.path.realpath(path) for path in ignore}
@@ -112,20 +112,20 @@ class Walk(Generic[S]):
         stack = [(self.root, "", state, 0, False)]
         while stack:
             path, relative, state, links_above, clashing = stack.pop()
-            listing = self._listing(path, relative)
-            if _is_run(listing):
+            entries = self._entries(path, relative)
+            if _is_run(entries):
                 self._count_below(path, relative.rstrip("/"), "run directory")
                 continue
-            images = self._images(path, relative, listing)
+            images = self._images(path, relative, entries)
             if images:
                 odd = clashing or _clash(images)
-                yield Folder(path, relative, state, images, frozenset(listing.links), odd)
+                yield Folder(path, relative, state, images, frozenset(entries.links), odd)
             children = []
-            clashing = clashing or _clash(listing.folders)
-            for name in listing.folders:
-                child = self._child(path, relative, name, state, listing, links_above)
+            clashing = clashing or _clash(entries.folders)
+            for name in entries.folders:
+                child = self._child(path, relative, name, state, entries, links_above)
                 if child is not None:
-                    deeper = links_above + (name in listing.links)
+                    deeper = links_above + (name in entries.links)
                     children.append(
                         (os.path.join(path, name), f"{relative}{name}/", child, deeper, clashing)
                     )
@@ -134,25 +134,25 @@ class Walk(Generic[S]):
 
     # ---- files ----
 
-    def _listing(self, path: str, relative: str) -> Listing:
+    def _entries(self, path: str, relative: str) -> FolderEntries:
         try:
             return list_folder(path)
         except OSError as error:
             where = sample_id(relative.rstrip("/"), self._source) or "the root"
             why = error.strerror or "unknown cause"
-            self.tally.note(
+            self.log.note(
                 "unlisted-folder",
                 None,
                 f"The folder {where} could not be listed ({why}): its files are not in this scan. "
-                "Give read and search permission (chmod u+rx) and scan again.",
+                "Grant read and search permission (chmod u+rx) and scan again.",
             )
-            return Listing()
+            return FolderEntries()
 
-    def _images(self, path: str, relative: str, listing: Listing) -> list[str]:
-        for name in listing.special:
+    def _images(self, path: str, relative: str, entries: FolderEntries) -> list[str]:
+        for name in entries.special:
             self._skip("not a regular file", relative + name, name)
         images = []
-        for name in listing.files:
+        for name in entries.files:
             reason = self._reason(path, relative, name)
             if reason == "image":
                 images.append(name)
@@ -168,24 +168,30 @@ class Walk(Generic[S]):
         return kind_of(name, path)
 
     def _skip(self, reason: str, relative: str, name: str) -> None:
-        self.tally.skip(reason, extension_of(name), relative, self._source)
+        self.log.skip(reason, extension_of(name), relative, self._source)
 
     # ---- folders ----
 
     def _child(
-        self, path: str, relative: str, name: str, state: S, listing: Listing, links_above: int
+        self,
+        path: str,
+        relative: str,
+        name: str,
+        state: S,
+        entries: FolderEntries,
+        links_above: int,
     ) -> S | None:
         """Return the state of a folder to visit; None, its files counted, for one left out."""
         full, below = os.path.join(path, name), relative + name
         reason = self._folder_reason(full, below, name)
-        if reason is None and name in listing.links:
+        if reason is None and name in entries.links:
             reason = self._link_reason(full, below, path, links_above)
         if reason is None:
-            entered = self._enter(state, name, listing)
-            if not isinstance(entered, str):
-                return entered
-            reason = entered
-        if name not in listing.links:
+            child = self._enter(state, name, entries)
+            if not isinstance(child, str):
+                return child
+            reason = child
+        if name not in entries.links:
             self._count_below(full, below, reason)
         return None
 
@@ -205,45 +211,45 @@ class Walk(Generic[S]):
         while stack:
             path, relative = stack.pop()
             try:
-                listing = list_folder(path)
+                entries = list_folder(path)
             except OSError:
                 continue
-            for name in [*listing.files, *listing.special]:
+            for name in [*entries.files, *entries.special]:
                 self._skip(reason, relative + name, name)
             stack.extend(
                 (os.path.join(path, name), f"{relative}{name}/")
-                for name in listing.folders
-                if name not in listing.links
+                for name in entries.folders
+                if name not in entries.links
             )
 
     # ---- links ----
 
     def _link_reason(self, full: str, below: str, parent: str, links_above: int) -> str | None:
-        self.see_link(full, below)
+        self.count_link(full, below)
         try:
             loop = self._leads_back(full, parent)
         except OSError:
             return "broken link"
         if loop:
-            self.tally.note(
+            self.log.note(
                 "link-loop",
                 None,
-                f"{sample_id(below, self._source)} is a link to a folder that it lies in: "
-                "the walk does not go round.",
+                f"{sample_id(below, self._source)} is a link to one of its parent folders: "
+                "it is not followed.",
             )
             return "link loop"
         if links_above >= LINKS_DEEP:
-            self.tally.note(
+            self.log.note(
                 "link-loop",
                 None,
-                f"{sample_id(below, self._source)} lies behind {LINKS_DEEP} linked folders: not "
-                "followed further. Give the folder that it leads to as a source of its own.",
+                f"{sample_id(below, self._source)} is nested inside {LINKS_DEEP} linked folders: "
+                "it is not followed. Give the folder it points to as a separate source.",
             )
             return "link loop"
         return None
 
     def _leads_back(self, full: str, parent: str) -> bool:
-        """Say whether a linked folder is one of those that the walk came through."""
+        """Return whether a linked folder is one of those that contain the link."""
         target = os.stat(full)
         while not os.path.samestat(os.stat(parent), target):
             if parent == self.root:
@@ -251,7 +257,7 @@ class Walk(Generic[S]):
             parent = os.path.dirname(parent)
         return True
 
-    def see_link(self, full: str, below: str) -> None:
+    def count_link(self, full: str, below: str) -> None:
         """Count a link and keep the first that leaves the root."""
         self.n_links += 1
         if self._outside is None:
@@ -262,20 +268,20 @@ class Walk(Generic[S]):
 
     def _report_links(self) -> None:
         if self._outside is not None:
-            self.tally.note(
+            self.log.note(
                 "outside-link",
                 None,
-                f"{self.n_links:,} links were followed, some out of the dataset "
-                f"(first: {self._outside}): copies of this folder may lack those files.",
+                f"{self.n_links:,} links were followed; some point outside the dataset "
+                f"(first: {self._outside}). A copy of this folder may miss those files.",
             )
 
 
-def _is_run(listing: Listing) -> bool:
-    """Say whether a folder is a run written into the tree: its thumbnails are not the dataset."""
-    return "CURRENT" in listing.files and any(n.startswith("gen-") for n in listing.folders)
+def _is_run(entries: FolderEntries) -> bool:
+    """Return whether a folder is a run inside the tree: its thumbnails are not the dataset."""
+    return "CURRENT" in entries.files and any(n.startswith("gen-") for n in entries.folders)
 
 
 def _clash(names: Sequence[str]) -> bool:
-    """Say whether two names get the same id: only names with other than ASCII, or %, can."""
+    """Return whether two names get the same id: only names with other than ASCII, or %, can."""
     odd = [name for name in names if not name.isascii() or "%" in name]
     return len({sample_id(name) for name in odd}) < len(odd)

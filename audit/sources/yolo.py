@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from audit.sources.folder_listing import Look, head_and_tail
+from audit.sources.folder_listing import FolderListing, head_and_tail
 
 NAME = "YOLO"
 ORDER = 20
@@ -19,14 +19,14 @@ _NAMES = re.compile(r"^names\s*:", re.MULTILINE)
 _TRAIN = re.compile(r"^(?:train|val|nc)\s*:", re.MULTILINE)
 
 
-def sniff(look: Look) -> str | None:
+def sniff(tree: FolderListing) -> str | None:
     """Return what shows that the tree is annotated in YOLO form, None if nothing does."""
-    for folder in look.near_folders():
-        for path in look.files(folder, "yaml", "yml"):
+    for folder in tree.near_folders():
+        for path in tree.files(folder, "yaml", "yml"):
             text = head_and_tail(path)
             if _NAMES.search(text) and _TRAIN.search(text):
-                return f"{os.path.relpath(path, look.root)} names classes and splits"
-        for path in look.files(folder, "txt"):
+                return f"{os.path.relpath(path, tree.root)} names classes and splits"
+        for path in tree.files(folder, "txt"):
             if _LINE.match(head_and_tail(path)):
-                return f"{os.path.relpath(path, look.root)} has lines of class and box"
+                return f"{os.path.relpath(path, tree.root)} has lines of class and box"
     return None

@@ -17,7 +17,7 @@ from PIL import Image
 from polars.testing import assert_frame_equal
 
 from audit import scanning
-from audit.picture.decode import DecodeError, Limits, decode, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.run.generations import open_run
 from audit.sources import open_source
 
@@ -29,7 +29,9 @@ JUDGED = {
 
 def verdict(path: Path) -> str:
     try:
-        return str(decode(read_bytes(str(path), Limits()), path.name, Limits())[0]["status"])
+        return str(
+            decode_picture(read_bytes(str(path), Limits()), path.name, Limits())[0]["status"]
+        )
     except DecodeError:
         return "unreadable"
 

@@ -34,7 +34,7 @@ from audit.run.store import Store
 from audit.scanning import Progress, ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
-from audit.sources.tally import Tally
+from audit.sources.read_log import ReadLog
 from tests.conftest import picture
 
 
@@ -434,12 +434,12 @@ def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
     roots = [f"one={tree / 'train'}", f"two={tree / 'test'}"]
     whole = FolderReader.samples
 
-    def samples(reader: FolderReader, tally: Tally) -> Iterator[Sample]:
-        yield from itertools.islice(whole(reader, tally), 2)
+    def samples(reader: FolderReader, log: ReadLog) -> Iterator[Sample]:
+        yield from itertools.islice(whole(reader, log), 2)
         raise KeyError("a defect")
 
-    def only_one(reader: FolderReader, tally: Tally) -> Iterator[Sample]:
-        return samples(reader, tally) if reader.name == "one" else whole(reader, tally)
+    def only_one(reader: FolderReader, log: ReadLog) -> Iterator[Sample]:
+        return samples(reader, log) if reader.name == "one" else whole(reader, log)
 
     monkeypatch.setattr(FolderReader, "samples", only_one)
     scanning.scan(open_source(roots), tmp_path / "run", jobs=1)

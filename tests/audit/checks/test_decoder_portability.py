@@ -21,7 +21,7 @@ from PIL import Image
 
 from audit.checking.cases import Case, case_store
 from audit.checks.file_decoders import BY_KIND, RULES, _matches
-from audit.picture.decode import Limits, decode
+from audit.picture.decode import Limits, decode_picture
 
 HEIGHT, WIDTH = 32, 48
 
@@ -135,7 +135,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kinds(path: Path) -> set[str]:
     """The kinds that the table sees in the facts that a scan measures."""
-    facts, picture = decode(path.read_bytes(), path.name, Limits())
+    facts, picture = decode_picture(path.read_bytes(), path.name, Limits())
     assert picture is not None
     with case_store(Case("one file", [{"id": path.name, **facts}])) as store:
         frame, total = _matches(store)

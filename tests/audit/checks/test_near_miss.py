@@ -12,8 +12,8 @@ from audit.checks.label_near_miss import (
     NearMissClassName,
     Spelling,
     damerau_levenshtein,
-    folded,
-    is_slip,
+    fold_name,
+    is_typing_error,
     typing_errors,
 )
 
@@ -29,7 +29,7 @@ from audit.checks.label_near_miss import (
     ],
 )  # fmt: skip
 def test_spellings_of_one_name(one: str, other: str):
-    assert folded(one) == folded(other)
+    assert fold_name(one) == fold_name(other)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_spellings_of_one_name(one: str, other: str):
     ],
 )  # fmt: skip
 def test_different_names(one: str, other: str):
-    assert folded(one) != folded(other)
+    assert fold_name(one) != fold_name(other)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_different_names(one: str, other: str):
     ],
 )  # fmt: skip
 def test_slips(slip: str, meant: str):
-    assert is_slip(slip, meant)
-    assert is_slip(meant, slip)
+    assert is_typing_error(slip, meant)
+    assert is_typing_error(meant, slip)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_slips(slip: str, meant: str):
     ],
 )  # fmt: skip
 def test_no_slips(one: str, other: str):
-    assert not is_slip(one, other)
+    assert not is_typing_error(one, other)
 
 
 def test_the_index_misses_no_pair_that_all_pairs_would_find():
@@ -93,7 +93,7 @@ def test_the_index_misses_no_pair_that_all_pairs_would_find():
     wanted = {
         rare
         for rare, common in itertools.product(names, names)
-        if counts[rare] == 1 and counts[common] == 100 and is_slip(rare, common)
+        if counts[rare] == 1 and counts[common] == 100 and is_typing_error(rare, common)
     }
     by_key = {name: [Spelling(name, counts[name])] for name in names}
     found = {pair[1].name for pair in typing_errors(by_key, params)}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.picture.decode import DecodeError, Limits, decode, read_bytes
-from audit.picture.pixels import Picture, grey_tail, oriented
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.pixels import Picture, grey_tail, orient_pixels
 from tests.conftest import picture
 
 LIMITS = Limits()
@@ -33,11 +33,11 @@ def jpeg(**options: Any) -> bytes:
 
 
 def facts_of(data: bytes, name: str = "a.jpg", limits: Limits = LIMITS) -> dict[str, Any]:
-    return decode(data, name, limits)[0]
+    return decode_picture(data, name, limits)[0]
 
 
 def picture_of(data: bytes, name: str = "a.jpg") -> Picture:
-    found = decode(data, name, LIMITS)[1]
+    found = decode_picture(data, name, LIMITS)[1]
     assert found is not None
     return found
 
@@ -94,7 +94,7 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
     image = photo(60, 40)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    got, shown = decode(encoded(image, "PNG", exif=exif), "a.png", LIMITS)
+    got, shown = decode_picture(encoded(image, "PNG", exif=exif), "a.png", LIMITS)
     assert got["orientation"] == orientation
     assert (got["width"], got["height"]) == ((60, 40) if orientation < 5 else (40, 60))
     assert shown is not None
@@ -104,12 +104,12 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
         image.getexif()[0x0112] = orientation
         expected = np.asarray(ImageOps.exif_transpose(image))
         np.testing.assert_array_equal(shown.rgb, expected)
-        np.testing.assert_array_equal(oriented(picture(1, 60, 40), orientation), expected)
+        np.testing.assert_array_equal(orient_pixels(picture(1, 60, 40), orientation), expected)
 
 
 def test_sixteen_bits_keep_their_exposure() -> None:
     samples = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
-    got, shown = decode(encoded(Image.fromarray(samples), "PNG"), "a.png", LIMITS)
+    got, shown = decode_picture(encoded(Image.fromarray(samples), "PNG"), "a.png", LIMITS)
     assert (got["mode"], got["bit_depth"]) == ("I;16", 16)
     assert shown is not None
     np.testing.assert_array_equal(shown.rgb[:, :, 0], np.rint(samples / 257.0))
@@ -136,7 +136,7 @@ def test_transparent_parts_are_shown_on_white_and_their_colour_is_not_hashed() -
 
 
 def test_opaque_alpha_counts_as_none() -> None:
-    got, shown = decode(encoded(photo().convert("RGBA"), "PNG"), "a.png", LIMITS)
+    got, shown = decode_picture(encoded(photo().convert("RGBA"), "PNG"), "a.png", LIMITS)
     assert got["has_alpha"] is True
     assert shown is not None
     assert shown.alpha is None
@@ -152,7 +152,7 @@ def test_palette_cmyk_bilevel_and_lab_are_shown_in_rgb() -> None:
         "lab": encoded(image.convert("RGB"), "TIFF"),
         "grey jpeg": encoded(image.convert("L"), "JPEG"),
     }.items():
-        got, shown = decode(data, "a", LIMITS)
+        got, shown = decode_picture(data, "a", LIMITS)
         assert got["status"] == "ok", name
         assert shown is not None
         assert shown.rgb.shape == (240, 320, 3), name
@@ -200,7 +200,7 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_seen(kind: str) -> None:
     sound = encoded(photo(640, 480), "JPEG", quality=90)
-    got, shown = decode(DAMAGE[kind](sound), "a.jpg", LIMITS)
+    got, shown = decode_picture(DAMAGE[kind](sound), "a.jpg", LIMITS)
     assert got["status"] == "damaged", got
     assert got["error_kind"] in ("truncated", "corrupt")
     assert shown is not None
@@ -246,7 +246,7 @@ def test_a_thumbnails_end_is_not_the_pictures_end() -> None:
 
 def test_truncated_png_keeps_what_came_out() -> None:
     data = encoded(photo(), "PNG")
-    got, shown = decode(data[: len(data) // 2], "a.png", LIMITS)
+    got, shown = decode_picture(data[: len(data) // 2], "a.png", LIMITS)
     assert (got["status"], got["error_kind"]) == ("damaged", "truncated")
     assert shown is not None
 

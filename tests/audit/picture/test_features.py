@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.picture.features import FEATURES, measure
+from audit.picture.features import FEATURES, measure_picture
 from audit.picture.pixels import Picture
 from tests.conftest import picture
 
 
 def features(rgb: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, object]:
-    return measure(Picture(rgb, alpha))[0]
+    return measure_picture(Picture(rgb, alpha))[0]
 
 
 def test_every_column_is_filled_and_no_other() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from audit.picture.features import feature_picture, measure
+from audit.picture.features import feature_picture, measure_picture
 from audit.picture.hashing import hashes, lanczos
 from audit.picture.pixels import Picture
 from tests.conftest import picture
@@ -52,7 +52,7 @@ def test_lanczos_equals_pillow_in_either_order_of_passes(
 
 def test_hashes_of_a_colour_picture_are_those_of_its_feature_picture() -> None:
     rgb = picture(3, 900, 700)
-    features, small = measure(Picture(rgb, None))
+    features, small = measure_picture(Picture(rgb, None))
     assert small.shape == (175, 225, 3)
     image = Image.fromarray(small)
     assert features["phash"] == int(str(imagehash.phash(image)), 16)

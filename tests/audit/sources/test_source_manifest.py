@@ -1,4 +1,4 @@
-"""Manifests: three formats, one meaning; every complaint names its line and the cure."""
+"""Manifests: three formats, one meaning; every error names its line and the fix."""
 
 import json
 import os
@@ -173,11 +173,11 @@ def test_odd_paths_survive_csv(tmp_path: Path) -> None:
 
 BAD: list[tuple[str, str | bytes, str]] = [
     ("m.csv", "name,label\na.png,cat\n",
-     r"has no path column \(found: 'name', 'label'\): name the"),
+     r"has no path column \(its columns: 'name', 'label'\): name the"),
     ("m.csv", "", r"is empty: a manifest needs a header"),
     ("m.csv", "path,label\n", r"has a header but no rows"),
     ("m.csv", "path,label\na.png,cat\nb.png,dog,extra\n",
-     r"m\.csv, line 3: 3 fields where .* has 2"),
+     r"m\.csv, line 3: 3 fields, but the header has 2"),
     ("m.csv", "path,label\na.png,cat\n,dog\n", r"line 3 has no path"),
     ("m.csv", b"path,label\na.png,caf\xe9\n", r"line 2 is not UTF-8 \(byte 0xe9.*iconv"),
     ("m.csv", "path\na.png\n".encode("utf-16"), r"line 1 is not UTF-8"),
@@ -185,14 +185,14 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("m.csv", "path,path\na,b\n", r"column 'path' occurs twice"),
     ("m.csv", "path\na\0.png\n", r"line 2: the path contains a NUL"),
     ("m.jsonl", '{"path": "a.png"}\n{"path": \n', r"m\.jsonl, line 2 is not valid JSON"),
-    ("m.jsonl", '["a.png"]\n', r"line 1 is JSON but no object"),
+    ("m.jsonl", '["a.png"]\n', r"line 1 is JSON but not an object"),
     ("m.jsonl", '{"path": "a.png"}\n{"label": "x"}\n', r"line 2 has no path"),
-    ("m.jsonl", '{"path": "\\ud800.png"}\n', r"line 1 holds half a surrogate pair"),
+    ("m.jsonl", '{"path": "\\ud800.png"}\n', r"line 1 contains half a surrogate pair"),
     ("m.jsonl", "\n\n", r"has no path column"),
     ("m.parquet", b"PAR1 but not really", r"is not a readable Parquet file"),
-    ("m.json", "{}", r"no manifest.*for a COCO file give the folder"),
+    ("m.json", "{}", r"not a manifest.*for a COCO file give the folder"),
     ("m.csv.gz", b"\x1f\x8b", r"unpack it first"),
-    ("photo.png", PNG, r"is a file but no manifest: give a folder"),
+    ("photo.png", PNG, r"is a file but not a manifest: give a folder"),
 ]  # fmt: skip
 
 
@@ -207,13 +207,13 @@ def test_bad_manifests_say_where_and_what_to_do(
 def test_half_a_surrogate_is_refused_a_whole_pair_is_text(tmp_path: Path) -> None:
     [sample] = read(table(tmp_path, '{"path": "\\ud83d\\ude00.png"}\n', "whole.jsonl"))
     assert sample.id == "😀.png"
-    with pytest.raises(UsageError, match="line 1 holds half a surrogate pair"):
+    with pytest.raises(UsageError, match="line 1 contains half a surrogate pair"):
         table(tmp_path, '{"path": "a.png", "note": "\\udc80"}\n', "half.jsonl")
 
 
 def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
     rows = [{"image": {"bytes": PNG, "path": "a.png"}, "label": 1}]
-    with pytest.raises(UsageError, match=r"holds the images themselves \(column 'image'\)"):
+    with pytest.raises(UsageError, match=r"contains the images themselves \(column 'image'\)"):
         open_source([str(write(tmp_path / "m.parquet", rows))])
     beside = [{"path": "a.png", "thumbnail": PNG, "weight": 2}]
     source = open_source([str(write(tmp_path / "n.parquet", beside))])

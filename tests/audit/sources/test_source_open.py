@@ -83,11 +83,11 @@ def test_overlapping_roots_are_noted(tmp_path: Path) -> None:
         (["{tmp}/one", "{tmp}/two"], "need names: write `train=DIR test=DIR`"),
         (["a={tmp}/one", "a={tmp}/two"], "'a' is given twice"),
         (["{tmp}/empty"], "is an empty folder: give"),
-        (["{tmp}/text"], r"holds no image among its 2 files: 2 \.txt"),
+        (["{tmp}/text"], r"contains no images among its 2 files: 2 \.txt"),
         (["{tmp}/packed"], r"packed dataset: unpack it"),
     ],
 )
-def test_refusals_carry_the_cure(tmp_path: Path, specs: list[str], message: str) -> None:
+def test_errors_say_what_to_do(tmp_path: Path, specs: list[str], message: str) -> None:
     grow(
         tmp_path,
         "one/a.png",

@@ -51,14 +51,14 @@ def test_published_layouts(
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("cifar10_dataset", "holds no image among its 3 files"),
+        ("cifar10_dataset", "contains no images among its 3 files"),
         ("mnist_dataset", "packed dataset: unpack it"),
         ("mnist_csv_dataset", r"2 \.csv"),
         ("tf_detection_api_dataset", "packed dataset: unpack it"),
         ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)"),
     ],
 )
-def test_folders_without_image_files_are_refused_with_a_reason(folder: str, message: str) -> None:
+def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_source([str(DATA / "formats" / folder)])
 
@@ -66,16 +66,16 @@ def test_folders_without_image_files_are_refused_with_a_reason(folder: str, mess
 def test_every_format_folder_opens_or_says_why() -> None:
     folders = [path for path in (DATA / "formats").rglob("*") if path.is_dir()]
     assert len(folders) > 50
-    refused = []
+    rejected = []
     for folder in folders:
         try:
             source = open_source([str(folder)])
         except UsageError as error:
-            refused.append((folder, str(error)))
+            rejected.append((folder, str(error)))
         else:
             assert read(source)
             assert source.describe()
-    assert all("Cure:" in message for _, message in refused), refused
+    assert all("Fix:" in message for _, message in rejected), rejected
 
 
 def test_photos_raccoon_and_odd_images() -> None:

@@ -205,7 +205,7 @@ def test_class_folders_without_images_are_declared(tmp_path: Path) -> None:
         ("test", "cat"), ("train", "cat"), ("train", "dog"),
     ]  # fmt: skip
     assert [message for kind, _, message in source.notes if kind == "empty-split"] == [
-        "The folder of split val holds no image."
+        "The folder of split val contains no images."
     ]
 
 
@@ -215,7 +215,7 @@ def test_files_below_the_class_folder_are_noted_once(tmp_path: Path) -> None:
     read(source)
     [(kind, _, message)] = source.notes
     assert kind == "below-class-folder"
-    assert "first: cat/x/; 2 in all" in message
+    assert "first: cat/x/; 2 images in all" in message
 
 
 def test_a_root_of_odd_name_can_be_stored_and_read(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_labels_show_conflicts_and_counts(monkeypatch: pytest.MonkeyPatch, scann
     at = shown(monkeypatch, "labels", scanned)
     table = at.dataframe[0].value
     assert int(table.drop(columns="class").to_numpy().sum()) == 24
-    assert "under 2 labels" in text(at)
+    assert "with 2 labels" in text(at)
 
 
 def test_explore_filters_through_the_link(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:

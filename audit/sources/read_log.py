@@ -1,7 +1,7 @@
-"""What a reader saw besides samples: files left out, class folders, remarks.
+"""What a reader met besides samples: files left out, class folders, notes for the user.
 
 Memory stays flat: left-out files are counted by reason and extension with one example each, and
-remarks of one kind stop at a limit and end with how many more there were.
+notes of one kind stop at a limit and end with how many more there were.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ NOTES_PER_KIND = 1000
 Note = tuple[str, str | None, str]
 
 
-class Tally:
-    """Counts of one pass over a source."""
+class ReadLog:
+    """Counts and notes of one pass over a source."""
 
     def __init__(self) -> None:
         """Start at zero."""
@@ -26,14 +26,14 @@ class Tally:
         self._classes: dict[tuple[str | None, str], None] = {}
 
     def skip(self, reason: str, extension: str, relative: str, source: str = "") -> None:
-        """Count one file that is no sample; the first of its kind is the example."""
+        """Count one file that is not a sample; the first of its kind is the example."""
         key = (reason, extension)
         self._skipped[key] = self._skipped.get(key, 0) + 1
         if key not in self._examples:
             self._examples[key] = sample_id(relative, source)
 
     def note(self, kind: str, sample: str | None, message: str) -> None:
-        """Keep a remark, one sentence; beyond 1,000 of a kind only their number."""
+        """Keep a note, one sentence; beyond 1,000 of a kind only their number."""
         self._kinds[kind] += 1
         if self._kinds[kind] <= NOTES_PER_KIND:
             self._notes.append((kind, sample, message))
@@ -53,14 +53,18 @@ class Tally:
 
     @property
     def declared_classes(self) -> list[tuple[str | None, str]]:
-        """(split, label) of every class folder, in the order seen."""
+        """(split, label) of every class folder, in order of appearance."""
         return list(self._classes)
 
     @property
     def notes(self) -> list[Note]:
-        """(kind, sample id, message), in the order seen, then what went over the limit."""
+        """(kind, sample id, message), in order of appearance, then how many exceeded the limit."""
         more = [
-            (kind, None, f"{count - NOTES_PER_KIND:,} more remarks of the kind {kind} not listed.")
+            (
+                kind,
+                None,
+                f"{count - NOTES_PER_KIND:,} more notes of the kind {kind} are not listed.",
+            )
             for kind, count in self._kinds.items()
             if count > NOTES_PER_KIND
         ]

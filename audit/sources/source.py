@@ -1,0 +1,258 @@
+"""A dataset to read: decides how to read what the user named, then streams its samples.
+
+`open_source` takes what the command line was given, decides how to read it and says why; nothing is
+opened but manifests and a few annotation files. `Source.batches` then streams the samples in a
+fixed order. Modules with a function `sniff` (coco.py, yolo.py, voc.py, ...) are found by
+themselves: a new annotation format is a new file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
+from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
+from audit.sources.folder import FolderReader
+from audit.sources.layout import layout_names
+from audit.sources.manifest import ManifestReader
+from audit.sources.names import split_word
+from audit.sources.paths import remap, uri_of
+from audit.sources.read_log import Note, ReadLog
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Reader = FolderReader | ManifestReader
+_NAMED = re.compile(r"([^/\\:=]+)=(.+)", re.DOTALL)
+# A manifest of one of these names says nothing about the dataset; its folder does.
+_GENERIC = frozenset(
+    ("manifest", "index", "metadata", "labels", "annotations", "data", "dataset", "files", "list")
+)
+
+
+class Source:
+    """A dataset to read: streams its samples and, after that, reports what else it met."""
+
+    def __init__(self, name: str, readers: Sequence[Reader]) -> None:
+        """Combine readers that are ready; use `open_source`."""
+        self.name = name
+        self._readers = tuple(readers)
+        self._log = ReadLog()
+        self._failed: list[FailedPart] = []
+
+    @property
+    def roots(self) -> dict[str, str]:
+        """{name: storable absolute path} of every root, '' for the name of a single one."""
+        return {reader.name: uri_of(_path(reader)) for reader in self._readers}
+
+    @property
+    def layout(self) -> Layout:
+        """The layout with its reason; of several roots, all of them."""
+        layouts = [reader.layout for reader in self._readers]
+        if len(layouts) == 1:
+            return layouts[0]
+        named = list(zip((reader.name for reader in self._readers), layouts, strict=True))
+        same = len({layout.name for layout in layouts}) == 1
+        kind = layouts[0].name if same else "; ".join(f"{n}: {layout.name}" for n, layout in named)
+        annotations = sorted({layout.annotations for layout in layouts if layout.annotations})
+        reason = "; ".join(f"{name}: {layout.reason}" for name, layout in named)
+        return Layout(kind, reason, ", ".join(annotations) or None)
+
+    def describe(self) -> str:
+        """Return what will be read, and why, for a person: one line on the layout, one per root."""
+        layout = self.layout
+        known = layout.annotations is None or layout.annotations in layout.reason
+        form = "" if known else f", annotated in {layout.annotations} form"
+        lines = [f"{self.name}: {layout.name}{form} ({layout.reason})"]
+        for reader in self._readers:
+            name = f"{reader.name} = " if reader.name else ""
+            lines.append(f"  {name}{sample_id(_path(reader))}")
+        return "\n".join(lines)
+
+    def batches(self, size: int = 5000) -> Iterator[list[Sample]]:
+        """Yield the samples in a fixed order, `size` at a time; each call starts at the first.
+
+        A reader that breaks is kept in `failed`, and the others go on; where all break, the last
+        error is raised.
+        """
+        self._log, self._failed = ReadLog(), []
+        self._note_overlaps()
+        samples = (sample for reader in self._readers for sample in self._guarded(reader))
+        while batch := list(islice(samples, size)):
+            yield batch
+
+    def _guarded(self, reader: Reader) -> Iterator[Sample]:
+        try:
+            yield from reader.samples(self._log)
+        except (AuditError, OSError, MemoryError):
+            raise  # the caller's mistake, or the machine's: no defect of the reader
+        except Exception as error:
+            if len(self._failed) == len(self._readers) - 1:
+                raise
+            name = reader.name or os.path.basename(_path(reader))
+            text, place, trace = error_text(error), error_place(error), error_trace(error)
+            self._failed.append(FailedPart("reader", "", name, text, place, trace))
+
+    @property
+    def failed(self) -> list[FailedPart]:
+        """Readers that broke while listing; complete after `batches` ended."""
+        return self._failed
+
+    def _note_overlaps(self) -> None:
+        roots = [(r.name, r.root) for r in self._readers if isinstance(r, FolderReader)]
+        for name, root in roots:
+            for other, outer in roots:
+                if name != other and os.path.commonpath([root, outer]) == outer:
+                    self._log.note(
+                        "overlapping-roots",
+                        None,
+                        f"{name} is inside {other}, so its files are listed under both names. "
+                        "Give folders that do not overlap, or --exclude the inner one.",
+                    )
+
+    @property
+    def skipped(self) -> list[SkippedFiles]:
+        """Files that are not samples, counted; complete after `batches` ended."""
+        return self._log.skipped
+
+    @property
+    def declared_classes(self) -> list[tuple[str | None, str]]:
+        """(split, label) of every class folder, with or without images."""
+        return self._log.declared_classes
+
+    @property
+    def notes(self) -> list[Note]:
+        """(kind, sample id or None, message) of what the readers noted."""
+        return self._log.notes
+
+    @property
+    def metadata(self) -> pl.DataFrame | None:
+        """The other columns of the manifests by `sample_id`; reads them again; None without any."""
+        frames = [
+            frame
+            for reader in self._readers
+            if isinstance(reader, ManifestReader) and (frame := reader.metadata()) is not None
+        ]
+        if len(frames) < 2:
+            return frames[0] if frames else None
+        import polars as pl
+
+        try:
+            return pl.concat(frames, how="diagonal_relaxed")
+        except pl.exceptions.PolarsError:
+            return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
+
+
+def _path(reader: Reader) -> str:
+    return reader.path if isinstance(reader, ManifestReader) else reader.root
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    name: str
+    path: str
+
+
+def open_source(
+    specs: Sequence[str],
+    *,
+    layout: str | None = None,
+    exclude: Sequence[str] = (),
+    roots: Mapping[str, str] | None = None,
+    ignore: Sequence[Path] = (),
+) -> Source:
+    """Return the source for a folder, a manifest, or several `name=PATH`.
+
+    `layout` overrules inference; `exclude` are globs on the path below the root or the bare name;
+    `roots` maps old path prefixes to new ones; `ignore` are folders that are not part of the
+    dataset, such as the run being written. Raises UsageError with the fix.
+    """
+    parsed = _parse(specs, roots or {})
+    several = len(parsed) > 1
+    readers: list[Reader] = []
+    for spec in parsed:
+        word = split_word(spec.name) if spec.name else None
+        split = _split_name(spec.name, word, parsed) if several or word else None
+        if os.path.isdir(spec.path):
+            if layout == "manifest":
+                raise UsageError(f"{spec.path} is a folder: give the manifest file itself.")
+            readers.append(
+                FolderReader(
+                    spec.path, name=spec.name, split=split, split_wins=word is not None,
+                    layout=layout, exclude=exclude, ignore=ignore,
+                )
+            )  # fmt: skip
+        else:
+            readers.append(_manifest(spec, split, layout, exclude, roots or {}))
+    return Source(_dataset_name(parsed), readers)
+
+
+def _manifest(
+    spec: _Spec,
+    split: str | None,
+    layout: str | None,
+    exclude: Sequence[str],
+    roots: Mapping[str, str],
+) -> ManifestReader:
+    if layout not in (None, "manifest"):
+        known = "" if layout in layout_names() else f" ({layout!r} is not a layout)"
+        raise UsageError(f"{spec.path} is a file, so --layout can only be manifest{known}.")
+    return ManifestReader(spec.path, name=spec.name, split=split, exclude=exclude, roots=roots)
+
+
+def _split_name(name: str, word: str | None, parsed: Sequence[_Spec]) -> str:
+    """Return `train` for `training=DIR`, unless another root means the same split."""
+    words = [split_word(spec.name) for spec in parsed]
+    return word if word is not None and words.count(word) == 1 else name
+
+
+def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[_Spec]:
+    if not specs:
+        raise UsageError("No source given: name a folder of images or a manifest.")
+    parsed = [_one(text, roots) for text in specs]
+    if len(parsed) > 1 and not all(spec.name for spec in parsed):
+        raise UsageError(
+            "Several sources need names: write `train=DIR test=DIR`, one name per source."
+        )
+    used: set[str] = set()
+    for spec in parsed:
+        if spec.name in used:
+            raise UsageError(f"The name {spec.name!r} is given twice: use another for {spec.path}.")
+        used.add(spec.name)
+    return parsed
+
+
+def _one(text: str, roots: Mapping[str, str]) -> _Spec:
+    # A folder may have `=` in its own name (lr=0.1): an existing path is taken as it is.
+    match = None if os.path.lexists(text) else _NAMED.fullmatch(text)
+    name, given = (sample_id(match[1]), match[2]) if match else ("", text)
+    path = os.path.abspath(os.path.expanduser(remap(given, roots)))
+    if not os.path.exists(path):
+        raise UsageError(
+            f"{sample_id(path)} does not exist: give a folder of images, a manifest (CSV, JSONL, "
+            "Parquet), or several as name=PATH."
+        )
+    return _Spec(name, path)
+
+
+def _dataset_name(parsed: Sequence[_Spec]) -> str:
+    """Return a name that can be a folder: the folder's, the manifest's, or what the roots share."""
+    if len(parsed) == 1:
+        path = parsed[0].path
+        if os.path.isdir(path):
+            name = os.path.basename(path)
+        else:
+            stem = os.path.splitext(os.path.basename(path))[0]
+            generic = stem.lower() in _GENERIC
+            name = os.path.basename(os.path.dirname(path)) if generic else stem
+    else:
+        shared = os.path.commonpath([os.path.dirname(spec.path) for spec in parsed])
+        name = os.path.basename(shared) or "-".join(spec.name for spec in parsed)
+    cleaned = re.sub(r'[\s/\\:*?"<>|]+', "_", sample_id(name)).strip("._ ")
+    return cleaned or "dataset"
