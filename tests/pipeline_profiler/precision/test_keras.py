@@ -19,8 +19,8 @@ PRELUDE = """
 import json, os, sys, warnings
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
 import keras, numpy as np, tensorflow as tf
-from pipeline_profiler.train_step import Cell, Recipe
-from pipeline_profiler.train_step_keras import KerasBackend
+from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.trainer_keras import KerasBackend
 CPU = KerasBackend("cpu")
 """
 
@@ -62,9 +62,9 @@ def trained() -> Any:
                 return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
                         "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
 
-        from pipeline_profiler.models.resnet_keras import resnet18
-        from pipeline_profiler.precision import measure
-        from pipeline_profiler.precision_plan import Job, Options
+        from pipeline_profiler.precision.models.resnet_keras import resnet18
+        from pipeline_profiler.precision.plan import ModelJob, SweepOptions
+        from pipeline_profiler.precision.sweep import measure_precisions
 
         def make_loader(size):
             rng = np.random.default_rng(size)
@@ -76,10 +76,11 @@ def trained() -> Any:
             return lambda: keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(),
                                              keras.layers.Dense(outputs, dtype="float32")])
 
-        options = Options(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"), repeats=2, steps=2,
-                          parity_steps=3)
-        jobs = [Job("good", classifier(3), make_loader), Job("short", classifier(2), make_loader)]
-        results = measure(CPU, jobs, options).to_json()["precision"]
+        options = SweepOptions(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"),
+                               repeats=2, steps=2, parity_steps=3)
+        jobs = [ModelJob("good", classifier(3), make_loader),
+                ModelJob("short", classifier(2), make_loader)]
+        results = measure_precisions(CPU, jobs, options).to_json()["precision"]
         network = resnet18(10)
         trainable = sum(int(np.prod(w.shape)) for w in network.trainable_weights)
         print(json.dumps({

@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.trainer import Cell, Recipe
-from pipeline_profiler.precision.trainer_torch import (
-    MEMORY_CPU,
-    TorchBackend,
-    TorchTrainer,
-    watch_updates,
-)
+from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.memory_torch import MEMORY_CPU
+from pipeline_profiler.precision.trainer_torch import TorchTrainer, watch_updates
 from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model
 
@@ -92,7 +89,7 @@ def test_only_fp16_is_scaled(precision: str) -> None:
     assert made.skipped() == []
 
 
-def test_forget_starts_the_counts_anew() -> None:
+def test_forget_clears_the_counts() -> None:
     made = trainer("fp16", "dynamic")
     train(made, 8.0, 2)
     made.forget()
@@ -175,7 +172,7 @@ def test_flags_are_set_for_the_precision_and_put_back() -> None:
     assert CPU.flags("bf16")["autocast"] == "bfloat16"
 
 
-def test_refusals_name_the_cure() -> None:
+def test_refusals_say_what_to_do() -> None:
     assert CPU.refusal("fp32") == ""
     assert CPU.refusal("fp16") == ""
     assert "leave tf32 out" in CPU.refusal("tf32")
