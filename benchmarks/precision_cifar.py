@@ -7,9 +7,10 @@ epoch with the loader attached, its peak memory, the AMP steps skipped, and the 
 
     python benchmarks/precision_cifar.py [--data cifar10-mini.tar] [--model dpn92]
 
-On a GPU: DPN-92, 50,000 samples per epoch, the table's batches and scales. On a CPU a toy: DPN-26 on
-a few steps, BF16 in place of FP16; epochs are extrapolated from the steps timed, and say so. FP16
-there is one tiny row of seconds a step: a CPU has no FP16 arithmetic, so no epoch is read off it.
+On a GPU: DPN-92, 50,000 samples per epoch, the batches and scales of the table. On a CPU a toy:
+DPN-26 on a few steps, BF16 in place of FP16; epochs are extrapolated from the steps timed, and say
+so. FP16 there is one tiny row of seconds per step: a CPU has no FP16 arithmetic, so no epoch is
+computed from it.
 `--data` is a tar of `*/train/<class>/*.jpg`; without it the pictures are random. Last line: JSON.
 """
 

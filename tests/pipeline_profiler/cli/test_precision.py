@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -169,9 +171,26 @@ def test_progress_in_a_log_is_a_line_for_each_tenth_or_long_wait(
     assert "55 of 100: work 55" in lines
 
 
-def test_every_option_is_documented() -> None:
+def documented_options() -> set[str]:
+    """Long options in the first column of the table under `## Options`."""
     text = (ROOT / "docs" / "precision.md").read_text()
-    commands = main.parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    for action in commands["precision"]._actions:
-        for option in action.option_strings:
-            assert option in ("-h", "--help", "-o") or f"`{option}" in text, option
+    table = text.split("## Options")[1].split("\n## ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    return set(re.findall(r"`(--[a-z-]+)`", " ".join(first)))
+
+
+def actions() -> list[argparse.Action]:
+    commands = argparse.ArgumentParser().add_subparsers()
+    precision_cli.add(commands, lambda session, args: 0)
+    known = [a for a in commands.choices["precision"]._actions if "--help" not in a.option_strings]
+    assert len(known) > 15
+    return known
+
+
+def test_every_option_stands_in_the_documentation_and_no_other() -> None:
+    own = {o for action in actions() for o in action.option_strings if o.startswith("--")}
+    assert own == documented_options()
+
+
+def test_every_option_has_help_text() -> None:
+    assert [action.dest for action in actions() if not (action.help or "").strip()] == []
