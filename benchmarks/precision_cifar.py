@@ -158,7 +158,7 @@ def train_epoch(
     """The figures of one cell; seconds of the epoch by steps timed after the first two."""
     tiny = cell.precision == "fp16" and backend.device == "cpu"
     make = SHIPPED[plan.model]
-    trainer = backend.trainer(lambda: make(data.classes), cell, Recipe(lr=0.05))
+    trainer = backend.new_trainer(lambda: make(data.classes), cell, Recipe(lr=0.05))
     loader = make_torch_loader(data, cell.batch_size, workers, backend.device == "cuda")
     steps, seconds = drive(trainer, loader, plan.tiny if tiny else (plan.steps or len(loader)))
     losses, skipped = trainer.losses(), len(trainer.skipped())

@@ -112,7 +112,7 @@ def run_sweep(args: argparse.Namespace) -> Session:
 def open_backend(args: argparse.Namespace) -> Backend:
     """The framework asked for."""
     if args.framework == "keras":
-        from pipeline_profiler.precision.trainer_keras import KerasBackend
+        from pipeline_profiler.precision.backend_keras import KerasBackend
 
         return KerasBackend(args.device)
     from pipeline_profiler.precision.backend_torch import TorchBackend
@@ -213,9 +213,9 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
     if args.model in shipped:
         return [(args.model, shipped[args.model])]
     if ":" not in args.model:
-        known = ", ".join(shipped)
+        names = ", ".join(shipped)
         raise ProfileError(
-            f"'{args.model}' is no shipped model ({known}) and no FILE.py:FUNCTION of your own."
+            f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
     from pipeline_profiler.cli.user_code import target
 

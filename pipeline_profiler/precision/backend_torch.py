@@ -39,9 +39,9 @@ class TorchBackend:
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision; '' when it has it."""
         torch = import_torch()
-        known = ", ".join(PRECISIONS)
+        names = ", ".join(PRECISIONS)
         if precision not in PRECISIONS:
-            return f"there is no precision '{precision}': choose from {known}."
+            return f"there is no precision '{precision}': choose from {names}."
         if self.device == "cpu":
             return "" if precision != "tf32" else "a CPU has no TF32: leave tf32 out, or use a GPU."
         if precision == "tf32" and torch.cuda.get_device_capability() < AMPERE:
@@ -79,7 +79,7 @@ class TorchBackend:
                 "threads": torch.get_num_threads(),
             }
 
-    def trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> TorchTrainer:
+    def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> TorchTrainer:
         """A new model from the recipe's seed."""
         torch = import_torch()
         torch.manual_seed(recipe.seed)

@@ -20,13 +20,12 @@ from pipeline_profiler.precision.timing import train_steps
 TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
 
 
-def search_largest(sweep: SweepState, planned: Sequence[Cell]) -> None:
+def search_largest(sweep: SweepState, cells: Sequence[Cell]) -> None:
     """Find the largest batch of each model and precision that can train at all."""
-    for cell in planned:
-        known = any((row.model, row.precision) == (cell.model, cell.precision)
-                    for row in sweep.largest)  # fmt: skip
+    for cell in cells:
+        kinds = {(row.model, row.precision) for row in sweep.largest}
         # a cell without memory is searched too: its model may fit at a smaller batch
-        if known or sweep.probes[cell].status not in ("ok", "oom"):
+        if (cell.model, cell.precision) in kinds or sweep.probes[cell].status not in ("ok", "oom"):
             continue
         sweep.progress(sweep.total, sweep.total, f"largest batch of {cell.model} {cell.precision}")
         sweep.largest.append(_search_cell(sweep, cell))
@@ -57,8 +56,8 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 def _try_size(sweep: SweepState, cell: Cell, batch: Batch) -> ProbeResult:
     def work() -> ProbeResult:
         trainer = sweep.make_trainer(cell)
-        placed = trainer.place(sweep.backend.resized(batch, cell.batch_size))
-        train_steps(trainer, [placed], TRIAL_STEPS, sweep.clock)
+        device_batch = trainer.place(sweep.backend.resized(batch, cell.batch_size))
+        train_steps(trainer, [device_batch], TRIAL_STEPS, sweep.clock)
         return ProbeResult()
 
     return run_guarded(sweep, cell, work)

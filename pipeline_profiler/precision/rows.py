@@ -98,12 +98,12 @@ def samples_per_second(blocks: Mapping[int, float], batch_size: int) -> Rate | N
     # The mean is taken over periods and inverted once: the mean of the blocks' rates would weigh
     # the fast blocks more and report more samples than the run delivered (Jensen's inequality).
     period, samples = positive_mean(list(blocks.values())), batch_size * 1e3
-    known = period.low > 0 and math.isfinite(period.high)
+    has_ends = period.low > 0 and math.isfinite(period.high)
     return Rate(
         samples / period.value,
         # a longer period is a lower rate: the ends change places
-        samples / period.high if known else None,
-        samples / period.low if known else None,
+        samples / period.high if has_ends else None,
+        samples / period.low if has_ends else None,
         period.n,
     )
 

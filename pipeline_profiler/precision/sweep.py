@@ -73,21 +73,21 @@ def measure_precisions(
 
 def _run_sweep(sweep: SweepState) -> None:
     options = sweep.options
-    planned, reasons = plan_cells(sweep.backend, sweep.jobs, options)
+    cells, reasons = plan_cells(sweep.backend, sweep.jobs, options)
     sweep.reasons += reasons
-    sweep.total = len(planned) * (1 + options.repeats)
-    for cell in planned:
+    sweep.total = len(cells) * (1 + options.repeats)
+    for cell in cells:
         sweep.announce(f"probing {cell.label}")
         sweep.probes[cell] = probe_cell(sweep, cell)
     add_references(sweep)
     live = sweep.live_cells()
     steps, repeats = fit_to_budget(sweep, live)
-    sweep.done, sweep.total = len(planned), len(planned) + repeats * len(live)
+    sweep.done, sweep.total = len(cells), len(cells) + repeats * len(live)
     _time_blocks(sweep, steps, repeats)
     # a CPU that runs out of memory is killed rather than refused: there only when asked for
     on_gpu = sweep.backend.device == "cuda"
     if options.largest if options.largest is not None else on_gpu:
-        search_largest(sweep, planned)
+        search_largest(sweep, cells)
     sweep.progress(sweep.total, sweep.total, "done")
 
 
@@ -122,12 +122,12 @@ def _visit_cell(sweep: SweepState, cell: Cell, block: int, steps: int, rng: rand
         scale = sweep.probes[cell].scale
         if scale is not None:
             trainer.start_at(scale)
-        placed = [trainer.place(batch) for batch in source.cached_batches]
-        train_steps(trainer, placed, 1 if tiny else WARM_STEPS, sweep.clock)
+        device_batches = [trainer.place(batch) for batch in source.cached_batches]
+        train_steps(trainer, device_batches, 1 if tiny else WARM_STEPS, sweep.clock)
         # which arm comes first is drawn, or the second would always have the warmer device
         for arm in rng.sample((RESIDENT, WARM), 2):
             before = trainer.graphs()
-            window = _time_arm(sweep, arm, trainer, placed, source, steps, tiny)
+            window = _time_arm(sweep, arm, trainer, device_batches, source, steps, tiny)
             recompiled = trainer.graphs() - before
             sweep.visits.append(Visit(arm, block, cell, window.rounded(), recompiled))
         return sweep.probes[cell]
@@ -141,7 +141,7 @@ def _time_arm(
     sweep: SweepState,
     arm: str,
     trainer: Trainer,
-    placed: Sequence[Batch],
+    device_batches: Sequence[Batch],
     source: DataSource,
     steps: int,
     tiny: bool,
@@ -149,7 +149,9 @@ def _time_arm(
     """One window of one arm; a tiny row takes one step and no warm-up, or it would take minutes."""
     count = TINY_STEPS if tiny else steps
     if arm == RESIDENT:
-        return time_window(trainer, cycle_batches(placed), count, 0 if tiny else 1, sweep.clock)
+        return time_window(
+            trainer, cycle_batches(device_batches), count, 0 if tiny else 1, sweep.clock
+        )
     batches = full_batches(source.loader, source.batch_size)
     return time_window(trainer, batches, count, 0 if tiny else source.warmup, sweep.clock)
 
@@ -167,13 +169,13 @@ def fill_session(session: Session, sweep: SweepState) -> None:
 def collect_measurement(sweep: SweepState) -> Measurement:
     """The sweep's records as one frozen value."""
     backend = sweep.backend
-    known = [p for p in sweep.options.precisions if not backend.refusal(p)]
+    precisions = [p for p in sweep.options.precisions if not backend.refusal(p)]
     return Measurement(
         backend.name,
         backend.device,
         backend.device_name,
         sweep.options.recipe,
-        {precision: backend.flags(precision) for precision in known},
+        {precision: backend.flags(precision) for precision in precisions},
         [_collect_cell(sweep, cell, probe) for cell, probe in sweep.probes.items()],
         [source.describe() for source in sweep.sources.values()],
         sweep.largest,

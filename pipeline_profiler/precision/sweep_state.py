@@ -81,7 +81,7 @@ class SweepState:
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
         job, recipe = self.job(cell.model), self.options.recipe
-        return self.backend.trainer(job.make_model, cell, recipe)
+        return self.backend.new_trainer(job.make_model, cell, recipe)
 
 
 def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:

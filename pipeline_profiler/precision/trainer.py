@@ -81,7 +81,7 @@ class Backend(Protocol):
     def using(self, precision: str) -> AbstractContextManager[None]:
         """Context manager that sets those flags, and puts the old ones back."""
 
-    def trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> Trainer:
+    def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> Trainer:
         """A new model with its optimizer, made from the recipe's seed."""
 
     def resized(self, batch: Batch, size: int) -> Batch:

@@ -1,25 +1,21 @@
 """The training step in Keras on TensorFlow, on the same definitions as in torch.
 
-Precision is the global dtype policy while the model is made: float32, mixed_float16 with a
-LossScaleOptimizer, mixed_bfloat16. TensorFlow turns TF32 on by default; here it is off for FP32
-and on for TF32, or a comparison with torch would be unfair. TensorFlow has no events to time
-single steps on a GPU: there the window is timed from edge to edge and quantiles are n/a.
+The dtype policy that is set while the model is made decides the precision; FP16 wraps the optimizer
+in a LossScaleOptimizer. The step is one traced function. TensorFlow has no events to time single
+steps on a GPU: there the window is timed from edge to edge and quantiles are n/a.
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
-from pipeline_profiler.precision.cell import DYNAMIC, PRECISIONS, Cell, Recipe
-from pipeline_profiler.precision.trainer import Flags, MakeModel, Mark
+from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
+from pipeline_profiler.precision.trainer import Mark
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -28,89 +24,9 @@ if TYPE_CHECKING:
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
-POLICIES = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "mixed_float16",
-    "bf16": "mixed_bfloat16",
-}
 INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
 NEVER = 2**31 - 1  # steps: a static scale must not grow
 OPTIMIZERS = ("sgd", "adam", "adamw")
-
-
-class KerasBackend:
-    """Keras on TensorFlow, on the GPU where there is one, else on the CPU."""
-
-    name = "keras"
-
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is the host's."""
-        tf = import_tensorflow()
-        gpus = tf.config.list_physical_devices("GPU")
-        if device == "cuda" and not gpus:
-            raise ProfileError("TensorFlow sees no GPU: leave --device out, or give --device cpu.")
-        self.device = device or ("cuda" if gpus else "cpu")
-        self.clock = clock
-        details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
-        gpu_name = str(details.get("device_name", "GPU"))
-        self.device_name = gpu_name if self.device == "cuda" else "CPU"
-
-    def refusal(self, precision: str) -> str:
-        """Why this device does not have the precision; '' when it has it."""
-        if precision not in PRECISIONS:
-            return f"there is no precision '{precision}': choose from {', '.join(PRECISIONS)}."
-        if precision == "tf32" and self.device == "cpu":
-            return "a CPU has no TF32: leave tf32 out, or use a GPU."
-        return ""
-
-    @contextmanager
-    def using(self, precision: str) -> Iterator[None]:
-        """Set policy and TF32, and put the old ones back."""
-        import keras
-
-        experimental = import_tensorflow().config.experimental
-        before = keras.mixed_precision.dtype_policy()
-        allowed = experimental.tensor_float_32_execution_enabled()
-        keras.mixed_precision.set_dtype_policy(POLICIES.get(precision, "float32"))
-        experimental.enable_tensor_float_32_execution(precision == "tf32")
-        try:
-            yield
-        finally:
-            keras.mixed_precision.set_dtype_policy(before)
-            experimental.enable_tensor_float_32_execution(allowed)
-
-    def flags(self, precision: str) -> Flags:
-        """The flags as they are set during steps of this precision."""
-        experimental = import_tensorflow().config.experimental
-        with self.using(precision):
-            return {
-                "policy": POLICIES[precision],
-                "tf32": bool(experimental.tensor_float_32_execution_enabled()),
-            }
-
-    def trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> KerasTrainer:
-        """A new model from the recipe's seed, under the policy that is set."""
-        import keras
-
-        keras.utils.set_random_seed(recipe.seed)
-        if self.device == "cuda":
-            import_tensorflow().config.experimental.reset_memory_stats("GPU:0")
-        return KerasTrainer(make_model(), cell, recipe, self.device, self.clock)
-
-    def resized(self, batch: Batch, size: int) -> Batch:
-        """The batch with its samples repeated up to `size`."""
-        tf = import_tensorflow()
-        inputs, targets = split_batch(batch)
-        order = tf.range(size) % inputs.shape[0]
-        return tf.gather(inputs, order), tf.gather(targets, order)
-
-    def release(self) -> None:
-        """Drop Keras's own references to the last model."""
-        import keras
-
-        keras.utils.clear_session(free_memory=False)
-        gc.collect()
 
 
 def import_tensorflow() -> ModuleType:
@@ -129,13 +45,15 @@ def import_tensorflow() -> ModuleType:
 class KerasTrainer:
     """A Keras model with its optimizer, stepped by one traced function."""
 
-    def __init__(self, made: object, cell: Cell, recipe: Recipe, device: str, clock: Clock) -> None:
-        """`made` is a model, or (model, loss) with loss(targets, outputs)."""
+    def __init__(
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
+    ) -> None:
+        """`model` is a model, or (model, loss) with loss(targets, outputs)."""
         import keras
 
         self.model: keras.Model
         self.loss: Loss
-        self.model, self.loss = made if isinstance(made, tuple) else (made, None)
+        self.model, self.loss = model if isinstance(model, tuple) else (model, None)
         if not isinstance(self.model, keras.Model):
             raise ProfileError(
                 f"make_model returned {type(self.model).__name__}: return a Keras model, or "
@@ -284,5 +202,5 @@ def make_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
         return keras.optimizers.Adam(recipe.lr)
     if recipe.optimizer == "adamw":
         return keras.optimizers.AdamW(recipe.lr)
-    known = ", ".join(OPTIMIZERS)
-    raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {known}.")
+    names = ", ".join(OPTIMIZERS)
+    raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {names}.")

@@ -46,12 +46,14 @@ def import_torch() -> ModuleType:
 class TorchTrainer:
     """A torch model, its optimizer and, at FP16, its loss scaler."""
 
-    def __init__(self, made: object, cell: Cell, recipe: Recipe, device: str, clock: Clock) -> None:
-        """`made` is a module, or (module, loss) with loss(outputs, targets) -> scalar."""
+    def __init__(
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
+    ) -> None:
+        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar."""
         torch = self._torch = import_torch()
         self.model: nn.Module
         self.loss: Loss
-        self.model, self.loss = made if isinstance(made, tuple) else (made, None)
+        self.model, self.loss = model if isinstance(model, tuple) else (model, None)
         if not isinstance(self.model, torch.nn.Module):
             raise ProfileError(
                 f"make_model returned {type(self.model).__name__}: return a torch module, or "
@@ -198,11 +200,11 @@ class TorchTrainer:
             return int(self._torch.cuda.max_memory_allocated()), MEMORY_CUDA
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
-        held = self._held_bytes()
+        held_bytes = self._held_bytes()
         grown = allocated_in(lambda: self.step(batch))
         if grown is None:
             return None, "n/a: this torch's profiler does not report allocations"
-        return held + grown, MEMORY_CPU
+        return held_bytes + grown, MEMORY_CPU
 
     def _held_bytes(self) -> int:
         """Bytes of parameters, buffers and optimizer state between steps."""
@@ -234,8 +236,8 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
     if not parameters:
         raise ProfileError("The model has no parameters: there is nothing to train.")
     if recipe.optimizer not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {known}.")
+        names = ", ".join(OPTIMIZERS)
+        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {names}.")
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     fused = True if device == "cuda" else None

@@ -141,5 +141,5 @@ def describe_flags(table: PrecisionTable) -> list[str]:
 
 
 def _flag(key: str, value: str | bool | int) -> str:
-    shown = ("on" if value else "off") if isinstance(value, bool) else value
-    return f"{key.replace('_', ' ')} {shown}"
+    text = ("on" if value else "off") if isinstance(value, bool) else value
+    return f"{key.replace('_', ' ')} {text}"

@@ -64,7 +64,7 @@ def _bar(rate: Rate, y: float, scale: float, arm: int) -> list[str]:
     """A bar with its whisker and value; `arm` 0 is the upper one."""
     width, middle = rate.value * scale, y + BAR / 2
     title = f"{NAMES[arm]}: {format_rate(rate)} samples/s"
-    drawn = [
+    shapes = [
         f'<rect x="{LABEL}" y="{y}" width="{max(width, 0.5):.1f}" height="{BAR}" '
         f'fill="{COLOURS[arm]}"><title>{escape(title)}</title></rect>'
     ]
@@ -72,11 +72,11 @@ def _bar(rate: Rate, y: float, scale: float, arm: int) -> list[str]:
     if rate.low is not None and rate.high is not None:
         end = min(rate.high * scale, WIDTH - LABEL - 40.0)
         x1, x2 = LABEL + rate.low * scale, LABEL + end
-        drawn.append(
+        shapes.append(
             f'<path d="M{x1:.1f} {middle}H{x2:.1f}M{x1:.1f} {middle - 3}v6'
             f'M{x2:.1f} {middle - 3}v6" stroke="currentColor" stroke-width="1.2" fill="none"/>'
         )
-    return [*drawn, _text(LABEL + end + 6, y + BAR - 2, format_number(rate.value))]
+    return [*shapes, _text(LABEL + end + 6, y + BAR - 2, format_number(rate.value))]
 
 
 def _limit(loader: LoaderRow | None, top: float, scale: float, most: float) -> list[str]:
@@ -92,13 +92,13 @@ def _limit(loader: LoaderRow | None, top: float, scale: float, most: float) -> l
 
 
 def _legend() -> str:
-    drawn = [_text(8, 16, "samples/s, 95 % interval:")]
+    shapes = [_text(8, 16, "samples/s, 95 % interval:")]
     for i, name in enumerate(NAMES):
         x = 170 + i * 140
-        drawn.append(f'<rect x="{x}" y="6" width="12" height="12" fill="{COLOURS[i]}"/>')
-        drawn.append(_text(x + 18, 16, name))
-    drawn.append(f'<line x1="455" x2="455" y1="5" y2="19" {_DASHED}/>')
-    return "".join([*drawn, _text(463, 16, "loader alone (none: beyond the edge)")])
+        shapes.append(f'<rect x="{x}" y="6" width="12" height="12" fill="{COLOURS[i]}"/>')
+        shapes.append(_text(x + 18, 16, name))
+    shapes.append(f'<line x1="455" x2="455" y1="5" y2="19" {_DASHED}/>')
+    return "".join([*shapes, _text(463, 16, "loader alone (none: beyond the edge)")])
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

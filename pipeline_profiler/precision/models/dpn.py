@@ -66,11 +66,7 @@ def dual_path_class() -> Callable[[Shape], nn.Module]:
             self.projection: nn.Module = nn.Identity()
             if s.first:
                 self.projection = _unit(s.channels, s.projected, 1, s.stride, 1, s.before, False)
-            self.body = nn.Sequential(
-                _unit(s.channels, s.inner, 1, 1, 1, s.before, True),
-                _unit(s.inner, s.inner, 3, s.stride, GROUPS, s.before, True),
-                _unit(s.inner, s.width + s.growth, 1, 1, 1, s.before, False),
-            )
+            self.body = _three_units(s)
             self.last: nn.Module = nn.Identity() if s.before else nn.ReLU(inplace=True)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -81,6 +77,17 @@ def dual_path_class() -> Callable[[Shape], nn.Module]:
             return joined
 
     return DualPath
+
+
+def _three_units(s: Shape) -> nn.Module:
+    """1x1 down, grouped 3x3, 1x1 up to both paths' channels."""
+    from torch import nn
+
+    return nn.Sequential(
+        _unit(s.channels, s.inner, 1, 1, 1, s.before, True),
+        _unit(s.inner, s.inner, 3, s.stride, GROUPS, s.before, True),
+        _unit(s.inner, s.width + s.growth, 1, 1, 1, s.before, False),
+    )
 
 
 def _unit(
@@ -96,7 +103,7 @@ def _unit(
     return nn.Sequential(conv, nn.BatchNorm2d(out), *after)
 
 
-def dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> nn.Module:
+def build_dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> nn.Module:
     """A dual path network mapping (B, 3, H, W) to (B, classes)."""
     from torch import nn
 
@@ -118,9 +125,9 @@ def dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> nn.Mo
 
 def dpn26(classes: int = 10) -> nn.Module:
     """DPN-26 for 32x32 pictures: two blocks a stage, normalisation after the convolutions."""
-    return dpn((2, 2, 2, 2), classes, "cifar", before=False)
+    return build_dpn((2, 2, 2, 2), classes, "cifar", before=False)
 
 
 def dpn92(classes: int = 10, stem: str = "cifar") -> nn.Module:
     """DPN-92 (32x3d): the CIFAR adaptation, or with stem="imagenet" the paper's own network."""
-    return dpn((3, 4, 20, 3), classes, stem, before=stem == "imagenet")
+    return build_dpn((3, 4, 20, 3), classes, stem, before=stem == "imagenet")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def test_nothing_synchronises_inside_the_window(precision: str) -> None:
     backend = TorchBackend("cuda")
     scale = "dynamic" if precision == "fp16" else ""
-    made = backend.trainer(flat_model, Cell("flat", 4, precision, scale), Recipe())
+    made = backend.new_trainer(flat_model, Cell("flat", 4, precision, scale), Recipe())
     batches = [made.place(batch) for batch in Batches(4)]
     made.step(batches[0])
     taken: list[Any] = []
@@ -50,7 +50,7 @@ def test_a_fused_optimizer_skips_on_the_device_and_is_counted() -> None:
         return model, lambda outputs, targets: outputs.sum()
 
     backend = TorchBackend("cuda")
-    made = backend.trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
+    made = backend.new_trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
     for _ in range(6):
         made.step((torch.tensor([[8.0]]), torch.zeros(1)))
     assert made.skipped() == [0, 1, 2, 3]
