@@ -198,7 +198,7 @@ def format_line(row: Row, device: str) -> str:
     memory = "n/a" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.1f} GB"
     how = "" if row["whole_epoch"] else f" (from {row['steps_timed']} steps)"
     note = " TINY: a CPU has no FP16 arithmetic" if row["tiny"] else ""
-    took = f"{row['step_s']:.2f} s a step" if row["tiny"] else f"{row['epoch_s']:.0f} s"
+    took = f"{row['step_s']:.2f} s per step" if row["tiny"] else f"{row['epoch_s']:.0f} s"
     shown = f"{took}{how}, {memory}, loss {row['loss']:.3f}, {row['skipped']} skipped"
     return f"{head}  {shown:60}  {published}{note}"
 

@@ -121,7 +121,7 @@ def open_backend(args: argparse.Namespace) -> Backend:
 
 
 def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
-    """The options, with what suits the device where nothing was said."""
+    """The options, with defaults that suit the device."""
     from pipeline_profiler.precision.cell import Recipe
     from pipeline_profiler.precision.plan import SweepOptions
 
@@ -164,7 +164,7 @@ def split_sizes(text: str) -> tuple[int, ...]:
 
 
 def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
-    """The models with their data, and what is to be said about the data."""
+    """The models with their data, and notes about the data."""
     from pipeline_profiler.precision.plan import ModelJob
 
     if args.loader and args.data:

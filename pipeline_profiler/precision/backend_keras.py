@@ -58,6 +58,7 @@ class KerasBackend:
         import keras
 
         experimental = import_tensorflow().config.experimental
+        # the policy is read when layers are made and TF32 when kernels run: both must be set
         before = keras.mixed_precision.dtype_policy()
         allowed = experimental.tensor_float_32_execution_enabled()
         keras.mixed_precision.set_dtype_policy(POLICIES.get(precision, "float32"))
@@ -97,5 +98,6 @@ class KerasBackend:
         """Drop Keras's own references to the last model."""
         import keras
 
+        # free_memory=False: clear_session would run the collector, which the next line does anyway
         keras.utils.clear_session(free_memory=False)
         gc.collect()

@@ -57,6 +57,7 @@ class TorchBackend:
         cudnn = torch.backends.cudnn
         before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
         allowed = precision == "tf32"
+        # two switches: the first covers matrix products only, convolutions follow cuDNN's own
         torch.set_float32_matmul_precision("high" if allowed else "highest")
         cudnn.allow_tf32 = allowed
         try:
@@ -84,6 +85,7 @@ class TorchBackend:
         torch = import_torch()
         torch.manual_seed(recipe.seed)
         if self.device == "cuda":
+            # the peak belongs to this cell, not to the hungriest one before it
             torch.cuda.reset_peak_memory_stats()
         return TorchTrainer(make_model(), cell, recipe, self.device, self.clock)
 
@@ -96,5 +98,6 @@ class TorchBackend:
     def release(self) -> None:
         """Return cached blocks, so that the next cell starts from an empty device."""
         if self.device == "cuda":
+            # a model in a reference cycle keeps its memory until the collector finds it
             gc.collect()
             import_torch().cuda.empty_cache()

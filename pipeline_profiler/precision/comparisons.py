@@ -25,7 +25,6 @@ def compare_with_fp32(measurement: Measurement, rows: Sequence[Row]) -> list[Spe
             continue
         compute = _cell_ratio(measurement, base, row.cell, RESIDENT)
         run = _cell_ratio(measurement, base, row.cell, WARM)
-        # compute without a run would be the promise that this table exists to check
         if compute is not None and run is not None:
             speedups.append(Speedup(row.cell, row.tiny, compute, run))
     return speedups

@@ -68,6 +68,7 @@ class NoiseImages:
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         """One picture, the same for the same number."""
+        # by number, so that every worker and every epoch gives the same picture
         rng = np.random.default_rng(i)
         pixels = rng.standard_normal((3, self.side, self.side), dtype=np.float32)
         return pixels, int(rng.integers(self.classes))

@@ -65,9 +65,8 @@ def data_stall(synthetic: Mapping[int, float], fed: Mapping[int, float]) -> Inte
     both = sorted(set(synthetic) & set(fed))
     if not both:
         return None
-    # The share is taken inside each block: both windows follow each other on one trainer, so heat
-    # and other programs slow both alike and cancel. It is not cut at 0: a negative share shows how
-    # large the noise is, and cutting it would make the mean of noise positive.
+    # Paired inside each block, where heat and other programs slow both windows alike. Not cut at 0:
+    # the mean of noise would become positive.
     return mean_interval([(fed[block] - synthetic[block]) / fed[block] for block in both])
 
 
@@ -76,11 +75,10 @@ def summarise_steps(measurement: Measurement, cell: Cell, arm: str) -> StepTimes
     blocks = measurement.means_by_block(cell, arm)
     if not blocks:
         return None
-    # The interval is over one mean per block, not over all steps: steps of one window share heat,
-    # clock rate and the loader's phase, so as independent values they would look far too certain.
+    # One mean per block, not all steps: steps of one window share heat and the loader's phase, and
+    # as independent values they would give an interval that is far too narrow.
     mean = positive_mean(list(blocks.values()))
     steps = [ms for v in measurement.visits_of(cell) if v.arm == arm for ms in v.window.counted_ms]
-    # quantiles describe single steps, so they pool all windows; they carry no interval
     median, tail = np.quantile(steps, [0.5, 0.95]).tolist() if steps else (None, None)
     return StepTimes(
         mean.value, median, tail, _finite(mean.low), _finite(mean.high), mean.n, len(steps)
@@ -95,13 +93,12 @@ def samples_per_second(blocks: Mapping[int, float], batch_size: int) -> Rate | N
     """Samples per second with interval, from mean periods in ms by block."""
     if not blocks:
         return None
-    # The mean is taken over periods and inverted once: the mean of the blocks' rates would weigh
-    # the fast blocks more and report more samples than the run delivered (Jensen's inequality).
+    # Mean of periods, inverted once: the mean of the blocks' rates would report more samples than
+    # the run delivered (Jensen's inequality).
     period, samples = positive_mean(list(blocks.values())), batch_size * 1e3
     has_ends = period.low > 0 and math.isfinite(period.high)
     return Rate(
         samples / period.value,
-        # a longer period is a lower rate: the ends change places
         samples / period.high if has_ends else None,
         samples / period.low if has_ends else None,
         period.n,
@@ -112,14 +109,12 @@ def positive_mean(values: Sequence[float], geometric: bool = False) -> Interval:
     """Mean with an interval above 0; two values, and geometric means, go through logarithms."""
     if not geometric and len(values) != 2:
         return mean_interval(values)
-    # Two repeats leave Student's t with one degree of freedom: +-12.7 standard errors, which
-    # reaches below 0 for almost any pair. Times and ratios are positive, and errors multiply them,
-    # so the interval is made of logarithms; for two values the mean itself stays arithmetic.
+    # Two repeats leave Student's t one degree of freedom: +-12.7 standard errors reach below 0 for
+    # almost any pair. Times are positive and errors multiply them, hence logarithms.
     logs = mean_interval([math.log(v) for v in values])
     value = math.exp(logs.value) if geometric else float(np.mean(values))
     if not math.isfinite(logs.half_width):
         return Interval(value, logs.low, logs.high, logs.n)
-    # the upper end of two very different values can exceed what a double holds
     high = math.exp(min(logs.high, MOST_EXPONENT))
     return Interval(value, math.exp(logs.low), high, logs.n)
 
@@ -140,8 +135,7 @@ def compare_losses(probed: ProbedCell) -> Parity:
         steps=len(losses),
         first=losses[0] if losses else None,
         last=losses[-1] if losses else None,
-        # the last step is what a reader asks about; the largest on the way shows that two curves
-        # which meet at the end did not run together
+        # the largest on the way shows that two curves which meet at the end did not run together
         apart=apart[-1] if apart else None,
         apart_most=float(np.max(apart)) if apart else None,
         floor=chance[-1] if chance else None,
@@ -150,11 +144,9 @@ def compare_losses(probed: ProbedCell) -> Parity:
 
 def relative_distances(losses: Sequence[float], reference: Sequence[float]) -> list[float]:
     """|loss - reference| / |reference| at each common step."""
-    # a tiny FP32 row takes fewer steps than its reference: only common steps can be compared
     count = min(len(losses), len(reference))
     ours, theirs = np.asarray(losses[:count]), np.asarray(reference[:count])
-    # relative, because the scale of a loss is the user's choice; the smallest divisor only keeps a
-    # loss of exactly 0 from dividing by it
+    # relative, because the scale of a loss is the user's choice; 1e-12 for a loss of exactly 0
     distances: list[float] = (np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-12)).tolist()
     return distances
 

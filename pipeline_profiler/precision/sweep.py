@@ -34,7 +34,7 @@ FEWEST_BLOCKS = 3  # below three an interval is a guess
 
 
 def _ignore_progress(done: int, total: int, text: str) -> None:
-    """Nobody watches."""
+    """For callers that show no progress."""
 
 
 def measure_precisions(

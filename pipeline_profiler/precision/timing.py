@@ -127,6 +127,7 @@ def _time_steps(
     for _ in range(steps):
         # the mark comes before next(), so a period holds one wait and one step, in that order
         marks.append(trainer.mark())
+        # the wait is on the host's clock: it is the host that stands still in next()
         before = clock()
         batch = _next_batch(iterator)
         waits.append((clock() - before) / 1e6)

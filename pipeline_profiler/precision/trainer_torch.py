@@ -218,7 +218,7 @@ def watch_updates(optimizer: optim.Optimizer, updates: list[Update]) -> None:
     """Note in the last entry that an update was made, or on a fused optimizer its `found_inf`.
 
     GradScaler calls step() only where it does not skip; a fused kernel is always called, decides
-    on the device, and is handed `found_inf`, which is stored unread, so that nobody waits for it.
+    on the device, and is handed `found_inf`: stored unread, so that the host does not wait for it.
     """
 
     def note(called: optim.Optimizer, args: object, kwargs: object) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUPS, STEM = 32, 64
 WIDTHS = (256, 512, 1024, 2048)  # residual path
 INNER = (96, 192, 384, 768)  # grouped 3x3
-GROWTH = (16, 32, 24, 128)  # dense path, a block
+GROWTH = (16, 32, 24, 128)  # dense path, per block
 
 
 @dataclass(frozen=True)

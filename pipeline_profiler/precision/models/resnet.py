@@ -1,4 +1,4 @@
-"""ResNet-18 in torch: two 3x3 convolutions a block and a shortcut around them.
+"""ResNet-18 in torch: two 3x3 convolutions per block and a shortcut around them.
 
 He, Zhang, Ren, Sun 2015, "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). Table 1
 gives the ImageNet network: 11,689,512 parameters at 1000 classes with the projection shortcuts of
