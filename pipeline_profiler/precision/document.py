@@ -64,10 +64,7 @@ def measurement_as_dict(measurement: Measurement) -> Document:
         "flags": dict(measurement.flags),
         "cells": [_cell_as_dict(cell) for cell in measurement.cells],
         "feeds": [_source_as_dict(source) for source in measurement.sources],
-        "largest": [
-            asdict(largest) | {"trials": list(largest.trials), "trouble": list(largest.trouble)}
-            for largest in measurement.largest
-        ],
+        "largest": [asdict(largest) for largest in measurement.largest],
         "visits": [_visit_as_dict(visit) for visit in measurement.visits],
     }
 
