@@ -13,26 +13,31 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.record.session import ProfileError
 
 if TYPE_CHECKING:
-    from pipeline_profiler.precision.image_data import Data
-    from pipeline_profiler.precision.plan import Job, Options
-    from pipeline_profiler.precision.probe import Progress
-    from pipeline_profiler.precision.trainer import Backend
+    from pipeline_profiler.precision.batches import MakeLoader
+    from pipeline_profiler.precision.image_data import ImageData
+    from pipeline_profiler.precision.plan import ModelJob, SweepOptions
+    from pipeline_profiler.precision.sweep_state import ReportProgress
+    from pipeline_profiler.precision.trainer import Backend, MakeModel
+    from pipeline_profiler.record.session import Session
 
 GPU_SIZES, CPU_SIZES = "64,128,256,512", "4,8"
 GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
-GPU_LR, CPU_LR = 0.01, 0.001  # small batches stand small steps only
+GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
 LINE_EVERY_S = 15.0
 SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
 
 
-def add(commands: Any, finish: Callable[[Any, argparse.Namespace], int]) -> None:
+def add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    finish: Callable[[Session, argparse.Namespace], int],
+) -> None:
     """Mount the command; `finish` saves and prints a session."""
     p = commands.add_parser("precision", help="training steps by precision, loader attached")
     p.add_argument(
@@ -41,63 +46,90 @@ def add(commands: Any, finish: Callable[[Any, argparse.Namespace], int]) -> None
         metavar="FILE.py:FUNCTION",
         help="makes the model, or (model, loss); a shipped one: resnet18, dpn26, dpn92",
     )
+    _add_data_options(p)
+    _add_step_options(p)
+    _add_run_options(p)
+    p.set_defaults(command=lambda args: finish(run_sweep(args), args), fail_on=None)
+
+
+def _add_data_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--loader", metavar="FILE.py:FUNCTION", help="make_loader(batch_size)")
     p.add_argument("--data", metavar="FOLDER", help="class folders, instead of --loader")
+    p.add_argument("--workers", type=int, help="of the loader over --data (default: cores - 1)")
     p.add_argument("--batch-sizes", metavar="LIST", help=f"default {GPU_SIZES}; CPU {CPU_SIZES}")
-    p.add_argument("--precisions", metavar="LIST", help=f"default {GPU_PRECISIONS}")
-    p.add_argument("--loss-scale", default="dynamic", metavar="LIST", help="dynamic,64,128,256")
+
+
+def _add_step_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--precisions", metavar="LIST", help=f"default {GPU_PRECISIONS}; CPU {CPU_PRECISIONS}"
+    )
+    p.add_argument(
+        "--loss-scale",
+        default="dynamic",
+        metavar="LIST",
+        help="of FP16: dynamic and fixed scales, such as dynamic,64,128,256 (default dynamic)",
+    )
     p.add_argument("--optimizer", default="sgd", help="sgd, adam or adamw (default sgd)")
     p.add_argument("--lr", type=float, help=f"learning rate ({GPU_LR:g}; on a CPU {CPU_LR:g})")
     p.add_argument("--channels-last", action="store_true", help="NHWC memory format (torch)")
     p.add_argument("--compile", action="store_true", help="torch.compile, or XLA with Keras")
-    p.add_argument("--framework", choices=("torch", "keras"), default="torch")
+    p.add_argument("--framework", choices=("torch", "keras"), default="torch", help="default torch")
     p.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU where there is one")
-    p.add_argument("--workers", type=int, help="of the loader over --data (default: cores - 1)")
-    p.add_argument("--steps", type=int, default=50, help="timed steps a window (default 50)")
+
+
+def _add_run_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--steps", type=int, default=50, help="timed steps per window (default 50)")
     p.add_argument("--repeats", type=int, default=5, help="interleaved repeats (default 5)")
-    p.add_argument("--parity-steps", type=int, metavar="K", help="steps of the loss comparison")
-    p.add_argument("--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU "
-                   f"{CPU_SECONDS:.0f})")  # fmt: skip
+    p.add_argument(
+        "--parity-steps",
+        type=int,
+        metavar="K",
+        help=f"steps of the loss comparison (default {GPU_PARITY}; CPU {CPU_PARITY})",
+    )
+    p.add_argument(
+        "--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU {CPU_SECONDS:.0f})"
+    )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("--seed", type=int, default=0, help="weights and order (default 0)")
     p.add_argument("-o", "--output", default="precision.json", help="session file")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    p.set_defaults(command=lambda args: finish(run(args), args), fail_on=None)
 
 
-def run(args: argparse.Namespace) -> Any:
+def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler talks on stderr
+    # torch's profiler and its C++ side write to stderr, through the progress bar
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from pipeline_profiler.precision.sweep import measure
+    from pipeline_profiler.precision.sweep import measure_precisions
 
-    chosen = backend(args)
-    data_notes, jobs = make_jobs(args, chosen)
+    backend = open_backend(args)
+    notes, jobs = make_jobs(args, backend)
+    options = choose_options(args, backend)
     with progress_on_stderr() as progress:
-        return measure(chosen, jobs, options(args, chosen), progress=progress, notes=data_notes)
+        return measure_precisions(backend, jobs, options, progress=progress, notes=notes)
 
 
-def backend(args: argparse.Namespace) -> Backend:
+def open_backend(args: argparse.Namespace) -> Backend:
     """The framework asked for."""
     if args.framework == "keras":
-        from pipeline_profiler.precision.trainer_keras import KerasBackend
+        from pipeline_profiler.precision.backend_keras import KerasBackend
 
         return KerasBackend(args.device)
-    from pipeline_profiler.precision.trainer_torch import TorchBackend
+    from pipeline_profiler.precision.backend_torch import TorchBackend
 
     return TorchBackend(args.device)
 
 
-def options(args: argparse.Namespace, chosen: Backend) -> Options:
-    """The options, with what suits the device where nothing was said."""
-    from pipeline_profiler.precision.plan import Options
-    from pipeline_profiler.precision.trainer import Recipe
+def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
+    """The options, with defaults that suit the device."""
+    from pipeline_profiler.precision.cell import Recipe
+    from pipeline_profiler.precision.plan import SweepOptions
 
-    gpu = chosen.device == "cuda"
-    return Options(
-        batch_sizes=sizes(args.batch_sizes or (GPU_SIZES if gpu else CPU_SIZES)),
-        precisions=words(args.precisions or (GPU_PRECISIONS if gpu else CPU_PRECISIONS)),
-        loss_scales=words(args.loss_scale),
+    gpu = backend.device == "cuda"
+    return SweepOptions(
+        batch_sizes=split_sizes(args.batch_sizes or (GPU_SIZES if gpu else CPU_SIZES)),
+        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else CPU_PRECISIONS)),
+        loss_scales=split_words(args.loss_scale),
         recipe=Recipe(
             args.optimizer,
             (GPU_LR if gpu else CPU_LR) if args.lr is None else args.lr,
@@ -113,15 +145,15 @@ def options(args: argparse.Namespace, chosen: Backend) -> Options:
     )
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """'fp32, bf16' -> ('fp32', 'bf16')."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def sizes(text: str) -> tuple[int, ...]:
+def split_sizes(text: str) -> tuple[int, ...]:
     """'64,128' -> (64, 128)."""
     try:
-        return tuple(int(word) for word in words(text))
+        return tuple(int(word) for word in split_words(text))
     except ValueError:
         raise ProfileError(
             f"--batch-sizes takes whole numbers with commas, not '{text}'."
@@ -131,48 +163,47 @@ def sizes(text: str) -> tuple[int, ...]:
 # --------------------------------------------------------------------------- models and data
 
 
-def make_jobs(args: argparse.Namespace, chosen: Backend) -> tuple[list[str], list[Job]]:
-    """The models with their data, and what is to be said about the data."""
-    from pipeline_profiler.precision.plan import Job
+def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
+    """The models with their data, and notes about the data."""
+    from pipeline_profiler.precision.plan import ModelJob
 
     if args.loader and args.data:
         raise ProfileError("Give --loader or --data, not both.")
     notes: list[str] = []
     if args.loader:
-        make_loader, classes = own_loader(args.loader), 10
+        make_loader, classes = load_own_loader(args.loader), 10
     else:
-        make_loader, data = folder_loader(args, chosen)
+        make_loader, data = make_folder_loader(args, backend)
         classes, notes = data.classes, list(data.notes)
     models = make_models(args, classes)
-    return notes, [Job(name, make, make_loader) for name, make in models]
+    return notes, [ModelJob(name, make, make_loader) for name, make in models]
 
 
-def own_loader(text: str) -> Callable[[int], Any]:
+def load_own_loader(text: str) -> MakeLoader:
     """The user's loader as a function of the batch size."""
     from pipeline_profiler.cli.user_code import target
-    from pipeline_profiler.precision.data_source import sized
+    from pipeline_profiler.precision.data_source import make_sized_loader
 
     make = target(text)
-    return lambda size: sized(make, size)
+    return lambda size: make_sized_loader(make, size)
 
 
-def folder_loader(args: argparse.Namespace, chosen: Backend) -> tuple[Callable[[int], Any], Data]:
+def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[MakeLoader, ImageData]:
     """The shipped loader over a folder of images."""
-    from pipeline_profiler.precision import image_data
+    from pipeline_profiler.precision import image_loaders
+    from pipeline_profiler.precision.image_data import find_data
 
-    data = image_data.find_data(args.data)
+    data = find_data(args.data)
     if args.framework == "keras":
-        from pipeline_profiler.precision.trainer_keras import keras_loader
-
-        return lambda size: keras_loader(data, size, args.workers), data
-    pin = chosen.device == "cuda"
-    return lambda size: image_data.torch_loader(data, size, args.workers, pin), data
+        return lambda size: image_loaders.make_keras_loader(data, size, args.workers), data
+    pin = backend.device == "cuda"
+    return lambda size: image_loaders.make_torch_loader(data, size, args.workers, pin), data
 
 
-def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, Callable[[], Any]]]:
+def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeModel]]:
     """The user's model, one of the shipped ones by name, or all of them."""
     if args.framework == "keras":
-        shipped = keras_models(classes)
+        shipped = _keras_models(classes)
     else:
         from pipeline_profiler.precision.models import SHIPPED
 
@@ -182,20 +213,20 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, Calla
     if args.model in shipped:
         return [(args.model, shipped[args.model])]
     if ":" not in args.model:
-        known = ", ".join(shipped)
+        names = ", ".join(shipped)
         raise ProfileError(
-            f"'{args.model}' is no shipped model ({known}) and no FILE.py:FUNCTION of your own."
+            f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
     from pipeline_profiler.cli.user_code import target
 
     return [(args.model.rpartition(":")[2], target(args.model))]
 
 
-def _with_classes(make: Callable[[int], Any], classes: int) -> Callable[[], Any]:
+def _with_classes(make: Callable[[int], object], classes: int) -> MakeModel:
     return lambda: make(classes)
 
 
-def keras_models(classes: int) -> dict[str, Callable[[], Any]]:
+def _keras_models(classes: int) -> dict[str, MakeModel]:
     """The shipped Keras model."""
     from pipeline_profiler.precision.models.resnet_keras import resnet18
 
@@ -206,17 +237,17 @@ def keras_models(classes: int) -> dict[str, Callable[[], Any]]:
 
 
 @contextlib.contextmanager
-def progress_on_stderr() -> Iterator[Progress]:
+def progress_on_stderr() -> Iterator[ReportProgress]:
     """A bar with ETA on a terminal that has rich, else plain lines."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     except ImportError:
-        yield lines()
+        yield write_lines()
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lines()
+        yield write_lines()
         return
     columns = (
         *(BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f}")),
@@ -229,15 +260,15 @@ def progress_on_stderr() -> Iterator[Progress]:
         )
 
 
-def lines(clock: Callable[[], float] = time.monotonic) -> Progress:
+def write_lines(clock: Callable[[], float] = time.monotonic) -> ReportProgress:
     """A line for each tenth of the work, and at least every LINE_EVERY_S seconds."""
-    shown, last = -1, clock()
+    shown_tenth, last = -1, clock()
 
     def say(done: int, total: int, text: str) -> None:
-        nonlocal shown, last
+        nonlocal shown_tenth, last
         tenth = 10 * done // max(total, 1)
-        if tenth != shown or clock() - last > LINE_EVERY_S:
-            shown, last = tenth, clock()
+        if tenth != shown_tenth or clock() - last > LINE_EVERY_S:
+            shown_tenth, last = tenth, clock()
             sys.stderr.write(f"{done} of {total}: {text}\n")
             sys.stderr.flush()
 

@@ -1,144 +1,162 @@
 """The data of one model at one batch size: the loader, real batches in hand, its pace alone.
 
-The loader is opened once and kept for the whole sweep, so workers are started once. What a first
-pass over it finds is kept: batches for arm D, the range of the labels, the seconds a batch takes
-with nobody else computing (arm L, an uncontended upper bound of what the loader delivers).
+The loader is opened once and stays open for the whole sweep, so workers are started once. A first
+pass over it gives what the sweep needs: batches for the arm without loading, the range of the
+labels, and the seconds per batch, from which the number of timed steps is planned.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from pipeline_profiler.adapters import module_for
-from pipeline_profiler.precision.trainer import full_batches, pair, size_of
+from pipeline_profiler.precision.batches import (
+    Batch,
+    Loader,
+    MakeLoader,
+    count_samples,
+    full_batches,
+    label_range,
+    split_batch,
+)
+from pipeline_profiler.precision.measurement import LoaderPass, SourceRecord
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
-KEPT = 8
-LOOKED_AT, LOOKING_S = 64, 3.0
-ALONE_BATCHES, ALONE_S = 20, 1.0
+CACHED = 8  # several, so that data differ from step to step; few, as all lie on the device
+SCANNED, SCAN_S = 64, 3.0
+LOADER_ONLY_BATCHES, LOADER_ONLY_S = 20, 1.0
 
 
 @dataclass
-class Feed:
+class DataSource:
     """A loader with what is known of it; `problem` says why no row can use it."""
 
     model: str
     batch_size: int
-    loader: Any = None
-    config: dict[str, Any] = field(default_factory=dict)
-    kept: list[Any] = field(default_factory=list)
+    loader: Loader = ()
+    config: Mapping[str, object] = field(default_factory=dict)
+    cached_batches: list[Batch] = field(default_factory=list)
     batch_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
 
     @classmethod
-    def open(cls, make: Callable[[int], Any], model: str, size: int, clock: Clock) -> Feed:
-        """Make the loader and look at its first batches; never raises for the loader's faults."""
-        feed = cls(model, size)
+    def open(cls, make_loader: MakeLoader, model: str, size: int, clock: Clock) -> DataSource:
+        """Make the loader and read its first batches; never raises for the loader's faults."""
+        source = cls(model, size)
         try:
-            feed.loader = make(size)
-            feed.config = dict(module_for(feed.loader).describe(feed.loader))
-            feed.problem = feed._too_small() or feed._look(clock)
+            source.loader = make_loader(size)
+            source.config = dict(module_for(source.loader).describe(source.loader))
+            source.problem = source._check_length() or source._scan(clock)
         except ProfileError as error:
-            feed.problem = str(error)
+            source.problem = str(error)
         except Exception as error:  # noqa: BLE001 - a user's loader may raise anything: it is a row
-            said = str(error).strip() or "no message"
-            feed.problem = (
-                f"the loader failed with {type(error).__name__}: {said}; iterate it by hand to "
+            text = str(error).strip() or "no message"
+            source.problem = (
+                f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "
                 "see where."
             )
-        return feed
+        return source
 
-    def _too_small(self) -> str:
+    def _check_length(self) -> str:
+        """Asked before the first batch: with drop_last a loader that is too short gives none."""
         dataset = getattr(self.loader, "dataset", None)
         try:
             samples = len(dataset)  # type: ignore[arg-type]
         except TypeError:
             return ""
-        return "" if samples >= self.batch_size else larger_than(self.batch_size, samples)
+        return "" if samples >= self.batch_size else explain_too_large(self.batch_size, samples)
 
-    def _look(self, clock: Clock) -> str:
-        seen, largest, begin = 0, 0, clock()
+    def _scan(self, clock: Clock) -> str:
+        """Read the first batches: cache some, note the labels and the pace; '' or the problem."""
+        count, largest, begin = 0, 0, clock()
         first = begin
-        low = high = None
         for batch in self.loader:
-            if seen == 0:
+            if count == 0:
                 first = clock()
-            seen += 1
-            largest = max(largest, size_of(batch))
-            ends = label_range(pair(batch)[1])
-            if ends is not None:
-                low = ends[0] if low is None else min(low, ends[0])
-                high = ends[1] if high is None else max(high, ends[1])
-            if size_of(batch) == self.batch_size and len(self.kept) < KEPT:
-                self.kept.append(batch)
-            if seen >= LOOKED_AT or (clock() - begin > LOOKING_S * 1e9 and len(self.kept) > 1):
+            count += 1
+            size = count_samples(batch)
+            largest = max(largest, size)
+            self._widen_labels(label_range(split_batch(batch)[1]))
+            if size == self.batch_size and len(self.cached_batches) < CACHED:
+                self.cached_batches.append(batch)
+            # two batches at least: cycling a single one would time a cache, not a training
+            enough = len(self.cached_batches) > 1 and clock() - begin > SCAN_S * 1e9
+            if count >= SCANNED or enough:
                 break
-        if low is not None and high is not None:
-            self.labels = low, high
-        if not self.kept:
-            return _no_batch(self.batch_size, largest)
-        # with one batch its own time has to do, the start of the workers included
-        self.batch_s = (clock() - first) / 1e9 / (seen - 1) if seen > 1 else (first - begin) / 1e9
+        if not self.cached_batches:
+            return _explain_no_batch(self.batch_size, largest)
+        # The first batch holds the start of the workers, so the pace is that of the others; with
+        # one batch its own time has to do, the start included.
+        self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
         return ""
+
+    def _widen_labels(self, ends: tuple[int, int] | None) -> None:
+        if ends is not None:
+            low, high = self.labels or ends
+            self.labels = min(low, ends[0]), max(high, ends[1])
 
     @property
     def workers(self) -> int:
         """Processes or threads that load beside the trainer; 0 where loading is in its way."""
-        return int(self.config.get("workers") or 0)
+        return self._number("workers")
 
     @property
     def buffered(self) -> int:
         """Batches in flight at most."""
-        return self.workers * int(self.config.get("prefetch") or 0)
+        return self.workers * self._number("prefetch")
 
     @property
     def warmup(self) -> int:
-        """Steps until the buffers are in their steady state."""
+        """Steps until the buffers are in their steady state.
+
+        Workers start with empty buffers and fill them while the first steps compile: batches that
+        wait there would make the loader look faster than it is. Twice the buffers drains them.
+        """
         return max(2, 2 * self.buffered)
 
-    def alone(self, block: int, clock: Clock) -> dict[str, Any]:
-        """Arm L: batches drawn with no step between them."""
+    def _number(self, key: str) -> int:
+        value = self.config.get(key)
+        return value if isinstance(value, int) else 0
+
+    def time_loader(self, block: int, clock: Clock) -> LoaderPass:
+        """Take batches with no step between them."""
         batches = full_batches(self.loader, self.batch_size)
         for _ in islice(batches, self.warmup):
             pass
         count, begin = 0, clock()
         now = begin
-        for _ in islice(batches, ALONE_BATCHES):
+        for _ in islice(batches, LOADER_ONLY_BATCHES):
             count, now = count + 1, clock()
-            if now - begin > ALONE_S * 1e9:
+            if now - begin > LOADER_ONLY_S * 1e9:
                 break
-        return {
-            "arm": "L",
-            "block": block,
-            "model": self.model,
-            "batch_size": self.batch_size,
-            "batches": count,
-            "elapsed_ms": (now - begin) / 1e6,
-        }
+        return LoaderPass(block, self.model, self.batch_size, count, (now - begin) / 1e6)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for the session."""
-        known = {k: self.config.get(k) for k in ("kind", "workers", "prefetch", "pin_memory")}
-        return {
-            "model": self.model,
-            "batch_size": self.batch_size,
-            "kept": len(self.kept),
-            "problem": self.problem,
-            **known,
-        }
+    def describe(self) -> SourceRecord:
+        """The setting, for the session."""
+        kind, pinned = self.config.get("kind"), self.config.get("pin_memory")
+        workers, prefetch = self.config.get("workers"), self.config.get("prefetch")
+        return SourceRecord(
+            self.model,
+            self.batch_size,
+            len(self.cached_batches),
+            self.problem,
+            kind=None if kind is None else str(kind),
+            workers=workers if isinstance(workers, int) else None,
+            prefetch=prefetch if isinstance(prefetch, int) else None,
+            pin_memory=pinned if isinstance(pinned, bool) else None,
+        )
 
     def close(self) -> None:
         """Drop loader and batches; its workers end with it."""
-        self.loader, self.kept = None, []
+        self.loader, self.cached_batches = (), []
 
 
-def larger_than(size: int, samples: int) -> str:
+def explain_too_large(size: int, samples: int) -> str:
     """The sentence for a batch that the data cannot fill."""
     return (
         f"batch {size} is larger than the data ({samples} samples): leave it out of --batch-sizes, "
@@ -146,30 +164,21 @@ def larger_than(size: int, samples: int) -> str:
     )
 
 
-def _no_batch(size: int, largest: int) -> str:
+def _explain_no_batch(size: int, largest: int) -> str:
     if largest == 0:
         return (
             f"the loader gave no batch at batch size {size}: its dataset is empty, or smaller than "
             "one batch with drop_last on."
         )
     if largest < size:
-        return larger_than(size, largest)
+        return explain_too_large(size, largest)
     return (
-        f"the loader gives {largest} samples a batch, not {size}: make it a function of the batch "
-        "size, make_loader(batch_size)."
+        f"the loader gives {largest} samples per batch, not {size}: make it a function of the "
+        "batch size, make_loader(batch_size)."
     )
 
 
-def label_range(targets: Any) -> tuple[int, int] | None:
-    """(lowest, highest) of class numbers; None where the labels are something else."""
-    kind = str(getattr(targets, "dtype", ""))
-    if "int" not in kind or len(getattr(targets, "shape", ())) != 1:
-        return None
-    values = targets if hasattr(targets, "min") else targets.numpy()  # TensorFlow has no min
-    return int(values.min()), int(values.max())
-
-
-def sized(make: Callable[..., Any], size: int) -> Any:
+def make_sized_loader(make: Callable[..., Loader], size: int) -> Loader:
     """A user's loader at one batch size: `make(size)`, or `make()` rebuilt by its adapter."""
     if _takes_size(make):
         return make(size)
@@ -177,11 +186,11 @@ def sized(make: Callable[..., Any], size: int) -> Any:
     module = module_for(loader)
     if module.describe(loader).get("batch_size") == size:
         return loader
-    rebuilt = module.rebuild(loader, {"batch_size": size})
+    rebuilt: Loader | None = module.rebuild(loader, {"batch_size": size})
     return loader if rebuilt is None else rebuilt
 
 
-def _takes_size(make: Callable[..., Any]) -> bool:
+def _takes_size(make: Callable[..., Loader]) -> bool:
     try:
         inspect.signature(make).bind(1)
     except (TypeError, ValueError):

@@ -1,59 +1,88 @@
 """The largest batch that fits, for each model and precision: doubling, then bisection.
 
-Each trial makes the model anew and takes two steps (the optimizer's state comes with the first),
-on a real batch whose samples are repeated: memory asks for shapes only.
+Memory cannot be predicted from a small batch (workspaces and fragmentation grow in steps), so each
+size is tried. A trial makes a new model and takes two steps (the optimizer's state comes with the
+first), on a real batch whose samples are repeated: memory depends on shapes only. It costs about
+2 log2(answer) trials.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from pipeline_profiler.precision.probe import Probe, Sweep, guarded, make_trainer, train
-from pipeline_profiler.precision.trainer import Cell, largest_batch
+from pipeline_profiler.precision.batches import Batch
+from pipeline_profiler.precision.cell import Cell
+from pipeline_profiler.precision.measurement import LargestBatch, ProbeResult
+from pipeline_profiler.precision.sweep_state import SweepState, run_guarded
+from pipeline_profiler.precision.timing import train_steps
+
+TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
 
 
-def find_largest(sweep: Sweep, planned: list[Cell]) -> None:
-    """The largest batch that fits, for each model and precision, by doubling and bisection."""
-    for cell in planned:
-        seen = [row for row in sweep.largest if _same(row, cell)]
-        if seen or sweep.probes[cell].status not in ("ok", "oom"):
+def search_largest(sweep: SweepState, cells: Sequence[Cell]) -> None:
+    """Find the largest batch of each model and precision that can train at all."""
+    for cell in cells:
+        kinds = {(row.model, row.precision) for row in sweep.largest}
+        # a cell without memory is searched too: its model may fit at a smaller batch
+        if (cell.model, cell.precision) in kinds or sweep.probes[cell].status not in ("ok", "oom"):
             continue
         sweep.progress(sweep.total, sweep.total, f"largest batch of {cell.model} {cell.precision}")
-        sweep.largest.append(_largest_of(sweep, cell))
+        sweep.largest.append(_search_cell(sweep, cell))
 
 
-def _same(row: dict[str, Any], cell: Cell) -> bool:
-    return (row["model"], row["precision"]) == (cell.model, cell.precision)
-
-
-def _largest_of(sweep: Sweep, cell: Cell) -> dict[str, Any]:
-    feeds = [f for (model, _), f in sweep.feeds.items() if model == cell.model and f.kept]
-    batch = feeds[0].kept[0]
+def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
+    batch = next(
+        source.cached_batches[0]
+        for (model, _), source in sweep.sources.items()
+        if model == cell.model and source.cached_batches
+    )
     trials: list[int] = []
     trouble: list[str] = []
 
     def fits(size: int) -> bool:
         trials.append(size)
-
-        def work() -> Probe:
-            trainer = make_trainer(sweep, replace(cell, batch_size=size))
-            placed = trainer.place(sweep.backend.resized(batch, size))
-            train(trainer, [placed], 2, sweep.clock)  # the optimizer's state comes with the first
-            return Probe()
-
-        after = guarded(sweep, replace(cell, batch_size=size), work)
+        after = _try_size(sweep, replace(cell, batch_size=size), batch)
+        # another failure counts as "does not fit", or the search would not end; it is reported
         if after.status not in ("ok", "oom"):
             trouble.append(f"at {size}: {after.sentence}")
         return after.status == "ok"
 
     limit = sweep.options.largest_limit
-    found = largest_batch(fits, 1, limit)
-    return {
-        "model": cell.model,
-        "precision": cell.precision,
-        "batch_size": found,
-        "limit_reached": found == limit,
-        "trials": trials,
-        "trouble": trouble[:1],
-    }
+    size = bisect_largest(fits, 1, limit)
+    return LargestBatch(cell.model, cell.precision, size, size == limit, trials, trouble[:1])
+
+
+def _try_size(sweep: SweepState, cell: Cell, batch: Batch) -> ProbeResult:
+    def work() -> ProbeResult:
+        trainer = sweep.make_trainer(cell)
+        device_batch = trainer.place(sweep.backend.resized(batch, cell.batch_size))
+        train_steps(trainer, [device_batch], TRIAL_STEPS, sweep.clock)
+        return ProbeResult()
+
+    return run_guarded(sweep, cell, work)
+
+
+def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
+    """The largest batch size up to `limit` for which `fits` holds; 0 where not even one does.
+
+    `fits` must be monotone, as memory is.
+    """
+    # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
+    low, high = 0, max(1, start)
+    # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
+    # below, because memory is refused before the step runs
+    while high <= limit and fits(high):
+        low, high = high, high * 2
+    if high > limit:
+        # the last doubling passed the limit without a trial: ask for the limit itself
+        if low == limit or fits(limit):
+            return limit
+        high = limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,112 +1,43 @@
-"""One timed training step, whatever the framework: what a trainer must offer, and how it is timed.
+"""What a framework must offer so that its training step can be timed: a backend and its trainers.
 
-A step is: batch to the device, forward, loss, backward, optimizer. Periods run from next() entry
-to next() entry on one clock: CUDA events where the trainer has a GPU (read after the window, so
-nothing synchronises inside it), perf_counter_ns where compute is synchronous. The mean counts,
-because stalls are heavy-tailed; steps that AMP skipped are taken out of it and counted.
-
-Arm D cycles real batches already in hand (on the device): the ceiling. Arm W is the same step fed
-by the real loader. Warm-up and compilation come before the window. The collector is off inside it.
+A step is: batch to the device, forward, loss, backward, optimizer. A backend knows the device and
+what each precision means on it; a trainer is one model with its optimizer at one precision. Both
+are protocols: the sweep never asks which framework it drives, and tests drive it with a clock.
 """
 
 from __future__ import annotations
 
-import gc
-import itertools
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
-from pipeline_profiler.record.session import ProfileError
-from pipeline_profiler.record.stages import Clock
+from pipeline_profiler.precision.batches import Batch
+from pipeline_profiler.precision.cell import Cell, Recipe
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
-DYNAMIC = "dynamic"
-IGNORED_LABEL = -100  # what cross-entropy leaves out in torch
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One row of the table: which model, at which batch size, precision and loss scale.
-
-    `loss_scale` is "" without AMP scaling, "dynamic", or a number as text.
-    """
-
-    model: str
-    batch_size: int
-    precision: str
-    loss_scale: str = ""
-
-    @property
-    def label(self) -> str:
-        """'resnet18 FP16 x64 scale 128'."""
-        scale = f" scale {self.loss_scale}" if self.loss_scale else ""
-        return f"{self.model} {NAMES.get(self.precision, self.precision)} x{self.batch_size}{scale}"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What all cells share: optimizer and its rate, memory format, compilation, seed."""
-
-    optimizer: str = "sgd"
-    lr: float = 0.01
-    channels_last: bool = False
-    compile: bool = False
-    seed: int = 0
-
-
-@dataclass
-class Window:
-    """One timed window: a period and the host's wait in next() for each step, ms.
-
-    `skipped` are the numbers of the steps whose update AMP dropped: in `period_ms`, in no mean.
-    `period_ms` is empty and `elapsed_ms` alone counts where single steps cannot be told apart.
-    """
-
-    period_ms: list[float]
-    wait_ms: list[float]
-    elapsed_ms: float
-    steps: int
-    skipped: list[int] = field(default_factory=list)
-    warmup_skipped: int = 0
-    warmup_s: float = 0.0
-
-    @property
-    def kept_ms(self) -> list[float]:
-        """Periods of the steps that were really taken."""
-        dropped = set(self.skipped)
-        return [ms for i, ms in enumerate(self.period_ms) if i not in dropped]
-
-    @property
-    def mean_ms(self) -> float | None:
-        """Mean period of the steps taken; None where AMP skipped them all."""
-        if not self.period_ms:
-            return self.elapsed_ms / self.steps if self.steps else None
-        kept = self.kept_ms
-        return sum(kept) / len(kept) if kept else None
+Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
+MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)
+Flags: TypeAlias = dict[str, str | bool | int]
 
 
 class Trainer(Protocol):
     """A model with its optimizer that can be stepped, on one framework and device."""
 
-    def place(self, batch: Any) -> Any:
+    def place(self, batch: Batch) -> Batch:
         """The batch on the device, in the memory format of the recipe."""
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """One training step, enqueued."""
 
-    def outputs(self, batch: Any) -> tuple[int, ...] | None:
-        """Shape of the model's outputs for this batch; None where its own loss judges them."""
+    def outputs(self, batch: Batch) -> tuple[int, ...] | None:
+        """Shape of the model's outputs for this batch; None where its own loss checks them."""
 
-    def mark(self) -> Any:
+    def mark(self) -> Mark:
         """A point in time on the trainer's clock."""
 
     def synchronise(self) -> None:
         """Wait for the device; used at the edges of a window only."""
 
-    def periods_ms(self, marks: list[Any]) -> list[float]:
+    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
         """Differences of neighbouring marks; [] where the framework has no such clock."""
 
     def losses(self) -> list[float]:
@@ -116,7 +47,7 @@ class Trainer(Protocol):
         """Numbers of the steps since `forget` whose update was skipped; reads the device."""
 
     def forget(self) -> None:
-        """Start the lists of losses and skipped steps anew."""
+        """Clear the lists of losses and skipped steps."""
 
     def nudge(self, share: float) -> None:
         """Change every weight by about this share of itself."""
@@ -127,7 +58,7 @@ class Trainer(Protocol):
     def start_at(self, scale: float) -> None:
         """Begin with this dynamic scale: the skips that find it belong to a training's start."""
 
-    def peak_bytes(self, batch: Any) -> tuple[int | None, str]:
+    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
         """Peak memory of training on this batch, and how it was measured."""
 
     def graphs(self) -> int:
@@ -142,162 +73,29 @@ class Backend(Protocol):
     device_name: str
 
     def refusal(self, precision: str) -> str:
-        """Why this device has no such precision, with the cure; '' when it has."""
+        """Why this device does not have the precision, and what to do; '' when it has it."""
 
-    def flags(self, precision: str) -> dict[str, Any]:
+    def flags(self, precision: str) -> Flags:
         """The flags that decide what the precision means, as they are set during its steps."""
 
-    def using(self, precision: str) -> Any:
+    def using(self, precision: str) -> AbstractContextManager[None]:
         """Context manager that sets those flags, and puts the old ones back."""
 
-    def trainer(self, make_model: Callable[[], Any], cell: Cell, recipe: Recipe) -> Trainer:
+    def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> Trainer:
         """A new model with its optimizer, made from the recipe's seed."""
 
-    def resized(self, batch: Any, size: int) -> Any:
+    def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""
 
     def release(self) -> None:
         """Give back what a dropped trainer held."""
 
 
-def pair(batch: Any) -> tuple[Any, Any]:
-    """(inputs, targets) of a batch: a pair, or a mapping with two entries."""
-    parts = list(batch.values()) if isinstance(batch, dict) else batch
-    if not isinstance(parts, (list, tuple)) or len(parts) != 2:
-        raise ProfileError(
-            f"The loader gave a batch of type {type(batch).__name__}, not (inputs, labels): "
-            "return a pair, or wrap the loader in a function that does."
-        )
-    return parts[0], parts[1]
-
-
-def size_of(batch: Any) -> int:
-    """Samples in the batch."""
-    return int(pair(batch)[0].shape[0])
-
-
-def label_problem(lowest: int, highest: int, outputs: int) -> str:
-    """A sentence where labels lie outside the model's outputs; '' where they fit."""
-    if (lowest >= 0 or lowest == IGNORED_LABEL) and highest < outputs:
-        return ""
-    wrong = highest if highest >= outputs else lowest
-    return (
-        f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
-        f"{max(highest + 1, outputs)}, or mend the labels so that they count from 0."
-    )
-
-
-def shape_problem(shape: tuple[int, ...], batch_size: int) -> str:
-    """A sentence where the model's output is not (batch, classes); '' where it is."""
-    if len(shape) == 2 and shape[0] == batch_size:
-        return ""
-    return (
-        f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
-        "classes): return logits, one row a sample, or give (model, loss) with a loss of your own."
-    )
-
-
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """True for what torch, TensorFlow and Python raise when memory is refused."""
+    # by name: importing a framework only to compare its exception classes would load it
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"OutOfMemoryError", "MemoryError", "ResourceExhaustedError"}:
         return True
+    # torch's CPU allocator has no class of its own for this
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def full_batches(loader: Any, batch_size: int) -> Iterator[Any]:
-    """Epoch after epoch, partial batches left out: they would be another shape."""
-    found = True
-    while found:
-        found = False
-        for batch in loader:
-            if size_of(batch) == batch_size:
-                found = True
-                yield batch
-
-
-def cycled(batches: list[Any]) -> Iterator[Any]:
-    """Arm D: the batches in hand for ever."""
-    return itertools.cycle(batches)
-
-
-def timed(
-    trainer: Trainer,
-    batches: Iterable[Any],
-    steps: int,
-    warmup: int,
-    clock: Clock = time.perf_counter_ns,
-) -> Window:
-    """Train `warmup` steps that do not count, then `steps` that do."""
-    iterator = iter(batches)
-    collecting = gc.isenabled()
-    start = clock()
-    trainer.forget()
-    for _ in range(warmup):
-        trainer.step(_next(iterator))
-    trainer.synchronise()
-    dropped = len(trainer.skipped())
-    trainer.forget()
-    gc.disable()
-    try:
-        begin = clock()
-        marks, waits = _loop(trainer, iterator, steps, clock)
-        end = clock()
-    finally:
-        if collecting:
-            gc.enable()
-        closing = getattr(batches, "close", None)
-        if closing is not None:
-            closing()
-    periods = trainer.periods_ms(marks)
-    elapsed = sum(periods) if periods else (end - begin) / 1e6
-    skipped = trainer.skipped()
-    return Window(periods, waits, elapsed, steps, skipped, dropped, (begin - start) / 1e9)
-
-
-def _loop(
-    trainer: Trainer, iterator: Iterator[Any], steps: int, clock: Clock
-) -> tuple[list[Any], list[float]]:
-    """The window itself: marks at each next() entry and after the last step; waits in ms."""
-    marks, waits = [], []
-    for _ in range(steps):
-        marks.append(trainer.mark())
-        before = clock()
-        batch = _next(iterator)
-        waits.append((clock() - before) / 1e6)
-        trainer.step(batch)
-    marks.append(trainer.mark())
-    trainer.synchronise()
-    return marks, waits
-
-
-def _next(iterator: Iterator[Any]) -> Any:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ProfileError(
-            "The loader had no full batch left: give a loader that can be iterated again and "
-            "has more samples than the batch size."
-        ) from None
-
-
-def largest_batch(fits: Callable[[int], bool], start: int, limit: int) -> int:
-    """The largest batch size up to `limit` for which `fits` holds: doubling, then bisection.
-
-    `fits` must be monotone, as memory is; 0 where not even one sample fits. About
-    2 log2(answer) trials.
-    """
-    low, high = 0, max(1, start)
-    while high <= limit and fits(high):
-        low, high = high, high * 2
-    if high > limit:
-        if low == limit or fits(limit):
-            return limit
-        high = limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low

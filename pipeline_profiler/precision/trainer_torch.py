@@ -1,114 +1,39 @@
-"""The training step in torch, at one precision: autocast, loss scaling, events, memory.
+"""The training step in torch, at one precision: autocast, loss scaling, events.
 
-FP32 here means IEEE single throughout: TF32 is off for matrix products *and* convolutions, which
-is not torch's default (it leaves TF32 on for convolutions); TF32 has a row of its own. FP16 is
-autocast with a GradScaler, BF16 autocast without one. On CUDA the optimizer is the fused kernel:
-it skips an overflowing step on the device, where the ordinary one asks the host every step and
-so would show loader waits that FP32 hides. Micikevicius et al. 2017, "Mixed Precision Training".
+FP16 is autocast with a GradScaler, BF16 autocast without one: its exponent has the range of FP32,
+so gradients do not underflow. On CUDA the optimizer is the fused kernel: it skips an overflowing
+step on the device, where the ordinary one asks the host every step and so would show loader waits
+that FP32 hides. Micikevicius et al. 2017, "Mixed Precision Training" (arXiv 1710.03740).
 """
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
-from pipeline_profiler.precision.trainer import DYNAMIC, PRECISIONS, Cell, Recipe, pair
+from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
+from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
+from pipeline_profiler.precision.memory_torch import MEMORY_CPU, MEMORY_CUDA, allocated_in
+from pipeline_profiler.precision.trainer import Mark
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
-INITIAL_SCALE = 2.0**16  # GradScaler's own default
-AMPERE = (8, 0)
-MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
-MEMORY_CPU = (
-    "most bytes alive in torch's CPU allocator in one step, by its profiler; oneDNN's scratch "
-    "space and the loader are not in it"
+if TYPE_CHECKING:
+    from torch import amp, nn, optim
+
+Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
+Update: TypeAlias = (
+    "bool | Tensor"  # of one step: whether it was applied, or found_inf on the device
 )
 
-
-class TorchBackend:
-    """torch on the GPU where there is one, else on the CPU."""
-
-    name = "torch"
-
-    def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is what CPU steps are timed with."""
-        torch = _torch()
-        if device == "cuda" and not torch.cuda.is_available():
-            raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.clock = clock
-        self.device_name = torch.cuda.get_device_name() if self.device == "cuda" else "CPU"
-
-    def refusal(self, precision: str) -> str:
-        """Why this device has no such precision; '' when it has."""
-        torch = _torch()
-        known = ", ".join(PRECISIONS)
-        if precision not in PRECISIONS:
-            return f"there is no precision '{precision}': choose from {known}."
-        if self.device == "cpu":
-            return "" if precision != "tf32" else "a CPU has no TF32: leave tf32 out, or use a GPU."
-        if precision == "tf32" and torch.cuda.get_device_capability() < AMPERE:
-            return f"{self.device_name} is older than Ampere and has no TF32: leave tf32 out."
-        if precision == "bf16" and torch.cuda.get_device_capability() < AMPERE:
-            return f"{self.device_name} is older than Ampere and has no BF16: use fp16."
-        return ""
-
-    @contextmanager
-    def using(self, precision: str) -> Iterator[None]:
-        """Set what the precision means, and put the old flags back."""
-        torch = _torch()
-        cudnn = torch.backends.cudnn
-        before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-        allowed = precision == "tf32"
-        torch.set_float32_matmul_precision("high" if allowed else "highest")
-        cudnn.allow_tf32 = allowed
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before[0])
-            cudnn.allow_tf32 = before[1]
-
-    def flags(self, precision: str) -> dict[str, Any]:
-        """The flags as they are set during steps of this precision."""
-        torch = _torch()
-        with self.using(precision):
-            return {
-                "matmul_precision": torch.get_float32_matmul_precision(),
-                "tf32_matmul": torch.get_float32_matmul_precision() != "highest",
-                "tf32_convolution": bool(torch.backends.cudnn.allow_tf32),
-                "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-                "deterministic": torch.are_deterministic_algorithms_enabled(),
-                "autocast": {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "off"),
-                "threads": torch.get_num_threads(),
-            }
-
-    def trainer(self, make_model: Callable[[], Any], cell: Cell, recipe: Recipe) -> TorchTrainer:
-        """A new model from the recipe's seed."""
-        torch = _torch()
-        torch.manual_seed(recipe.seed)
-        if self.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        return TorchTrainer(make_model(), cell, recipe, self.device, self.clock)
-
-    def resized(self, batch: Any, size: int) -> Any:
-        """The batch with its samples repeated up to `size`."""
-        inputs, targets = pair(batch)
-        order = _torch().arange(size) % len(inputs)
-        return inputs.cpu()[order], targets.cpu()[order]
-
-    def release(self) -> None:
-        """Return cached blocks, so that the next cell starts from an empty device."""
-        if self.device == "cuda":
-            gc.collect()
-            _torch().cuda.empty_cache()
+OPTIMIZERS = ("sgd", "adam", "adamw")
+INITIAL_SCALE = 2.0**16  # GradScaler's own default
 
 
-def _torch() -> Any:
+def import_torch() -> ModuleType:
+    """torch, or ProfileError with the command that installs it."""
     try:
         import torch
     except ImportError:
@@ -121,10 +46,14 @@ def _torch() -> Any:
 class TorchTrainer:
     """A torch model, its optimizer and, at FP16, its loss scaler."""
 
-    def __init__(self, made: Any, cell: Cell, recipe: Recipe, device: str, clock: Clock) -> None:
-        """`made` is a module, or (module, loss) with loss(outputs, targets) -> scalar."""
-        torch = self._torch = _torch()
-        self.model, self.loss = made if isinstance(made, tuple) else (made, None)
+    def __init__(
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
+    ) -> None:
+        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar."""
+        torch = self._torch = import_torch()
+        self.model: nn.Module
+        self.loss: Loss
+        self.model, self.loss = model if isinstance(model, tuple) else (model, None)
         if not isinstance(self.model, torch.nn.Module):
             raise ProfileError(
                 f"make_model returned {type(self.model).__name__}: return a torch module, or "
@@ -136,24 +65,25 @@ class TorchTrainer:
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(cell.precision)
         self.optimizer = make_optimizer(recipe, list(self.model.parameters()), device)
         self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
-        self.scaler: Any = None
+        self.scaler: amp.GradScaler | None = None
         if cell.precision == "fp16":
             self.scaler = torch.amp.GradScaler(device, init_scale=self.static or INITIAL_SCALE)
         self.run = torch.compile(self.model) if recipe.compile else self.model
-        self._losses: list[Any] = []
-        self._updates: list[Any] = []  # one a step: True, or found_inf on the device
+        self._losses: list[Tensor] = []
+        self._updates: list[Update] = []
         watch_updates(self.optimizer, self._updates)
 
-    def place(self, batch: Any) -> tuple[Any, Any]:
+    def place(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Both tensors on the device, without waiting for the copy."""
-        inputs, targets = pair(batch)
+        inputs, targets = split_batch(batch)
         inputs = inputs.to(self.device, non_blocking=True)
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=self._torch.channels_last)
         return inputs, targets.to(self.device, non_blocking=True)
 
-    def forward(self, inputs: Any, targets: Any) -> Any:
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The loss; what autocast does, it does here."""
+        # autocast wants a dtype even where it is off, as for FP32
         dtype = self.dtype or self._torch.bfloat16
         with self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None):
             outputs = self.run(inputs)
@@ -161,9 +91,10 @@ class TorchTrainer:
                 return self.loss(outputs, targets)
             return self._torch.nn.functional.cross_entropy(outputs, targets)
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """One training step."""
         inputs, targets = self.place(batch)
+        # None instead of zeros: the next backward writes its gradients instead of adding to them
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.forward(inputs, targets)
         self._updates.append(False)
@@ -171,12 +102,17 @@ class TorchTrainer:
             loss.backward()
             self.optimizer.step()
         else:
-            self.scaler.scale(loss).backward()
+            # The loss is enlarged before the backward pass, because small gradients underflow in
+            # FP16, and the gradients are divided before the update; where one became infinite the
+            # update is skipped and a dynamic scale halves.
+            enlarged: Tensor = self.scaler.scale(loss)
+            enlarged.backward()
             self.scaler.step(self.optimizer)
             self.scaler.update(self.static)  # a static scale stays what it is, after a skip too
+        # detached but not read: float(loss) here would wait for the device at every step
         self._losses.append(loss.detach())
 
-    def outputs(self, batch: Any) -> tuple[int, ...] | None:
+    def outputs(self, batch: Batch) -> tuple[int, ...] | None:
         """Shape of the outputs, asked in evaluation mode: no weight and no statistic changes."""
         torch = self._torch
         if self.loss is not None:
@@ -186,15 +122,16 @@ class TorchTrainer:
         self.model.eval()
         try:
             with torch.no_grad(), torch.autocast(self.device, dtype, self.dtype is not None):
-                made = self.model(inputs)
+                outputs = self.model(inputs)
         finally:
             self.model.train()
-        return tuple(getattr(made, "shape", ()))
+        return tuple(getattr(outputs, "shape", ()))
 
-    def mark(self) -> Any:
+    def mark(self) -> Mark:
         """An event on the compute stream; on the CPU the clock."""
         if self.device != "cuda":
             return self.clock()
+        # the host runs ahead of the device, so its clock would time the enqueueing
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -204,7 +141,7 @@ class TorchTrainer:
         if self.device == "cuda":
             self._torch.cuda.synchronize()
 
-    def periods_ms(self, marks: list[Any]) -> list[float]:
+    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
         """Differences of neighbouring marks; the events are complete by now."""
         pairs = pairwise(marks)
         if self.device == "cuda":
@@ -220,17 +157,19 @@ class TorchTrainer:
         return [
             i
             for i, update in enumerate(self._updates)
+            # False: step() was never called; else found_inf, which is true where it skipped
             if (update is False if isinstance(update, bool) else bool(update.item()))
         ]
 
     def forget(self) -> None:
-        """Start losses and skipped steps anew."""
+        """Clear losses and skipped steps."""
         self._losses.clear()
         self._updates.clear()
 
     def nudge(self, share: float) -> None:
         """Change every weight by about this share of itself."""
         torch = self._torch
+        # drawn on the host, so that the same noise is added on every device
         source = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for weight in self.model.parameters():
@@ -254,20 +193,20 @@ class TorchTrainer:
 
         return int(counters["stats"]["unique_graphs"])
 
-    def peak_bytes(self, batch: Any) -> tuple[int | None, str]:
+    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
         """Peak of what training allocates, on the device or in torch's CPU allocator."""
         if self.device == "cuda":
             self._torch.cuda.synchronize()
             return int(self._torch.cuda.max_memory_allocated()), MEMORY_CUDA
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
-        held = self._held()
-        grown = _allocated_in(lambda: self.step(batch))
+        held_bytes = self._held_bytes()
+        grown = allocated_in(lambda: self.step(batch))
         if grown is None:
             return None, "n/a: this torch's profiler does not report allocations"
-        return held + grown, MEMORY_CPU
+        return held_bytes + grown, MEMORY_CPU
 
-    def _held(self) -> int:
+    def _held_bytes(self) -> int:
         """Bytes of parameters, buffers and optimizer state between steps."""
         tensors = [*self.model.parameters(), *self.model.buffers()]
         for state in self.optimizer.state.values():
@@ -275,53 +214,34 @@ class TorchTrainer:
         return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def watch_updates(optimizer: Any, updates: list[Any]) -> None:
-    """Note in the last entry that an update was made, or on a fused optimizer what it found.
+def watch_updates(optimizer: optim.Optimizer, updates: list[Update]) -> None:
+    """Note in the last entry that an update was made, or on a fused optimizer its `found_inf`.
 
     GradScaler calls step() only where it does not skip; a fused kernel is always called, decides
-    on the device, and is handed `found_inf`: kept as it is, so that nobody waits for it.
+    on the device, and is handed `found_inf`: stored unread, so that the host does not wait for it.
     """
 
-    def note(called: Any, args: Any, kwargs: Any) -> None:
-        found = getattr(called, "found_inf", None)
-        updates[-1] = True if found is None else found.clone()
+    def note(called: optim.Optimizer, args: object, kwargs: object) -> None:
+        overflow = getattr(called, "found_inf", None)
+        # a copy, because GradScaler reuses the tensor in its next step
+        updates[-1] = True if overflow is None else overflow.clone()
 
     # holds the list, not the trainer: no cycle keeps a dropped model in memory
     optimizer.register_step_pre_hook(note)
 
 
-def make_optimizer(recipe: Recipe, parameters: list[Any], device: str) -> Any:
+def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) -> optim.Optimizer:
     """SGD with momentum, Adam or AdamW; fused on CUDA, where GradScaler then needs no host."""
-    torch = _torch()
+    torch = import_torch()
     if not parameters:
         raise ProfileError("The model has no parameters: there is nothing to train.")
+    if recipe.optimizer not in OPTIMIZERS:
+        names = ", ".join(OPTIMIZERS)
+        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {names}.")
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     fused = True if device == "cuda" else None
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(parameters, recipe.lr, momentum=0.9, fused=fused)
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(parameters, recipe.lr, fused=fused)
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, recipe.lr, fused=fused)
-    known = ", ".join(OPTIMIZERS)
-    raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {known}.")
-
-
-def _allocated_in(work: Callable[[], None]) -> int | None:
-    """Most bytes alive above the start while `work` ran, by torch's allocation events."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
-    events = getattr(getattr(recorded, "profiler", None), "kineto_results", None)
-    if events is None:
-        return None
-    rows = sorted(
-        (e.start_ns(), i, e.nbytes())
-        for i, e in enumerate(events.events())
-        if e.name() == "[memory]"
+    optimizer: optim.Optimizer = kinds[recipe.optimizer](
+        parameters, recipe.lr, fused=fused, **momentum
     )
-    alive = most = 0
-    for _, _, grown in rows:
-        alive += grown
-        most = max(most, alive)
-    return most if rows else None
+    return optimizer

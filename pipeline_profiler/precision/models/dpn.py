@@ -2,27 +2,33 @@
 
 Chen et al. 2017, "Dual Path Networks" (arXiv 1707.01629). A block (1x1, grouped 3x3, 1x1) makes
 `width + growth` channels: the first `width` are added to the residual path, the rest are appended
-to the dense path, so the channels grow by `growth` a block. DPN-92 (32x3d) has 3, 4, 20, 3 blocks.
+to the dense path, so the channels grow by `growth` per block. DPN-92 (32x3d) has 3, 4,
+20, 3 blocks.
 
 Two published forms differ in where the normalisation stands. The paper's ImageNet network
 normalises before each convolution and has 37.67 M parameters (its Table 1 says 37.8 M). The usual
 CIFAR adaptation normalises after it, as ResNet does, and has a 3x3 stem: 34,236,634 parameters
 for DPN-92 and 11,574,842 for its short form DPN-26 (2 blocks a stage) at 10 classes.
-Grouped convolutions are cheap in parameters and dear in memory traffic: a hard case for AMP.
+Grouped convolutions are cheap in parameters and expensive in memory traffic: a hard case for AMP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.precision.models.resnet import stem_layers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 GROUPS, STEM = 32, 64
 WIDTHS = (256, 512, 1024, 2048)  # residual path
 INNER = (96, 192, 384, 768)  # grouped 3x3
-GROWTH = (16, 32, 24, 128)  # dense path, a block
+GROWTH = (16, 32, 24, 128)  # dense path, per block
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Shape:
 
 
 @cache
-def dual_path_class() -> Any:
+def dual_path_class() -> Callable[[Shape], nn.Module]:
     """The block, made once torch is there."""
     import torch
     from torch import nn
@@ -60,25 +66,33 @@ def dual_path_class() -> Any:
             self.projection: nn.Module = nn.Identity()
             if s.first:
                 self.projection = _unit(s.channels, s.projected, 1, s.stride, 1, s.before, False)
-            self.body = nn.Sequential(
-                _unit(s.channels, s.inner, 1, 1, 1, s.before, True),
-                _unit(s.inner, s.inner, 3, s.stride, GROUPS, s.before, True),
-                _unit(s.inner, s.width + s.growth, 1, 1, 1, s.before, False),
-            )
+            self.body = _three_units(s)
             self.last: nn.Module = nn.Identity() if s.before else nn.ReLU(inplace=True)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             """(B, C, H, W) -> (B, C + growth, H', W')."""
-            both, made, w = self.projection(x), self.body(x), self.width
-            added = both[:, :w] + made[:, :w]
-            return self.last(torch.cat([added, both[:, w:], made[:, w:]], dim=1))
+            old, new, w = self.projection(x), self.body(x), self.width
+            added = old[:, :w] + new[:, :w]
+            joined: torch.Tensor = self.last(torch.cat([added, old[:, w:], new[:, w:]], dim=1))
+            return joined
 
     return DualPath
 
 
+def _three_units(s: Shape) -> nn.Module:
+    """1x1 down, grouped 3x3, 1x1 up to both paths' channels."""
+    from torch import nn
+
+    return nn.Sequential(
+        _unit(s.channels, s.inner, 1, 1, 1, s.before, True),
+        _unit(s.inner, s.inner, 3, s.stride, GROUPS, s.before, True),
+        _unit(s.inner, s.width + s.growth, 1, 1, 1, s.before, False),
+    )
+
+
 def _unit(
     channels: int, out: int, kernel: int, stride: int, groups: int, before: bool, relu: bool
-) -> Any:
+) -> nn.Module:
     """One convolution with its normalisation; `relu` counts only where it stands after."""
     from torch import nn
 
@@ -89,11 +103,11 @@ def _unit(
     return nn.Sequential(conv, nn.BatchNorm2d(out), *after)
 
 
-def dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> Any:
+def build_dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> nn.Module:
     """A dual path network mapping (B, 3, H, W) to (B, classes)."""
     from torch import nn
 
-    stages: list[Any] = []
+    stages: list[nn.Module] = []
     channels = STEM
     for level, count in enumerate(blocks):
         for index in range(count):
@@ -109,11 +123,11 @@ def dpn(blocks: tuple[int, ...], classes: int, stem: str, before: bool) -> Any:
     return nn.Sequential(*stem_layers(stem, STEM), *stages, *head)
 
 
-def dpn26(classes: int = 10) -> Any:
+def dpn26(classes: int = 10) -> nn.Module:
     """DPN-26 for 32x32 pictures: two blocks a stage, normalisation after the convolutions."""
-    return dpn((2, 2, 2, 2), classes, "cifar", before=False)
+    return build_dpn((2, 2, 2, 2), classes, "cifar", before=False)
 
 
-def dpn92(classes: int = 10, stem: str = "cifar") -> Any:
+def dpn92(classes: int = 10, stem: str = "cifar") -> nn.Module:
     """DPN-92 (32x3d): the CIFAR adaptation, or with stem="imagenet" the paper's own network."""
-    return dpn((3, 4, 20, 3), classes, stem, before=stem == "imagenet")
+    return build_dpn((3, 4, 20, 3), classes, stem, before=stem == "imagenet")

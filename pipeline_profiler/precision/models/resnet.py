@@ -1,4 +1,4 @@
-"""ResNet-18 in torch: two 3x3 convolutions a block and a shortcut around them.
+"""ResNet-18 in torch: two 3x3 convolutions per block and a shortcut around them.
 
 He, Zhang, Ren, Sun 2015, "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). Table 1
 gives the ImageNet network: 11,689,512 parameters at 1000 classes with the projection shortcuts of
@@ -9,17 +9,22 @@ inside functions, because the profiler must be importable without torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.record.session import ProfileError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 WIDTHS = (64, 128, 256, 512)
 BLOCKS = 2
 
 
 @cache
-def residual_class() -> Any:
+def residual_class() -> Callable[[nn.Module, nn.Module], nn.Module]:
     """The module `relu(body(x) + shortcut(x))`, made once torch is there."""
     from torch import nn
 
@@ -32,14 +37,15 @@ def residual_class() -> Any:
             self.body, self.shortcut = body, shortcut
             self.relu = nn.ReLU(inplace=True)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             """(B, C, H, W) -> (B, C', H', W')."""
-            return self.relu(self.body(x) + self.shortcut(x))
+            activated: torch.Tensor = self.relu(self.body(x) + self.shortcut(x))
+            return activated
 
     return Residual
 
 
-def resnet18(classes: int = 10, stem: str = "cifar") -> Any:
+def resnet18(classes: int = 10, stem: str = "cifar") -> nn.Module:
     """ResNet-18 mapping (B, 3, H, W) to (B, classes); `stem` is "cifar" (32x32) or "imagenet"."""
     from torch import nn
 
@@ -54,13 +60,13 @@ def resnet18(classes: int = 10, stem: str = "cifar") -> Any:
     return nn.Sequential(*stem_layers(stem, WIDTHS[0]), *blocks, *head)
 
 
-def stem_layers(stem: str, channels: int) -> list[Any]:
+def stem_layers(stem: str, channels: int) -> list[nn.Module]:
     """Convolution, normalisation, ReLU; the ImageNet stem divides the side by four."""
     from torch import nn
 
     if stem == "cifar":
-        first: list[Any] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
-        pool: list[Any] = []
+        first: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
+        pool: list[nn.Module] = []
     elif stem == "imagenet":
         first = [nn.Conv2d(3, channels, 7, stride=2, padding=3, bias=False)]
         pool = [nn.MaxPool2d(3, stride=2, padding=1)]
@@ -69,7 +75,7 @@ def stem_layers(stem: str, channels: int) -> list[Any]:
     return [*first, nn.BatchNorm2d(channels), nn.ReLU(inplace=True), *pool]
 
 
-def _block(channels: int, width: int, stride: int) -> Any:
+def _block(channels: int, width: int, stride: int) -> nn.Module:
     from torch import nn
 
     body = nn.Sequential(

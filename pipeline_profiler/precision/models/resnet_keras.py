@@ -6,12 +6,15 @@ Convolutions follow the global dtype policy; the last layer stays float32, as Ke
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.precision.models.resnet import BLOCKS, WIDTHS
 
+if TYPE_CHECKING:
+    import keras
 
-def resnet18(classes: int = 10, side: int = 32) -> Any:
+
+def resnet18(classes: int = 10, side: int = 32) -> keras.Model:
     """A functional Keras model mapping (B, side, side, 3) to (B, classes) logits."""
     import keras
 
@@ -25,18 +28,18 @@ def resnet18(classes: int = 10, side: int = 32) -> Any:
     return keras.Model(inputs, keras.layers.Dense(classes, dtype="float32")(x), name="resnet18")
 
 
-def _convolution(x: Any, width: int, kernel: int, stride: int) -> Any:
+def _convolution(x: keras.KerasTensor, width: int, kernel: int, stride: int) -> keras.KerasTensor:
     import keras
 
     x = keras.layers.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
     return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
 
 
-def _block(x: Any, width: int, stride: int) -> Any:
+def _block(x: keras.KerasTensor, width: int, stride: int) -> keras.KerasTensor:
     import keras
 
-    made = keras.layers.ReLU()(_convolution(x, width, 3, stride))
-    made = _convolution(made, width, 3, 1)
+    body = keras.layers.ReLU()(_convolution(x, width, 3, stride))
+    body = _convolution(body, width, 3, 1)
     if stride != 1 or x.shape[-1] != width:
         x = _convolution(x, width, 1, stride)
-    return keras.layers.ReLU()(keras.layers.Add()([made, x]))
+    return keras.layers.ReLU()(keras.layers.Add()([body, x]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from pipeline_profiler.cli import main
 from pipeline_profiler.cli import precision as precision_cli
-from pipeline_profiler.precision import image_data
+from pipeline_profiler.precision.image_data import make_noise, read_image_folder
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
 
@@ -46,12 +48,12 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / f"{name}.py")
 
 
-def precision(*args: str) -> int:
+def run_command(*args: str) -> int:
     return main.main(["precision", *args, "--device", "cpu"])
 
 
 def test_a_model_and_a_loader_of_ones_own(train: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = precision(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK, "--json")
+    code = run_command(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK, "--json")
     out, err = capsys.readouterr()
     assert code == 0
     document = json.loads(out)
@@ -70,7 +72,7 @@ def test_a_model_and_a_loader_of_ones_own(train: str, capsys: pytest.CaptureFixt
 def test_the_saved_session_is_rendered_by_report(
     train: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert precision(f"{train}:make_model", "--loader", f"{train}:make_fixed", *QUICK) == 0
+    assert run_command(f"{train}:make_model", "--loader", f"{train}:make_fixed", *QUICK) == 0
     assert "saved: precision.json" in capsys.readouterr().out
     assert main.main(["report", "precision.json", "-o", "page.html"]) == 0
     page = Path("page.html").read_text()
@@ -81,7 +83,7 @@ def test_the_saved_session_is_rendered_by_report(
 def test_a_wrong_model_is_a_row_and_the_command_ends_well(
     train: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = precision(f"{train}:make_wrong", "--loader", f"{train}:make_loader", *QUICK)
+    code = run_command(f"{train}:make_wrong", "--loader", f"{train}:make_loader", *QUICK)
     assert code == 0
     assert "returned shape (4, 3, 4, 4) for 4 samples" in capsys.readouterr().out
 
@@ -96,8 +98,8 @@ def test_an_interrupt_saves_what_was_measured(
 
         return contextlib.nullcontext(say)
 
-    monkeypatch.setattr(precision, "progress_on_stderr", stopping)
-    assert precision(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK) == 130
+    monkeypatch.setattr(precision_cli, "progress_on_stderr", stopping)
+    assert run_command(f"{train}:make_model", "--loader", f"{train}:make_loader", *QUICK) == 130
     assert "The partial session is saved in precision.json" in capsys.readouterr().err
     saved = Session.load("precision.json")
     assert saved.partial
@@ -108,12 +110,12 @@ def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tree / "train" / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing")
-    found = image_data.image_folder(tree / "train", side=8, shortest=40)
+    found = read_image_folder(tree / "train", side=8, shortest=40)
     assert found.classes == 3
     assert len(found.dataset) == 45
     assert "15 images in 3 classes of train, 8x8" in found.notes[0]
     assert "1 files were left out: undecodable" in found.notes[1]
-    assert "read 3 times an epoch" in found.notes[2]
+    assert "read 3 times per epoch" in found.notes[2]
     image, label = found.dataset[0]
     assert image.shape == (3, 8, 8)
     assert image.dtype == "float32"
@@ -123,15 +125,15 @@ def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(
 
 
 def test_without_sample_data_noise_is_used_and_says_so(tmp_path: Path) -> None:
-    found = image_data.noise("none here")
+    found = make_noise("none here")
     assert "random numbers (none here)" in found.notes[0]
     first, again = found.dataset[7], found.dataset[7]
     assert (first[0] == again[0]).all()
     assert (first[0] != found.dataset[8][0]).any()
     with pytest.raises(ProfileError, match="No images in the class folders"):
-        image_data.image_folder(tmp_path)
+        read_image_folder(tmp_path)
     with pytest.raises(ProfileError, match="No folder"):
-        image_data.image_folder(tmp_path / "none")
+        read_image_folder(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_usage_errors_are_one_sentence(
     args: list[str], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert precision(*args) == 2
+    assert run_command(*args) == 2
     err = capsys.readouterr().err
     assert said in err
     assert "Traceback" not in err
@@ -159,7 +161,7 @@ def test_progress_in_a_log_is_a_line_for_each_tenth_or_long_wait(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]
-    say = precision_cli.lines(lambda: now[0])
+    say = precision_cli.write_lines(lambda: now[0])
     for done in range(101):
         now[0] += 20.0 if done == 55 else 0.1
         say(done, 100, f"work {done}")
@@ -169,9 +171,26 @@ def test_progress_in_a_log_is_a_line_for_each_tenth_or_long_wait(
     assert "55 of 100: work 55" in lines
 
 
-def test_every_option_is_documented() -> None:
+def documented_options() -> set[str]:
+    """Long options in the first column of the table under `## Options`."""
     text = (ROOT / "docs" / "precision.md").read_text()
-    commands = main.parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    for action in commands["precision"]._actions:
-        for option in action.option_strings:
-            assert option in ("-h", "--help", "-o") or f"`{option}" in text, option
+    table = text.split("## Options")[1].split("\n## ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    return set(re.findall(r"`(--[a-z-]+)`", " ".join(first)))
+
+
+def actions() -> list[argparse.Action]:
+    commands = argparse.ArgumentParser().add_subparsers()
+    precision_cli.add(commands, lambda session, args: 0)
+    known = [a for a in commands.choices["precision"]._actions if "--help" not in a.option_strings]
+    assert len(known) > 15
+    return known
+
+
+def test_every_option_stands_in_the_documentation_and_no_other() -> None:
+    own = {o for action in actions() for o in action.option_strings if o.startswith("--")}
+    assert own == documented_options()
+
+
+def test_every_option_has_help_text() -> None:
+    assert [action.dest for action in actions() if not (action.help or "").strip()] == []

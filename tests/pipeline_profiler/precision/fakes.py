@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from pipeline_profiler.precision.plan import Job, Options
+from pipeline_profiler.precision.plan import ModelJob, SweepOptions
 from tests.pipeline_profiler.fakes import FakeClock
 
 CLASSES = 3
@@ -91,12 +91,12 @@ def job(
     make_model: Callable[[], Any] = flat_model,
     make_loader: Callable[[int], Any] = Batches,
     name: str = "flat",
-) -> Job:
+) -> ModelJob:
     """A job on the hand-made data."""
-    return Job(name, make_model, make_loader)
+    return ModelJob(name, make_model, make_loader)
 
 
-def quick(**changes: Any) -> Options:
+def quick(**changes: Any) -> SweepOptions:
     """Options that take a fraction of a second."""
     plain: dict[str, Any] = {
         "batch_sizes": (4,),
@@ -106,4 +106,4 @@ def quick(**changes: Any) -> Options:
         "seconds": 30.0,
         "parity_steps": 4,
     }
-    return Options(**(plain | changes))
+    return SweepOptions(**(plain | changes))

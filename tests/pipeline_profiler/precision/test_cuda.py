@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.sweep import measure
-from pipeline_profiler.precision.trainer import Cell, Recipe, cycled, timed
-from pipeline_profiler.precision.trainer_torch import MEMORY_CUDA, TorchBackend
+from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.batches import cycle_batches
+from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.memory_torch import MEMORY_CUDA
+from pipeline_profiler.precision.sweep import measure_precisions
+from pipeline_profiler.precision.timing import time_window
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick
 
 torch = pytest.importorskip("torch")
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def test_nothing_synchronises_inside_the_window(precision: str) -> None:
     backend = TorchBackend("cuda")
     scale = "dynamic" if precision == "fp16" else ""
-    made = backend.trainer(flat_model, Cell("flat", 4, precision, scale), Recipe())
+    made = backend.new_trainer(flat_model, Cell("flat", 4, precision, scale), Recipe())
     batches = [made.place(batch) for batch in Batches(4)]
     made.step(batches[0])
     taken: list[Any] = []
@@ -34,7 +37,7 @@ def test_nothing_synchronises_inside_the_window(precision: str) -> None:
         taken.append(batch)
 
     made.step = strict
-    window = timed(made, cycled(batches), 5, 2)
+    window = time_window(made, cycle_batches(batches), 5, 2)
     assert len(taken) == 7
     assert len(window.period_ms) == 5
     assert all(ms > 0 for ms in window.period_ms)
@@ -47,7 +50,7 @@ def test_a_fused_optimizer_skips_on_the_device_and_is_counted() -> None:
         return model, lambda outputs, targets: outputs.sum()
 
     backend = TorchBackend("cuda")
-    made = backend.trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
+    made = backend.new_trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
     for _ in range(6):
         made.step((torch.tensor([[8.0]]), torch.zeros(1)))
     assert made.skipped() == [0, 1, 2, 3]
@@ -58,7 +61,7 @@ def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
     options = quick(
         batch_sizes=(4,), precisions=("fp32", "fp16", "bf16"), largest=True, largest_limit=64
     )
-    found = measure(TorchBackend("cuda"), [job()], options).results["precision"]
+    found = measure_precisions(TorchBackend("cuda"), [job()], options).results["precision"]
     for row in found["rows"]:
         assert row["status"] == "ok"
         assert row["peak_bytes"] > 0
@@ -81,7 +84,7 @@ def test_real_memory_runs_out_and_the_sweep_goes_on() -> None:
 
         return Hungry()
 
-    found = measure(
+    found = measure_precisions(
         TorchBackend("cuda"), [job(hungry)], quick(batch_sizes=(8, 4), precisions=("fp32",))
     ).results["precision"]
     assert [row["status"] for row in found["rows"]] == ["oom", "ok"]

@@ -19,8 +19,8 @@ PRELUDE = """
 import json, os, sys, warnings
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
 import keras, numpy as np, tensorflow as tf
-from pipeline_profiler.train_step import Cell, Recipe
-from pipeline_profiler.train_step_keras import KerasBackend
+from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.backend_keras import KerasBackend
 CPU = KerasBackend("cpu")
 """
 
@@ -41,63 +41,68 @@ def child(code: str) -> Any:
     return json.loads(out.stdout.strip().splitlines()[-1])
 
 
+# w * x with loss w * x: the scaled gradient x * scale is infinite in FP16 above 65,504
+PROGRAM = """
+def make():
+    model = keras.Sequential([keras.Input((1,)),
+        keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    return model, lambda targets, outputs: tf.reduce_sum(outputs)
+
+def train(precision, scale, x, steps, start=None):
+    with CPU.using(precision):
+        made = CPU.new_trainer(make, Cell("w", 1, precision, scale), Recipe(lr=2.0**-12))
+        if start:
+            made.start_at(start)
+        weights = []
+        for _ in range(steps):
+            made.step((np.full((1, 1), x, "float32"), np.zeros(1, "float32")))
+            weights.append(float(made.model.trainable_variables[0].numpy().ravel()[0]))
+        return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
+                "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
+
+from pipeline_profiler.precision.models.resnet_keras import resnet18
+from pipeline_profiler.precision.plan import ModelJob, SweepOptions
+from pipeline_profiler.precision.sweep import measure_precisions
+
+def make_loader(size):
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal((4 * size, 4, 4, 3)).astype("float32")
+    y = (np.arange(4 * size) % 3).astype("int64")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(size)
+
+def classifier(outputs):
+    return lambda: keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(),
+                                     keras.layers.Dense(outputs, dtype="float32")])
+
+options = SweepOptions(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"),
+                       repeats=2, steps=2, parity_steps=3)
+jobs = [ModelJob("good", classifier(3), make_loader),
+        ModelJob("short", classifier(2), make_loader)]
+results = measure_precisions(CPU, jobs, options).to_json()["precision"]
+network = resnet18(10)
+trainable = sum(int(np.prod(w.shape)) for w in network.trainable_weights)
+print(json.dumps({
+    "dynamic": train("fp16", "dynamic", 8.0, 6),
+    "started": train("fp16", "dynamic", 8.0, 2, start=2.0**12),
+    "static": train("fp16", "128", 8.0, 3),
+    "overflow": train("fp16", "128", 1000.0, 3),
+    "fp32": train("fp32", "", 8.0, 3),
+    "bf16": train("bf16", "", 8.0, 3),
+    "policy_after": keras.mixed_precision.dtype_policy().name,
+    "flags": CPU.flags("fp32"),
+    "refusal": CPU.refusal("tf32"),
+    "rows": results["rows"],
+    "sentences": results["sentences"],
+    "trainable": trainable,
+    "shape": network.output_shape,
+}))
+"""
+
+
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    """w * x with loss w * x: the scaled gradient x * scale is infinite in FP16 above 65,504."""
-    return child("""
-        def make():
-            model = keras.Sequential([keras.Input((1,)),
-                keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
-            return model, lambda targets, outputs: tf.reduce_sum(outputs)
-
-        def train(precision, scale, x, steps, start=None):
-            with CPU.using(precision):
-                made = CPU.trainer(make, Cell("w", 1, precision, scale), Recipe(lr=2.0**-12))
-                if start:
-                    made.start_at(start)
-                weights = []
-                for _ in range(steps):
-                    made.step((np.full((1, 1), x, "float32"), np.zeros(1, "float32")))
-                    weights.append(float(made.model.trainable_variables[0].numpy().ravel()[0]))
-                return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
-                        "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
-
-        from pipeline_profiler.models.resnet_keras import resnet18
-        from pipeline_profiler.precision import measure
-        from pipeline_profiler.precision_plan import Job, Options
-
-        def make_loader(size):
-            rng = np.random.default_rng(size)
-            x = rng.standard_normal((4 * size, 4, 4, 3)).astype("float32")
-            y = (np.arange(4 * size) % 3).astype("int64")
-            return tf.data.Dataset.from_tensor_slices((x, y)).batch(size)
-
-        def classifier(outputs):
-            return lambda: keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(),
-                                             keras.layers.Dense(outputs, dtype="float32")])
-
-        options = Options(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"), repeats=2, steps=2,
-                          parity_steps=3)
-        jobs = [Job("good", classifier(3), make_loader), Job("short", classifier(2), make_loader)]
-        results = measure(CPU, jobs, options).to_json()["precision"]
-        network = resnet18(10)
-        trainable = sum(int(np.prod(w.shape)) for w in network.trainable_weights)
-        print(json.dumps({
-            "dynamic": train("fp16", "dynamic", 8.0, 6),
-            "started": train("fp16", "dynamic", 8.0, 2, start=2.0**12),
-            "static": train("fp16", "128", 8.0, 3),
-            "overflow": train("fp16", "128", 1000.0, 3),
-            "fp32": train("fp32", "", 8.0, 3),
-            "bf16": train("bf16", "", 8.0, 3),
-            "policy_after": keras.mixed_precision.dtype_policy().name,
-            "flags": CPU.flags("fp32"),
-            "refusal": CPU.refusal("tf32"),
-            "rows": results["rows"],
-            "sentences": results["sentences"],
-            "trainable": trainable,
-            "shape": network.output_shape,
-        }))
-    """)
+    """What every test below reads, from one child: TensorFlow takes seconds to start."""
+    return child(PROGRAM)
 
 
 def test_a_dynamic_scale_halves_until_the_gradient_fits(trained: Any) -> None:

@@ -2,111 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.rows import judge, parity, positive, rate, ratio_interval
-from pipeline_profiler.precision.sentences import bigger_batches, loss_scales, percent, times
+from pipeline_profiler.diagnose.intervals import Interval
+from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell
+from pipeline_profiler.precision.comparisons import paired_ratio
+from pipeline_profiler.precision.measurement import (
+    LoaderPass,
+    Measurement,
+    ProbedCell,
+    ProbeResult,
+    SourceRecord,
+    Visit,
+)
+from pipeline_profiler.precision.rows import compare_losses, positive_mean, samples_per_second
+from pipeline_profiler.precision.sentences import (
+    compare_loss_scales,
+    compare_sizes,
+    format_percent,
+    format_ratio,
+)
+from pipeline_profiler.precision.summary import summarise
+from pipeline_profiler.precision.table import Parity, Rate, Row, StepTimes
+from pipeline_profiler.precision.timing import Window
 
-KEYS = {"model": "net", "batch_size": 100}
+ARMS = (RESIDENT, WARM)
 
 
-def cell(precision: str, **changes: Any) -> dict[str, Any]:
-    plain = {
-        **KEYS,
-        "precision": precision,
-        "loss_scale": "dynamic" if precision == "fp16" else "",
-        "status": "ok",
-        "sentence": "",
-        "tiny": False,
+def probed(precision: str, batch_size: int = 100, **changes: Any) -> ProbedCell:
+    scale = "dynamic" if precision == "fp16" else ""
+    plain: dict[str, Any] = {
         "losses": [2.0, 1.0],
-        "reference": [2.0, 1.0],
-        "floor": [],
-        "skipped": 0,
-        "scale": None,
         "peak_bytes": 1_000_000,
         "peak_how": "counted",
         "seconds": 1.0,
-        "graphs": 0,
     }
-    return plain | changes
+    probe = ProbeResult(**(plain | changes))
+    return ProbedCell(Cell("net", batch_size, precision, scale), probe, reference=[2.0, 1.0])
 
 
 def visit(
-    of: dict[str, Any], arm: str, block: int, ms: list[float], skipped: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    keys = ("model", "batch_size", "precision", "loss_scale")
-    return {
-        "arm": arm,
-        "block": block,
-        "cell": {key: of[key] for key in keys},
-        "period_ms": ms,
-        "wait_ms": [0.0] * len(ms),
-        "elapsed_ms": sum(ms),
-        "steps": len(ms),
-        "skipped": list(skipped),
-        "warmup_skipped": 0,
-        "warmup_s": 0.5,
-        "recompiled": 0,
-    }
+    of: ProbedCell, arm: str, block: int, ms: Sequence[float], skipped: Sequence[int] = ()
+) -> Visit:
+    window = Window(ms, [0.0] * len(ms), sum(ms), len(ms), skipped, warmup_s=0.5)
+    return Visit(arm, block, of.cell, window)
 
 
-def raw(cells: list[dict[str, Any]], visits: list[dict[str, Any]], alone: float) -> dict[str, Any]:
-    feed = {**KEYS, "kept": 4, "problem": "", "workers": 2, "prefetch": 2, "kind": "torch"}
-    drained = [
-        {**KEYS, "arm": "L", "block": b, "batches": 10, "elapsed_ms": 1e6 / alone} for b in range(3)
-    ]
-    return {
-        "backend": "torch",
-        "device": "cuda",
-        "device_name": "a card",
-        "recipe": {},
-        "flags": {},
-        "cells": cells,
-        "feeds": [feed],
-        "largest": [],
-        "visits": [*drained, *visits],
-    }
+def measurement(
+    cells: Sequence[ProbedCell], visits: Sequence[Visit], loader_only: float
+) -> Measurement:
+    """`loader_only`: samples/s of the loader with no step running."""
+    passes = [LoaderPass(b, "net", 100, 10, 1e6 / loader_only) for b in range(3)]
+    source = SourceRecord("net", 100, 4, "", "torch", workers=2, prefetch=2)
+    return Measurement(
+        "torch", "cuda", "a card", cells=cells, sources=[source], visits=[*passes, *visits]
+    )
 
 
-def amdahl() -> dict[str, Any]:
+def amdahl(loader_only: float = 900.0) -> Measurement:
     """Compute halves from 100 to 50 ms, the loader holds the run at 96 ms: 1,042 samples/s."""
-    full, half = cell("fp32"), cell("fp16")
+    full, half = probed("fp32"), probed("fp16")
     visits = []
     for block in range(5):
         drift = 1 + 0.1 * block  # the machine slows down: ratios inside a block do not
         visits += [
-            visit(full, "D", block, [100.0 * drift] * 4),
-            visit(full, "W", block, [104.64 * drift] * 4),
-            visit(half, "D", block, [50.0 * drift, 9000.0, 50.0 * drift], skipped=(1,)),
-            visit(half, "W", block, [96.0 * drift] * 4),
+            visit(full, RESIDENT, block, [100.0 * drift] * 4),
+            visit(full, WARM, block, [104.64 * drift] * 4),
+            visit(half, RESIDENT, block, [50.0 * drift, 9000.0, 50.0 * drift], skipped=(1,)),
+            visit(half, WARM, block, [96.0 * drift] * 4),
         ]
-    return raw([full, half], visits, alone=900.0)
+    return measurement([full, half], visits, loader_only)
 
 
 def test_means_leave_skipped_steps_out_and_pair_ratios_by_block() -> None:
-    found = judge(amdahl())["precision"]
-    full, half = found["rows"]
-    assert full["step"]["mean_ms"] == pytest.approx(120.0)
-    assert half["step"]["mean_ms"] == pytest.approx(60.0)
-    assert half["step"]["steps"] == 10
-    assert half["skipped"] == 5
-    assert full["skipped"] is None
-    compute = found["speedups"][0]["compute"]
-    assert compute["share"] == pytest.approx(2.0)
-    assert compute["low"] == pytest.approx(2.0)
-    assert compute["high"] == pytest.approx(2.0)
-    assert found["speedups"][0]["run"]["share"] == pytest.approx(1.09)
+    table = summarise(amdahl())
+    full, half = table.rows
+    assert full.step is not None
+    assert half.step is not None
+    assert full.step.mean_ms == pytest.approx(120.0)
+    assert half.step.mean_ms == pytest.approx(60.0)
+    assert half.step.steps == 10
+    assert half.skipped == 5
+    assert full.skipped is None
+    compute = table.speedups[0].compute
+    assert compute.value == pytest.approx(2.0)
+    assert compute.low == pytest.approx(2.0)
+    assert compute.high == pytest.approx(2.0)
+    assert table.speedups[0].run.value == pytest.approx(1.09)
 
 
 def test_the_stall_is_the_difference_of_the_arms_over_the_fed_one() -> None:
-    half = judge(amdahl())["precision"]["rows"][1]
-    assert half["stall"]["share"] == pytest.approx((96 - 50) / 96)
+    stall = summarise(amdahl()).rows[1].stall
+    assert stall is not None
+    assert stall.value == pytest.approx((96 - 50) / 96)
 
 
 def test_the_sentence_says_what_half_precision_buys_and_what_it_asks_for() -> None:
-    text = judge(amdahl())["sentence"]
+    text = summarise(amdahl()).sentences[0]
     assert "FP16 makes the compute 2.00x faster (2.00 to 2.00)" in text
     assert "and the run 1.09x faster" in text
     assert "because the loader is at 96% of its limit" in text
@@ -114,126 +110,134 @@ def test_the_sentence_says_what_half_precision_buys_and_what_it_asks_for() -> No
 
 
 def test_without_a_loader_at_its_limit_the_stall_is_the_reason() -> None:
-    data = amdahl()
-    for row in data["visits"]:
-        if row["arm"] == "L":
-            row["elapsed_ms"] /= 10
-    text = judge(data)["sentence"]
+    text = summarise(amdahl(loader_only=9000.0)).sentences[0]
     assert "because 48% of the step is data stall (the loader is at 10% of what" in text
     assert "and delivers, with the cores to itself, 9,000." in text
 
 
 def test_a_gain_that_reaches_the_run_needs_no_reason() -> None:
-    full, half = cell("fp32"), cell("fp16")
+    full, half = probed("fp32"), probed("fp16")
     visits = []
     for block in range(3):
-        visits += [visit(full, arm, block, [100.0]) for arm in "DW"]
-        visits += [visit(half, arm, block, [50.0]) for arm in "DW"]
-    text = judge(raw([full, half], visits, alone=1e5))["sentence"]
+        visits += [visit(full, arm, block, [100.0]) for arm in ARMS]
+        visits += [visit(half, arm, block, [50.0]) for arm in ARMS]
+    text = summarise(measurement([full, half], visits, 1e5)).sentences[0]
+    assert "2.00x faster" in text
     assert "because" not in text
 
 
 def test_windows_without_single_steps_count_by_their_length() -> None:
-    full = cell("fp32")
-    visits = [
-        visit(full, arm, b, []) | {"elapsed_ms": 30.0, "steps": 3}
-        for b in (0, 1, 2)
-        for arm in "DW"
-    ]
-    row = judge(raw([full], visits, alone=1e4))["precision"]["rows"][0]
-    assert row["step"]["mean_ms"] == 10.0
-    assert row["step"]["p50_ms"] is None
-    assert row["synthetic_per_s"]["value"] == pytest.approx(10_000)
+    full = probed("fp32")
+    window = Window([], [], 30.0, 3)
+    visits = [Visit(arm, block, full.cell, window) for block in range(3) for arm in ARMS]
+    row = summarise(measurement([full], visits, 1e4)).rows[0]
+    assert row.step is not None
+    assert row.step.mean_ms == 10.0
+    assert row.step.p50_ms is None
+    assert row.synthetic_per_s is not None
+    assert row.synthetic_per_s.value == pytest.approx(10_000)
 
 
 @pytest.mark.parametrize(
-    ("share", "low", "high", "said"),
+    ("ratio", "text"),
     [
-        (2.1, 2.0, 2.2, "2.10x faster (2.00 to 2.20)"),
-        (0.1, 0.08, 0.125, "10.00x slower (8.00 to 12.50)"),
-        (1.0, 0.9, 1.1, "no faster or slower beyond the noise (1.00x, 0.90 to 1.10)"),
-        (1.4, None, None, "1.40x as fast (one repeat: no interval)"),
+        (Interval(2.1, 2.0, 2.2), "2.10x faster (2.00 to 2.20)"),
+        (Interval(0.1, 0.08, 0.125), "10.00x slower (8.00 to 12.50)"),
+        (Interval(1.0, 0.9, 1.1), "no faster or slower beyond the noise (1.00x, 0.90 to 1.10)"),
+        (
+            Interval(1.4, -float("inf"), float("inf")),
+            "1.40x as fast (one repeat: no interval)",
+        ),
     ],
 )
-def test_a_gain_is_one_only_beyond_its_interval(share: Any, low: Any, high: Any, said: str) -> None:
-    assert times({"share": share, "low": low, "high": high}) == said
+def test_a_gain_is_one_only_beyond_its_interval(ratio: Interval, text: str) -> None:
+    assert format_ratio(ratio) == text
 
 
 def test_rates_turn_intervals_round() -> None:
-    assert rate({}, 10) is None
-    found = rate({0: 10.0, 1: 10.0, 2: 10.0}, 10)
-    assert found == {"value": 1000.0, "low": 1000.0, "high": 1000.0, "n": 3}
-    one = rate({0: 10.0}, 10)
+    assert samples_per_second({}, 10) is None
+    assert samples_per_second({0: 10.0, 1: 10.0, 2: 10.0}, 10) == Rate(1000.0, 1000.0, 1000.0, 3)
+    spread = samples_per_second({0: 8.0, 1: 10.0, 2: 12.0}, 10)
+    assert spread is not None
+    assert spread.low is not None
+    assert spread.high is not None
+    assert spread.low < spread.value < spread.high
+    one = samples_per_second({0: 10.0}, 10)
     assert one is not None
-    assert one["low"] is None
+    assert one.low is None
 
 
-def test_parity_is_the_distance_as_a_share_of_fp32() -> None:
-    found = parity([2.0, 1.1], [2.0, 1.0], "bf16")
-    assert found["loss_apart"] == pytest.approx(0.1)
-    assert parity([2.0, 1.0, 0.9], [4.0, 1.0], "bf16")["loss_apart_most"] == pytest.approx(0.5)
-    assert parity([2.0], [2.0], "fp32")["loss_apart"] is None
-    assert parity([2.0], [], "bf16")["loss_apart"] is None
+@pytest.mark.parametrize(
+    ("precision", "losses", "reference", "apart", "most"),
+    [
+        ("bf16", [2.0, 1.1], [2.0, 1.0], 0.1, 0.1),
+        ("bf16", [2.0, 1.0, 0.9], [4.0, 1.0], 0.0, 0.5),
+        ("fp32", [2.0], [2.0], None, None),
+        ("bf16", [2.0], [], None, None),
+    ],
+)
+def test_parity_is_the_distance_as_a_share_of_fp32(
+    precision: str, losses: list[float], reference: list[float], apart: Any, most: Any
+) -> None:
+    cell = replace(probed(precision, losses=losses), reference=reference)
+    parity = compare_losses(cell)
+    assert parity.apart == (apart if apart is None else pytest.approx(apart))
+    assert parity.apart_most == (most if most is None else pytest.approx(most))
+    assert parity.steps == len(losses)
 
 
-def row(precision: str = "fp16", **changes: Any) -> dict[str, Any]:
-    plain = {
-        **KEYS,
-        "precision": precision,
-        "loss_scale": "dynamic",
-        "tiny": False,
-        "step": {"mean_ms": 10.0, "low_ms": 9.0, "high_ms": 11.0},
-        "loss_last": 1.0,
-        "skipped": 2,
-        "synthetic_per_s": {"value": 1000.0},
-        "loader_per_s": {"value": 800.0},
-    }
-    return plain | changes
+def row(loss_scale: str, mean_ms: float, skipped: int = 2) -> Row:
+    """A measured FP16 row whose interval is 1 ms to both sides."""
+    step = StepTimes(mean_ms, None, None, mean_ms - 1, mean_ms + 1, 5, 10)
+    base = summarise(amdahl()).rows[1]
+    parity = Parity(2, 2.0, 1.0, None, None)
+    cell = replace(base.cell, loss_scale=loss_scale)
+    return replace(base, cell=cell, step=step, parity=parity, skipped=skipped)
 
 
 def test_loss_scales_are_compared_in_time_loss_and_skips() -> None:
-    other = row(loss_scale="128", step={"mean_ms": 10.4, "low_ms": 9.5, "high_ms": 11.2}, skipped=0)
-    text = next(loss_scales([row(), other]))
+    dynamic = row("dynamic", 10.0)
+    text = next(compare_loss_scales([dynamic, row("128", 10.4, skipped=0)]))
     assert "loss scales dynamic, 128 make no difference to the step beyond the noise" in text
     assert "skipped steps 2, 0" in text
-    slower = row(loss_scale="64", step={"mean_ms": 15.0, "low_ms": 14.0, "high_ms": 16.0})
-    assert "make a difference (10.0 to 15.0 ms)" in next(loss_scales([row(), slower]))
+    slower = row("64", 15.0)
+    assert "make a difference (10.0 to 15.0 ms)" in next(compare_loss_scales([dynamic, slower]))
 
 
 def test_bigger_batches_are_compared_in_compute_and_run() -> None:
-    data = amdahl()
-    data["cells"].append(cell("fp32", batch_size=200))
+    data, bigger = amdahl(), probed("fp32", batch_size=200)
+    visits = list(data.visits)
     for block in range(5):
         drift = 1 + 0.1 * block
-        data["visits"].append(visit(data["cells"][2], "D", block, [150.0 * drift]))
-        data["visits"].append(visit(data["cells"][2], "W", block, [209.28 * drift]))
-    found = judge(data)["precision"]
-    gain = found["growths"][0]
-    assert (gain["from"], gain["to"]) == (100, 200)
-    assert gain["compute"]["share"] == pytest.approx(4 / 3)
-    assert gain["run"]["share"] == pytest.approx(1.0)
-    text = next(bigger_batches(found["growths"]))
+        visits.append(visit(bigger, RESIDENT, block, [150.0 * drift]))
+        visits.append(visit(bigger, WARM, block, [209.28 * drift]))
+    table = summarise(replace(data, cells=[*data.cells, bigger], visits=visits))
+    growth = table.growths[0]
+    assert (growth.smallest, growth.largest) == (100, 200)
+    assert growth.compute.value == pytest.approx(4 / 3)
+    assert growth.run.value == pytest.approx(1.0)
+    text = next(compare_sizes(table.growths))
     assert "from batch 100 to 200 the compute is 1.33x faster (1.33 to 1.33) in samples/s" in text
     assert "and the run no faster or slower beyond the noise" in text
 
 
-def test_ratios_are_judged_as_logarithms_and_never_negative() -> None:
-    even = ratio_interval({0: 2.0, 1: 1.0}, {0: 1.0, 1: 2.0})
+def test_ratios_go_through_logarithms_and_are_never_negative() -> None:
+    even = paired_ratio({0: 2.0, 1: 1.0}, {0: 1.0, 1: 2.0})
     assert even is not None
     assert even.value == pytest.approx(1.0)
     assert even.low > 0
     assert even.low * even.high == pytest.approx(1.0)
-    assert ratio_interval({0: 1.0}, {1: 1.0}) is None
-    one = ratio_interval({0: 3.0}, {0: 2.0})
+    assert paired_ratio({0: 1.0}, {1: 1.0}) is None
+    one = paired_ratio({0: 3.0}, {0: 2.0})
     assert one is not None
     assert one.as_dict() == {"share": 1.5, "low": None, "high": None, "n": 1}
-    two = positive([10.0, 30.0])
+    two = positive_mean([10.0, 30.0])
     assert two.value == 20.0
     assert 0 < two.low < 20.0 < two.high
 
 
 def test_small_shares_keep_two_figures() -> None:
-    assert percent(0.000123) == "0.012 %"
-    assert percent(0.0213) == "2.1 %"
-    assert percent(1e-7) == "below 0.001 %"
-    assert percent(0.0) == "0 %"
+    assert format_percent(0.000123) == "0.012 %"
+    assert format_percent(0.0213) == "2.1 %"
+    assert format_percent(1e-7) == "below 0.001 %"
+    assert format_percent(0.0) == "0 %"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.measure.schedule import StoppedError
-from pipeline_profiler.precision.data_source import sized
-from pipeline_profiler.precision.plan import Options, cells
-from pipeline_profiler.precision.sweep import measure
-from pipeline_profiler.precision.trainer import Recipe
-from pipeline_profiler.precision.trainer_torch import TorchBackend
+from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.cell import Recipe
+from pipeline_profiler.precision.data_source import make_sized_loader
+from pipeline_profiler.precision.plan import SweepOptions, plan_cells
+from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick, refusing
 
@@ -24,7 +24,7 @@ CPU = TorchBackend("cpu")
 
 
 def run(*jobs: Any, **options: Any) -> dict[str, Any]:
-    session = measure(CPU, jobs or [job()], quick(**options))
+    session = measure_precisions(CPU, jobs or [job()], quick(**options))
     return dict(session.results["precision"])
 
 
@@ -194,7 +194,7 @@ def raising() -> Any:
         (flat_model, lambda size: Batches(size, top=5), "label 4 lies outside [0, 3)"),
         (flat_model, lambda size: Batches(2), "batch 4 is larger than the data (2 samples)"),
         (flat_model, lambda size: [], "the loader gave no batch"),
-        (flat_model, lambda size: Batches(8), "gives 8 samples a batch, not 4"),
+        (flat_model, lambda size: Batches(8), "gives 8 samples per batch, not 4"),
         (flat_model, lambda size: [(1, 2, 3)], "not (inputs, labels)"),
         (flat_model, lambda size: 1 / 0, "the loader failed with ZeroDivisionError"),
         (flat_model, lambda size: 3, "No adapter knows how to iterate"),
@@ -227,7 +227,7 @@ def test_a_batch_larger_than_a_dataset_is_named_with_its_size() -> None:
     assert "batch 16 is larger than the data (10 samples)" in rows[1]["sentence"]
 
 
-def test_precisions_the_device_has_not_are_rows_too() -> None:
+def test_precisions_the_device_lacks_are_rows_too() -> None:
     rows = by_precision(run(precisions=("fp32", "tf32", "fp8")))
     assert rows["fp32"]["status"] == "ok"
     assert "a CPU has no TF32" in rows["tf32"]["sentence"]
@@ -243,7 +243,7 @@ def test_a_loss_of_the_users_own_judges_shapes_itself() -> None:
 
 def test_fp16_on_a_cpu_is_one_tiny_row_with_fp32_beside_it() -> None:
     options = quick(batch_sizes=(4, 8), precisions=("fp32", "fp16"))
-    planned, reasons = cells(CPU, [job(), job(name="two")], options)
+    planned, reasons = plan_cells(CPU, [job(), job(name="two")], options)
     half = [c for c in planned if c.precision == "fp16"]
     assert [(c.model, c.batch_size) for c in half] == [("flat", 2)]
     assert "no FP16 arithmetic" in reasons[0]
@@ -261,7 +261,7 @@ def test_fp16_on_a_cpu_is_one_tiny_row_with_fp32_beside_it() -> None:
 
 def test_loss_scales_multiply_fp16_rows_only() -> None:
     options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"), tiny_fp16=False)
-    planned, _ = cells(CPU, [job()], options)
+    planned, _ = plan_cells(CPU, [job()], options)
     assert [(c.precision, c.loss_scale) for c in planned] == [
         ("fp32", ""),
         ("fp16", "dynamic"),
@@ -285,9 +285,9 @@ def test_options_no_row_could_be_made_of_are_refused(changes: Any, said: str) ->
         run(**changes)
 
 
-def test_progress_is_told_and_ends_at_the_total() -> None:
+def test_progress_is_reported_and_ends_at_the_total() -> None:
     seen: list[tuple[int, int, str]] = []
-    measure(CPU, [job()], quick(), progress=lambda *row: seen.append(row))
+    measure_precisions(CPU, [job()], quick(), progress=lambda *row: seen.append(row))
     assert seen[0][2].startswith("probing flat FP32")
     assert seen[-1][0] == seen[-1][1] > 0
     counts = [done for done, _, _ in seen]
@@ -300,20 +300,20 @@ def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError) as stopped:
-        measure(CPU, [job()], quick(), progress=stop)
+        measure_precisions(CPU, [job()], quick(), progress=stop)
     session = stopped.value.session
     assert session.partial
     assert session.results["precision"]["rows"][0]["step"]["repeats"] == 1
 
 
 def test_a_short_budget_gives_fewer_steps_and_says_so() -> None:
-    session = measure(CPU, [job()], quick(steps=5000, seconds=0.5))
+    session = measure_precisions(CPU, [job()], quick(steps=5000, seconds=0.5))
     reasons = " ".join(session.plan["reasons"])
-    assert "timed steps a window instead of 5000" in reasons
+    assert "timed steps per window instead of 5000" in reasons
 
 
 def test_the_session_survives_saving(tmp_path: Any) -> None:
-    session = measure(CPU, [job()], quick(), notes=["data: made by hand"])
+    session = measure_precisions(CPU, [job()], quick(), notes=["data: made by hand"])
     back = Session.load(session.save(tmp_path / "s.json"))
     assert back.results["precision"]["rows"] == session.to_json()["precision"]["rows"]
     assert back.plan["reasons"][0] == "data: made by hand"
@@ -326,11 +326,11 @@ def test_a_users_loader_is_called_with_the_size_or_rebuilt() -> None:
     def plain() -> Any:
         return torch.utils.data.DataLoader(data, 4)
 
-    assert sized(plain, 6).batch_size == 6
-    assert sized(plain, 4).batch_size == 4
-    assert sized(lambda batch_size: Batches(batch_size), 5).rows[0][0].shape[0] == 5
+    assert make_sized_loader(plain, 6).batch_size == 6
+    assert make_sized_loader(plain, 4).batch_size == 4
+    assert make_sized_loader(lambda batch_size: Batches(batch_size), 5).rows[0][0].shape[0] == 5
 
 
 def test_defaults_are_those_of_the_published_table() -> None:
-    assert Options().batch_sizes == (64, 128, 256, 512)
-    assert Options().precisions == ("fp32", "tf32", "fp16", "bf16")
+    assert SweepOptions().batch_sizes == (64, 128, 256, 512)
+    assert SweepOptions().precisions == ("fp32", "tf32", "fp16", "bf16")

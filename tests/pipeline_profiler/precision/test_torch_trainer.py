@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.trainer import Cell, Recipe
-from pipeline_profiler.precision.trainer_torch import (
-    MEMORY_CPU,
-    TorchBackend,
-    TorchTrainer,
-    watch_updates,
-)
+from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.memory_torch import MEMORY_CPU
+from pipeline_profiler.precision.trainer_torch import TorchTrainer, watch_updates
 from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model
 
@@ -32,7 +29,7 @@ def trainer(precision: str, scale: str = "", **recipe: Any) -> TorchTrainer:
         torch.nn.init.ones_(model.weight)
         return model, lambda outputs, targets: outputs.sum()
 
-    return CPU.trainer(overflowing, Cell("w", 1, precision, scale), Recipe(lr=LR, **recipe))
+    return CPU.new_trainer(overflowing, Cell("w", 1, precision, scale), Recipe(lr=LR, **recipe))
 
 
 def train(made: TorchTrainer, x: float, steps: int) -> list[float]:
@@ -92,7 +89,7 @@ def test_only_fp16_is_scaled(precision: str) -> None:
     assert made.skipped() == []
 
 
-def test_forget_starts_the_counts_anew() -> None:
+def test_forget_clears_the_counts() -> None:
     made = trainer("fp16", "dynamic")
     train(made, 8.0, 2)
     made.forget()
@@ -115,12 +112,12 @@ def test_a_fused_optimizer_reports_its_skips_without_being_asked() -> None:
 def test_losses_are_the_same_from_the_same_seed() -> None:
     runs = []
     for _ in range(2):
-        made = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=3))
+        made = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=3))
         for batch in Batches(4):
             made.step(batch)
         runs.append(made.losses())
     assert runs[0] == runs[1]
-    other = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=4))
+    other = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=4))
     for batch in Batches(4):
         other.step(batch)
     assert other.losses() != runs[0]
@@ -130,7 +127,7 @@ def test_asking_for_outputs_changes_nothing() -> None:
     def normalised() -> Any:
         return torch.nn.Sequential(torch.nn.BatchNorm2d(3), flat_model())
 
-    made = CPU.trainer(normalised, Cell("n", 4, "bf16"), Recipe())
+    made = CPU.new_trainer(normalised, Cell("n", 4, "bf16"), Recipe())
     before = {k: v.clone() for k, v in made.model.state_dict().items()}
     assert made.outputs(Batches(4).rows[0]) == (4, 3)
     assert all(torch.equal(v, before[k]) for k, v in made.model.state_dict().items())
@@ -138,8 +135,8 @@ def test_asking_for_outputs_changes_nothing() -> None:
 
 
 def test_a_nudge_moves_every_weight_a_little() -> None:
-    plain = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
-    moved = CPU.trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    plain = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    moved = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
     moved.nudge(1e-3)
     for a, b in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
         assert not torch.equal(a, b)
@@ -150,7 +147,7 @@ def test_peak_memory_on_a_cpu_counts_weights_state_and_what_the_step_allocates()
     def wide() -> Any:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 100_000))
 
-    made = CPU.trainer(wide, Cell("wide", 4, "fp32"), Recipe())
+    made = CPU.new_trainer(wide, Cell("wide", 4, "fp32"), Recipe())
     batch = Batches(4).rows[0]
     made.step(batch)
     peak, how = made.peak_bytes(batch)
@@ -175,7 +172,7 @@ def test_flags_are_set_for_the_precision_and_put_back() -> None:
     assert CPU.flags("bf16")["autocast"] == "bfloat16"
 
 
-def test_refusals_name_the_cure() -> None:
+def test_refusals_say_what_to_do() -> None:
     assert CPU.refusal("fp32") == ""
     assert CPU.refusal("fp16") == ""
     assert "leave tf32 out" in CPU.refusal("tf32")
@@ -189,7 +186,7 @@ def test_channels_last_reaches_weights_and_batches() -> None:
         model(torch.zeros(1, 3, 4, 4))
         return model
 
-    made = CPU.trainer(convolution, Cell("c", 4, "fp32"), Recipe(channels_last=True))
+    made = CPU.new_trainer(convolution, Cell("c", 4, "fp32"), Recipe(channels_last=True))
     inputs, _ = made.place(Batches(4).rows[0])
     assert inputs.is_contiguous(memory_format=torch.channels_last)
     assert made.model[0].weight.is_contiguous(memory_format=torch.channels_last)
@@ -198,16 +195,16 @@ def test_channels_last_reaches_weights_and_batches() -> None:
 def test_bad_makers_and_optimizers_get_a_sentence() -> None:
     cell = Cell("x", 4, "fp32")
     with pytest.raises(ProfileError, match="returned int: return a torch module"):
-        CPU.trainer(lambda: 3, cell, Recipe())
+        CPU.new_trainer(lambda: 3, cell, Recipe())
     with pytest.raises(ProfileError, match="no parameters"):
-        CPU.trainer(torch.nn.ReLU, cell, Recipe())
+        CPU.new_trainer(torch.nn.ReLU, cell, Recipe())
     with pytest.raises(ProfileError, match="choose from sgd, adam, adamw"):
-        CPU.trainer(flat_model, cell, Recipe(optimizer="lion"))
+        CPU.new_trainer(flat_model, cell, Recipe(optimizer="lion"))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_every_optimizer_learns(optimizer: str) -> None:
-    made = CPU.trainer(flat_model, Cell("f", 4, "fp32"), Recipe(optimizer=optimizer, lr=0.05))
+    made = CPU.new_trainer(flat_model, Cell("f", 4, "fp32"), Recipe(optimizer=optimizer, lr=0.05))
     batch = Batches(4).rows[0]
     for _ in range(30):
         made.step(batch)
@@ -218,6 +215,6 @@ def test_every_optimizer_learns(optimizer: str) -> None:
 def test_marks_are_the_injected_clock_on_a_cpu() -> None:
     ticks = iter([5_000_000, 9_000_000])
     backend = TorchBackend("cpu", clock=lambda: next(ticks))
-    made = backend.trainer(flat_model, Cell("f", 4, "fp32"), Recipe())
+    made = backend.new_trainer(flat_model, Cell("f", 4, "fp32"), Recipe())
     assert made.periods_ms([made.mark(), made.mark()]) == [4.0]
     assert CPU.clock is time.perf_counter_ns

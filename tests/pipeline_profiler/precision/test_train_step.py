@@ -9,23 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_profiler.precision.trainer import (
-    Cell,
-    Window,
+from pipeline_profiler.precision.batches import (
     full_batches,
     label_problem,
-    largest_batch,
-    out_of_memory,
-    pair,
     shape_problem,
-    timed,
+    split_batch,
 )
+from pipeline_profiler.precision.cell import Cell
+from pipeline_profiler.precision.largest_batch import bisect_largest
+from pipeline_profiler.precision.timing import Window, time_window
+from pipeline_profiler.precision.trainer import is_out_of_memory
 from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, FakeTrainer
 
 
-def feed(clock: FakeClock, waits: list[float]) -> Iterator[int]:
+def slow_batches(clock: FakeClock, waits: list[float]) -> Iterator[int]:
     for i, wait in enumerate(waits):
         clock.advance(wait)
         yield i
@@ -33,7 +32,9 @@ def feed(clock: FakeClock, waits: list[float]) -> Iterator[int]:
 
 def test_periods_run_from_next_entry_to_next_entry() -> None:
     clock = FakeClock()
-    window = timed(FakeTrainer(clock, 10.0), feed(clock, [1, 2, 3, 4, 5]), 3, 2, clock)
+    window = time_window(
+        FakeTrainer(clock, 10.0), slow_batches(clock, [1, 2, 3, 4, 5]), 3, 2, clock
+    )
     assert window.period_ms == [13.0, 14.0, 15.0]
     assert window.wait_ms == [3.0, 4.0, 5.0]
     assert window.mean_ms == 14.0
@@ -44,17 +45,17 @@ def test_periods_run_from_next_entry_to_next_entry() -> None:
 def test_the_device_is_synchronised_at_the_edges_only() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 1.0)
-    timed(trainer, feed(clock, [0] * 5), 4, 1, clock)
+    time_window(trainer, slow_batches(clock, [0] * 5), 4, 1, clock)
     assert trainer.calls == ["step", "synchronise", *["mark", "step"] * 4, "mark", "synchronise"]
 
 
-def test_skipped_steps_are_counted_and_not_timed() -> None:
+def test_skipped_steps_are_counted_and_not_time_window() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0, skips={0, 3})
-    window = timed(trainer, feed(clock, [0, 0, 0, 90, 0]), 3, 2, clock)
+    window = time_window(trainer, slow_batches(clock, [0, 0, 0, 90, 0]), 3, 2, clock)
     assert window.warmup_skipped == 1
     assert window.skipped == [1]
-    assert window.kept_ms == [10.0, 10.0]
+    assert window.counted_ms == [10.0, 10.0]
     assert window.mean_ms == 10.0
 
 
@@ -72,11 +73,11 @@ def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:
             seen.append(gc.isenabled())
             super().step(batch)
 
-    timed(Watching(clock, 1.0), feed(clock, [0] * 3), 2, 1, clock)
+    time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 3), 2, 1, clock)
     assert seen == [True, False, False]
     assert gc.isenabled()
     with pytest.raises(ProfileError, match="no full batch left"):
-        timed(Watching(clock, 1.0), feed(clock, [0] * 2), 2, 1, clock)
+        time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 2), 2, 1, clock)
     assert gc.isenabled()
 
 
@@ -95,7 +96,7 @@ def test_the_bisection_finds_the_largest_that_fits(capacity: int, start: int, li
         trials.append(size)
         return size <= capacity
 
-    assert largest_batch(fits, start, limit) == min(capacity, limit)
+    assert bisect_largest(fits, start, limit) == min(capacity, limit)
     assert all(size <= limit for size in trials)
     assert len(trials) <= 2 * 12 + 2
 
@@ -104,11 +105,11 @@ def test_what_counts_as_out_of_memory() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(RuntimeError) as real:
         torch.empty(1 << 50)
-    assert out_of_memory(real.value)
-    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert out_of_memory(MemoryError())
-    assert not out_of_memory(RuntimeError("shape mismatch"))
-    assert not out_of_memory(ValueError("can't allocate memory"))
+    assert is_out_of_memory(real.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
+    assert not is_out_of_memory(ValueError("can't allocate memory"))
 
 
 def test_sentences_about_shapes_and_labels() -> None:
@@ -123,9 +124,9 @@ def test_sentences_about_shapes_and_labels() -> None:
 
 
 def test_batches_are_pairs() -> None:
-    assert pair({"image": 1, "label": 2}) == (1, 2)
+    assert split_batch({"image": 1, "label": 2}) == (1, 2)
     with pytest.raises(ProfileError, match="not \\(inputs, labels\\)"):
-        pair([1, 2, 3])
+        split_batch([1, 2, 3])
 
 
 def test_a_cell_names_itself() -> None:

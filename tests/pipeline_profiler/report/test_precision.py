@@ -6,20 +6,29 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pipeline_profiler.precision.sweep import measure
-from pipeline_profiler.precision.trainer_torch import TorchBackend
+from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.document import table_from_dict
+from pipeline_profiler.precision.summary import summarise
+from pipeline_profiler.precision.sweep import measure_precisions
+from pipeline_profiler.precision.table import PrecisionTable
 from pipeline_profiler.record.session import Session
-from pipeline_profiler.report import precision, render
+from pipeline_profiler.report import precision, precision_chart, render
 from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.fakes import job, quick
-from tests.pipeline_profiler.precision.test_rows import amdahl, cell, judge, raw
+from tests.pipeline_profiler.precision.test_rows import amdahl, measurement, probed
 
 SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
 
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return measure(TorchBackend("cpu"), [job()], quick(precisions=("fp32", "bf16", "tf32")))
+    return measure_precisions(
+        TorchBackend("cpu"), [job()], quick(precisions=("fp32", "bf16", "tf32"))
+    )
+
+
+def read_table(session: Session) -> PrecisionTable:
+    return table_from_dict(session.results["precision"])
 
 
 def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
@@ -33,24 +42,24 @@ def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
 
 
 def test_every_line_of_the_table_has_every_column(session: Session) -> None:
-    rows = session.results["precision"]["rows"]
-    assert all(len(precision.cells(row)) == len(precision.HEAD) for row in rows)
-    refused = precision.cells(rows[2])
+    rows = read_table(session).rows
+    assert [row.status for row in rows] == ["ok", "ok", "refused"]
+    assert all(len(precision.format_row(row)) == len(precision.HEAD) for row in rows)
+    refused = precision.format_row(rows[2])
     assert refused[3] == "refused"
     assert set(refused[4:]) == {"n/a"}
 
 
 def test_out_of_memory_reads_so_in_the_table() -> None:
-    full = cell("fp32", status="oom", sentence="out of memory at batch 100: less.", losses=[])
-    row = judge(raw([full], [], 900.0))["precision"]["rows"][0]
-    assert precision.cells(row)[3] == "out of memory"
+    full = probed("fp32", status="oom", sentence="out of memory at batch 100: less.", losses=[])
+    row = summarise(measurement([full], [], 900.0)).rows[0]
+    assert precision.format_row(row)[3] == "out of memory"
 
 
 def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
     page = render.to_html(session)
     assert page.count("Samples a second by row") == 2  # label and title
-    found = session.results["precision"]
-    chart = ET.fromstring(precision.chart(found["rows"], found["loaders"]))
+    chart = ET.fromstring(precision_chart.draw_rates(read_table(session)))
     space = "{http://www.w3.org/2000/svg}"
     bars = [r for r in chart.iter(f"{space}rect") if r.find(f"{space}title") is not None]
     assert len(bars) == 4
@@ -58,8 +67,7 @@ def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
 
 
 def test_the_longer_bar_is_the_faster_arm_and_the_limit_is_drawn() -> None:
-    found = judge(amdahl())["precision"]
-    chart = ET.fromstring(precision.chart(found["rows"], found["loaders"]))
+    chart = ET.fromstring(precision_chart.draw_rates(summarise(amdahl())))
     space = "{http://www.w3.org/2000/svg}"
     widths = [
         float(r.attrib["width"])
@@ -84,16 +92,15 @@ def test_other_sessions_have_no_such_section() -> None:
 def test_the_saved_sample_session_renders() -> None:
     saved = Session.load(SAVED)
     assert SAVED.stat().st_size < 200_000
-    found = saved.results["precision"]
-    assert {row["model"] for row in found["rows"]} == {"resnet18", "dpn26"}
-    assert {"fp32", "bf16", "fp16"} <= {row["precision"] for row in found["rows"]}
-    assert all(row["status"] == "ok" for row in found["rows"])
+    rows = read_table(saved).rows
+    assert {row.cell.model for row in rows} == {"resnet18", "dpn26"}
+    assert {"fp32", "bf16", "fp16"} <= {row.cell.precision for row in rows}
+    assert all(row.status == "ok" for row in rows)
     assert "would have to deliver" in render.to_html(saved)
-    assert judge(found)["precision"]["rows"] == found["rows"]
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(None, "n/a"), (812_300_000, "812 MB"), (13_000_000_000, "13.0 GB")]
+    ("value", "text"), [(None, "n/a"), (812_300_000, "812 MB"), (13_000_000_000, "13.0 GB")]
 )
-def test_memory_is_written_with_its_unit(value: int | None, said: str) -> None:
-    assert precision.megabytes(value) == said
+def test_memory_is_written_with_its_unit(value: int | None, text: str) -> None:
+    assert precision.format_bytes(value) == text

@@ -1,0 +1,72 @@
+"""The saved form of a table: the keys of version 0.1, and reading undoes writing."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.precision.document import (
+    measurement_from_dict,
+    table_as_dict,
+    table_from_dict,
+)
+from pipeline_profiler.precision.measurement import LargestBatch, Visit
+from pipeline_profiler.precision.summary import as_results, summarise
+from pipeline_profiler.record.session import plain
+from tests.conftest import ROOT
+from tests.pipeline_profiler.precision.test_rows import amdahl, probed
+
+SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
+
+
+@pytest.fixture
+def saved() -> dict[str, Any]:
+    """The document of a sweep on a CPU, as version 0.1 wrote it."""
+    document: dict[str, Any] = json.loads(SAVED.read_text())["precision"]
+    return document
+
+
+def test_a_document_of_version_01_is_read_and_written_letter_by_letter(saved: Any) -> None:
+    assert json.dumps(table_as_dict(table_from_dict(saved))) == json.dumps(saved)
+
+
+def test_a_saved_measurement_gives_its_rows_and_comparisons_again(saved: Any) -> None:
+    again = table_as_dict(summarise(measurement_from_dict(saved)))
+    for key in ("rows", "loaders", "speedups", "growths"):
+        assert again[key] == saved[key], key
+
+
+def test_keys_of_a_later_version_are_ignored(saved: Any) -> None:
+    saved["rows"][0]["colour"] = saved["visits"][-1]["mood"] = "later"
+    assert table_from_dict(saved).rows[0].cell.model == "resnet18"
+
+
+def test_what_was_not_measured_survives_as_null() -> None:
+    failed = probed("fp32", status="oom", sentence="out of memory.", losses=[], peak_bytes=None)
+    data = replace(amdahl(), largest=[LargestBatch("net", "fp16", 7, False, [1, 2, 7])])
+    table = summarise(replace(data, cells=[failed], visits=[]))
+    document = json.loads(json.dumps(plain(as_results(table)["precision"])))
+    assert document["rows"][0]["step"] is None
+    assert document["largest"][0]["trials"] == [1, 2, 7]
+    assert plain(table_as_dict(table_from_dict(document))) == document
+
+
+def test_one_repeat_has_an_infinite_interval_that_json_calls_null() -> None:
+    data = amdahl()
+    first = [v for v in data.visits if not isinstance(v, Visit) or v.block == 0]
+    table = summarise(replace(data, visits=first))
+    document = json.loads(json.dumps(plain(table_as_dict(table))))
+    assert document["speedups"][0]["run"]["high"] is None
+    assert table_from_dict(document).speedups[0].run.high == math.inf
+
+
+def test_a_loss_that_was_not_a_number_can_be_read_again() -> None:
+    broken = probed("bf16", losses=[2.0, math.nan])
+    document = plain(table_as_dict(summarise(replace(amdahl(), cells=[broken]))))
+    losses = measurement_from_dict(document).cells[0].probe.losses
+    assert losses[0] == 2.0
+    assert math.isnan(losses[1])
