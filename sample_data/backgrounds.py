@@ -111,7 +111,7 @@ def _pebble(canvas: Canvas, hue: float, sat: float, val: float) -> None:
 
 
 def wood(canvas: Canvas) -> None:
-    """Paint planks with grain, seen from above, turned at random."""
+    """Paint planks with grain, seen from above, rotated at random."""
     rng = canvas.rng
     u, v = canvas.local(0.0, 0.0, 1.0, rng.uniform(0, np.pi))
     warp = 0.06 * canvas.noise(1.8)

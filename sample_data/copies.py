@@ -32,9 +32,9 @@ def plant_byte_copies(book: Book) -> None:
         label = book.label(split=splits[1])
         data = jpeg(book.photo(label).pixels)
         ids = [book.add(split, label, data) for split in splits]
-        said = f"A file was copied from {splits[0]} to {splits[1]}."
-        book.plant("DUP001", ids, said)
-        book.plant("SPLIT001", ids, said)
+        sentence = f"A file was copied from {splits[0]} to {splits[1]}."
+        book.plant("DUP001", ids, sentence)
+        book.plant("SPLIT001", ids, sentence)
 
 
 def plant_pixel_copies(book: Book) -> None:
@@ -54,9 +54,9 @@ def plant_pixel_copies(book: Book) -> None:
             book.add("train", label, jpeg(pixels)),
             book.add(other, label, jpeg(pixels, comment=b"exported for the web")),
         ]
-        said = f"A JPEG was given a comment segment and put into {other} as well."
-        book.plant("DUP002", ids, said)
-        book.plant("SPLIT001", ids, said)
+        sentence = f"A JPEG was given a comment segment and put into {other} as well."
+        book.plant("DUP002", ids, sentence)
+        book.plant("SPLIT001", ids, sentence)
 
 
 def plant_conflicts(book: Book) -> None:
@@ -69,9 +69,9 @@ def plant_conflicts(book: Book) -> None:
             book.add("train", right, jpeg(pixels)),
             book.add("train", wrong, jpeg(pixels, comment=comment)),
         ]
-        said = f"One picture of class {right} was filed under {wrong} as well."
-        book.plant(code, ids, said)
-        book.plant("LABEL005", ids, said)
+        sentence = f"One picture of class {right} was filed under {wrong} as well."
+        book.plant(code, ids, sentence)
+        book.plant("LABEL005", ids, sentence)
 
 
 def resized(pixels: Pixels) -> Pixels:
@@ -185,5 +185,5 @@ def plant_group_leaks(book: Book) -> None:
     for second, split in enumerate(("train", "train", "test", "test"), 31):
         stamp = exif(time=f"2023:08:19 10:42:{second}", camera=CAMERAS[0])
         ids.append(book.add(split, label, jpeg(book.photo(label).pixels, exif=stamp)))
-    said = "Four shots of one camera within 4 seconds: two are in train, two in test."
-    book.plant("SPLIT002", ids, said)
+    sentence = "Four shots of one camera within 4 seconds: two are in train, two in test."
+    book.plant("SPLIT002", ids, sentence)

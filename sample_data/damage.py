@@ -86,8 +86,10 @@ def plant_hidden_damage(book: Book) -> None:
     for split in ("train", "val"):
         label = book.label(split=split)
         sample = book.add(split, label, bake_damage(jpeg(book.photo(label).pixels)))
-        said = "A JPEG cut at 60% was decoded tolerantly and saved again: its lower part is grey."
-        book.plant("FILE003", [sample], said)
+        sentence = (
+            "A JPEG cut at 60% was decoded tolerantly and saved again: its lower part is grey."
+        )
+        book.plant("FILE003", [sample], sentence)
 
 
 def plant_trailing_bytes(book: Book) -> None:
@@ -124,8 +126,8 @@ def plant_decoder_traps(book: Book) -> None:
     _trap(book, "train", label, deep, "png", "A photograph was saved as PNG, 16 bits a channel.")
     label = book.label()
     sticker = png(_sticker(book.photo(label, size=(144, 144)).pixels))
-    said = "A photograph was reduced to a palette PNG with transparent corners."
-    _trap(book, "train", label, sticker, "png", said)
+    sentence = "A photograph was reduced to a palette PNG with transparent corners."
+    _trap(book, "train", label, sticker, "png", sentence)
     label = book.label()
     first = book.photo(label, size=(120, 120)).pixels
     frames = [np.roll(first, shift, axis=1) for shift in (0, 6, 12)]
@@ -141,10 +143,10 @@ def plant_decoder_traps(book: Book) -> None:
     book.plant("FILE006", [sample], "A photograph lies on its side and EXIF says so (value 6).")
 
 
-def _trap(book: Book, split: str, label: str, data: bytes, ext: str, said: str) -> None:
+def _trap(book: Book, split: str, label: str, data: bytes, ext: str, sentence: str) -> None:
     sample = book.add(split, label, data, ext)
-    book.plant("FILE006", [sample], said)
-    book.plant("FILE007", [sample], said + " Its mode or depth is rare here.")
+    book.plant("FILE006", [sample], sentence)
+    book.plant("FILE007", [sample], sentence + " Its mode or depth is rare here.")
 
 
 def _sticker(pixels: Pixels) -> Image.Image:

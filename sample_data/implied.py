@@ -28,15 +28,15 @@ def enter_class_counts(book: Book) -> None:
             # One or two pictures cannot be in three splits; what is only tested is always wrong.
             matters = total >= len(SPLITS) or (split == TRAIN and total > 0)
             if not counts[split, label] and matters:
-                said = f"Class {label} has {total} pictures, none of them in {split}."
-                book.plant("DIST003", [f"{split}/{label}"], said, "class")
+                sentence = f"Class {label} has {total} pictures, none of them in {split}."
+                book.plant("DIST003", [f"{split}/{label}"], sentence, "class")
 
 
 def _enter_imbalance(book: Book, split: str, sizes: dict[str, int]) -> None:
     most, least = max(sizes.values()), min(sizes.values())
     if most >= IMBALANCED_FROM * least:
-        said = f"In {split} the largest class has {most} pictures, the smallest {least}."
-        book.plant("DIST001", [split], said, "dataset")
+        sentence = f"In {split} the largest class has {most} pictures, the smallest {least}."
+        book.plant("DIST001", [split], sentence, "dataset")
 
 
 def _labelled(book: Book) -> list[str]:

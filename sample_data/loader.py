@@ -7,7 +7,7 @@ demo shows; it needs the core installation alone::
     pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4
 
 `make_torch_loader` is the same data behind a DataLoader with two workers. The two recorded sessions
-in sample_data/sessions/ come from it; to record them anew, on an idle machine, in two minutes::
+in sample_data/sessions/ come from it; to record them again, on an idle machine, in two minutes::
 
     python sample_data/loader.py
 
@@ -36,8 +36,8 @@ Batch = tuple[NDArray[np.uint8], list[str]]
 
 def image_files() -> list[str]:
     """Images of the train split that can be decoded, relative to this folder."""
-    found = sorted(p for p in (ROOT / "train").rglob("*") if p.suffix.lower() in ENDINGS)
-    return [p.relative_to(ROOT).as_posix() for p in found if _readable(p)]
+    paths = sorted(p for p in (ROOT / "train").rglob("*") if p.suffix.lower() in ENDINGS)
+    return [p.relative_to(ROOT).as_posix() for p in paths if _readable(p)]
 
 
 def _readable(path: Path) -> bool:

@@ -9,8 +9,8 @@ gives the same bytes wherever numpy and Pillow have the same versions. Takes abo
 
 A key row names a finding by its code and its members: sample ids joined by `|`; class names for a
 class; `split/class` for a class missing from a split; the split for a class imbalance. Where one
-defect truly is two findings (a copy across splits is a duplicate and a leak), the key has both.
-accepted.csv, kept by hand, lists what else is truly there in the set of seed 7.
+defect really is two findings (a copy across splits is a duplicate and a leak), the key has both.
+accepted.csv, written by hand, lists what else is really there in the set of seed 7.
 """
 
 from __future__ import annotations

@@ -100,11 +100,11 @@ def plant_outliers(book: Book) -> None:
         ("test", (0.12, 1.0, 0.10), "A night-vision picture: nearly all light is in green."),
         ("train", (1.0, 0.09, 0.11), "A darkroom picture: nearly all light is in red."),
     )
-    for split, light, said in lights:
+    for split, light, sentence in lights:
         label = book.label(BRIGHT_CLASS)
         tone = (_luma(book.photo(label).pixels) / 255.0) ** 0.7
         tinted = np.round(255.0 * tone[..., None] * np.array(light)).astype(np.uint8)
-        book.plant("IMG008", [book.add(split, label, jpeg(tinted, 90))], said)
+        book.plant("IMG008", [book.add(split, label, jpeg(tinted, 90))], sentence)
 
 
 def plant_wrong_labels(book: Book) -> None:
@@ -130,8 +130,8 @@ def plant_odd_classes(book: Book) -> None:
     book.plant("LABEL002", ["bridge", "bridgee"], "Some bridges were filed under bridgee.", "class")
     book.plant("LABEL003", ["lighthouse"], "A class folder has no pictures.", "class")
     book.plant("LABEL004", ["cactus"], "A class has one picture.", "class")
-    said = f"Class {BRIGHT_CLASS} was photographed brighter than every other class."
-    book.plant("DIST004", [BRIGHT_CLASS], said, "class")
+    sentence = f"Class {BRIGHT_CLASS} was photographed brighter than every other class."
+    book.plant("DIST004", [BRIGHT_CLASS], sentence, "class")
 
 
 def plant_boxes(book: Book) -> dict[str, Any]:
@@ -156,14 +156,14 @@ def plant_boxes(book: Book) -> dict[str, Any]:
     x, y, w, h = fits.box
     boxes[entry["id"]]["bbox"] = [x, y, min(w, short - x), min(h, short - y)]
     entry["width"], entry["height"] = entry["height"], entry["width"]
-    for code, image, said in (
+    for code, image, sentence in (
         ("BOX001", outside, "A box was moved 35 px over the right edge."),
         ("BOX002", flat, "A second box of height 0 was added."),
         ("BOX003", unknown, "A box was given category 99, which is not in the list."),
         ("BOX004", twice, "A box was entered twice."),
         ("BOX005", fits, "Width and height were swapped in the entry of the picture."),
     ):
-        book.plant(code, [image.sample_id], said)
+        book.plant(code, [image.sample_id], sentence)
     return document
 
 
@@ -217,5 +217,5 @@ def plant_manifest_groups(book: Book) -> None:
         for n, sample in enumerate(test):
             book.groups[sample] = f"{label}-walk-{3 if n < 2 else 9}"
         leaked = sorted(s for s, g in book.groups.items() if g == f"{label}-walk-3")
-        said = f"The manifest's group {label}-walk-3 has pictures in train and in test."
-        book.manifest_key.append(KeyRow("SPLIT002", "group", "|".join(leaked), said))
+        sentence = f"The manifest's group {label}-walk-3 has pictures in train and in test."
+        book.manifest_key.append(KeyRow("SPLIT002", "group", "|".join(leaked), sentence))

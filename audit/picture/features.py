@@ -5,7 +5,7 @@ most 384 px: smaller pictures stay as they are. Perceptual hashes equal `imageha
 given that picture (`feature_picture(...)` returns it, so that anyone can check). Blur needs about
 this size: on sharp against blurred photographs an eighth-size copy hardly tells them apart.
 
-One compiled pass gives every statistic, because at 0.3 ms an image a chain of array expressions
+One compiled pass gives every statistic, because at 0.3 ms per image a chain of array expressions
 would cost as much as the decode. A change of meaning raises the column's version, and the next
 scan measures that column again.
 """
@@ -126,6 +126,7 @@ def _statistics(rgb: Any, luma: Any) -> Any:
     spreads = np.zeros((4, 256), np.int64)
     reds, greens, blues = np.int64(0), np.int64(0), np.int64(0)
     saturation = np.int64(0)
+    # 2^32 / value, rounded: a table of reciprocals replaces one division per pixel.
     inverse = np.zeros(256, np.int64)
     for value in range(1, 256):
         inverse[value] = ((1 << 32) + value // 2) // value
@@ -133,16 +134,19 @@ def _statistics(rgb: Any, luma: Any) -> Any:
         for x in range(width):
             r, g, b = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
             reds, greens, blues = reds + r, greens + g, blues + b
+            # Pillow's L: the weights of ITU-R BT.601 times 2^16, rounded.
             grey = (r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16
             luma[y, x] = grey
             counts[x & 3, grey] += 1
             high = max(r, g, b)
             spread = high - min(r, g, b)
             spreads[x & 3, spread] += 1
+            # inverse[0] is 0, so a black pixel has no saturation.
             saturation += spread * inverse[high]
     counts[0] += counts[1] + counts[2] + counts[3]
     spreads[0] += spreads[1] + spreads[2] + spreads[3]
     total = height * width
+    # Exact integer moments of the histogram: no cancellation as in a running sum of floats.
     mean, square = 0.0, 0.0
     for value in range(256):
         mean += value * counts[0, value]
@@ -170,6 +174,8 @@ def _structure(luma: Any) -> Any:
     if height < 4 or width < 4:
         return -1.0, 0.0, 0.0
     before, removed, edges = _differences(luma, _sums_of_nine(luma))
+    # The mask 1 -2 1 / -2 4 -2 / 1 -2 1 cancels planes and edges along an axis, so what is left is
+    # mostly noise; its weights have a squared norm of 36, hence the 6 below.
     second = np.zeros((4, 1024), np.int64)
     for y in range(1, height - 2, 2):
         above, here, below = luma[y - 1], luma[y], luma[y + 1]
@@ -184,6 +190,7 @@ def _structure(luma: Any) -> Any:
     return (
         removed / before if before else -1.0,
         edges / ((height - 3) * (width - 3)),
+        # 0.6745: the median of |x| of a standard normal; a median, because texture fills the tail.
         _median(second[0], second[0].sum()) / (6 * 0.6745 * 255),
     )
 
@@ -192,6 +199,7 @@ def _structure(luma: Any) -> Any:
 def _sums_of_nine(luma: Any) -> Any:
     """Return int16 (h, w): the sum of the 3x3 neighbourhood, 0 on the border."""
     height, width = luma.shape
+    # Rows first, then columns: 4 additions per pixel instead of 8, and 9 * 255 fits in int16.
     rows = np.zeros((height, width), np.int16)
     for y in range(height):
         line, out = luma[y], rows[y]
@@ -214,25 +222,27 @@ def _differences(luma: Any, nine: Any) -> Any:
         line, below, mean, mean_below = luma[y], luma[y + 1], nine[y], nine[y + 1]
         for x in range(1, width - 2):
             here, blurred = np.int32(line[x]), np.int32(mean[x])
+            # Times 9, because `nine` holds sums where the mean would need a division.
             across: Any = np.int32(9 * abs(here - np.int32(line[x + 1])))
             down: Any = np.int32(9 * abs(here - np.int32(below[x])))
             across_blurred: Any = np.int32(abs(blurred - np.int32(mean[x + 1])))
             down_blurred: Any = np.int32(abs(blurred - np.int32(mean_below[x])))
             before += across + down
             removed += max(0, across - across_blurred) + max(0, down - down_blurred)
-            edges += max(across, down) > 144
+            edges += max(across, down) > 144  # 9 * 16: over 1/16 of the range
     return before, removed, edges
 
 
 @compiled_on_first_call
 def _median(counts: Any, total: int) -> float:
     """Return the median of a histogram of integers, interpolated within its bin."""
-    seen = 0
+    below = 0
     for value in range(counts.shape[0]):
-        if 2 * (seen + counts[value]) >= total:
-            inside = (total / 2 - seen) / max(counts[value], 1)
+        if 2 * (below + counts[value]) >= total:
+            # Bin `value` covers value +- 1/2: interpolation keeps small noise from being rounded.
+            inside = (total / 2 - below) / max(counts[value], 1)
             return float(max(0.0, value - 0.5 + inside))
-        seen += counts[value]
+        below += counts[value]
     return 1.0 * len(counts)
 
 

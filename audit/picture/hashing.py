@@ -20,7 +20,7 @@ from audit.neighbors.kernels.compiled import compiled_on_first_call
 Luma = npt.NDArray[np.uint8]
 Bits = npt.NDArray[np.uint8]
 
-PRECISION = 22
+PRECISION = 22  # bits: 8 bits of a pixel and 2 of overshoot leave that many of an int32
 LOBES = 3.0
 
 
@@ -42,6 +42,7 @@ def hashes(luma: Luma) -> dict[str, int | str]:
 
 
 def _dct_bits(pixels: Luma, size: int) -> Bits:
+    # Two small matrix products give the lowest frequencies alone, faster than a full transform.
     basis = _basis(pixels.shape[0], size)
     frequencies = basis @ pixels.astype(np.float64) @ basis.T
     median = _median(frequencies)
@@ -95,6 +96,7 @@ def _weights(size: int, target: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]
 def _fixed_point_weights(size: int, target: int) -> Any:
     """Return (first source pixel and count: (target, 2), weights: (target, taps) int32)."""
     scale = size / target
+    # Shrinking widens the kernel, so that every source pixel has a part; enlarging does not.
     widened = max(scale, 1.0)
     support = LOBES * widened
     bounds = np.zeros((target, 2), np.int64)
@@ -109,6 +111,7 @@ def _fixed_point_weights(size: int, target: int) -> Any:
             raw[tap] = _kernel((tap + first - center + 0.5) / widened)
             total += raw[tap]
         bounds[out, 0], bounds[out, 1] = first, count
+        # Normalised in floating point, then rounded half away from zero, as Pillow does.
         for tap in range(count):
             fixed = raw[tap] / total * (1 << PRECISION)
             weights[out, tap] = int(fixed - 0.5) if fixed < 0 else int(fixed + 0.5)
@@ -136,11 +139,12 @@ def _reduce_rows(luma: Any, bounds: Any, weights: Any) -> Any:
     result = np.empty((target, width), np.uint8)
     sums = np.empty(width, np.int32)
     for out in range(target):
-        sums[:] = 1 << (PRECISION - 1)
+        sums[:] = 1 << (PRECISION - 1)  # one half: the shift below then rounds
         for tap in range(bounds[out, 1]):
             row, weight = luma[bounds[out, 0] + tap], weights[out, tap]
             for x in range(width):
                 sums[x] += np.int32(row[x]) * weight
         for x in range(width):
+            # Lanczos has negative lobes, so sums leave 0..255 beside strong edges.
             result[out, x] = min(max(sums[x] >> PRECISION, 0), 255)
     return result

@@ -45,10 +45,11 @@ def eight_bits(image: Image.Image, columns: dict[str, Any]) -> Pixels:
 
 
 def _scaled(samples: npt.NDArray[Any]) -> Pixels:
+    # Not a number, and infinity, become 0: they must not decide the range of all other values.
     values = np.nan_to_num(samples.astype(np.float32), posinf=0.0, neginf=0.0)
     low, high = float(values.min(initial=0)), float(values.max(initial=0))
     if samples.dtype.kind in "iu" and low >= 0 and high <= 65535:
-        scaled = values / 257.0
+        scaled = values / 257.0  # 65535 / 255: white stays white
     elif samples.dtype.kind == "f" and low >= 0 and high <= 1:
         scaled = values * 255.0
     else:
@@ -96,11 +97,13 @@ def _composited(pixels: Pixels) -> Picture:
     if int(alpha.min()) == 255:
         return Picture(np.ascontiguousarray(pixels[:, :, :3]), None)
     weight = alpha[:, :, None].astype(np.uint16)
+    # At most 255 * 255, which fits in 16 bits; 127 rounds the division to the nearest.
     mixed = pixels[:, :, :3] * weight + 255 * (255 - weight)
     return Picture(((mixed + 127) // 255).astype(np.uint8), alpha)
 
 
 def _hash_pixels(pixels: npt.NDArray[Any], alpha: Pixels | None = None) -> str:
+    # The shape goes in first: the same bytes in another shape are another picture.
     shape = f"{pixels.shape}{pixels.dtype}{alpha is not None}"
     state = xxhash.xxh3_128(shape.encode())
     state.update(np.ascontiguousarray(pixels).data)
@@ -128,7 +131,9 @@ def grey_tail(pixels: Pixels) -> float:
         rows = pixels[bottom - 8 : bottom, : columns * 8]
         blocks = rows.reshape(8, columns, -1)
         low, high = blocks.min((0, 2)), blocks.max((0, 2))
+        # 3 levels of slack: saving the grey again as JPEG moves it by that much.
         flat = (low >= GREY - GREY_SLACK) & (high <= GREY + GREY_SLACK)
+        # Not all: in the row where the data ended, the blocks before the break are real.
         if flat.mean() < 0.6:
             break
         tail += 8

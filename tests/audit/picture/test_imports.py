@@ -1,0 +1,42 @@
+"""What importing costs: the slow libraries load when a picture is measured, not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import audit.neighbors
+from audit.neighbors.kernels.compiled import FirstCallKernel, compiled_on_first_call
+
+
+def test_measuring_code_imports_none_of_the_slow_libraries() -> None:
+    code = (
+        "import sys, audit.sources, audit.picture.decode, audit.picture.features\n"
+        "print([m for m in ('numba', 'scipy', 'cv2') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_every_public_name_of_neighbors_can_be_imported() -> None:
+    assert audit.neighbors._MODULE_OF.keys() == set(audit.neighbors.__all__)
+    for name in audit.neighbors.__all__:
+        assert getattr(audit.neighbors, name) is not None
+
+
+@compiled_on_first_call
+def twice(value: int) -> int:
+    return 2 * value
+
+
+@compiled_on_first_call
+def four_times(value: int) -> int:
+    return twice(twice(value))
+
+
+def test_a_kernel_may_call_another_that_was_never_called() -> None:
+    first = globals()["four_times"]
+    assert isinstance(first, FirstCallKernel)
+    assert first(3) == 12
+    assert not isinstance(globals()["twice"], FirstCallKernel)
+    assert first(4) == 16
