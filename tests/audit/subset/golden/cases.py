@@ -94,6 +94,7 @@ def make_all(run: Functions) -> tuple[dict[str, Any], dict[str, pl.DataFrame], d
         "plain 7": score(drawn["plain 7"], [a, b], looks=2, label_noise=0.03),
         "groups 7": score(drawn["groups 7"], [a, b], metrics=["macro-f1", "recall:dog"]),
         "neyman 7": score(drawn["neyman 7"], [b], metrics=["accuracy", "precision:owl"]),
+        "recall 7": score(drawn["recall 7"], [a]),
     }
     documents = {name: plans[name].document() for name in ("strata", "groups", "recall")}
     return documents, drawn, {name: found.document() for name, found in scores.items()}
