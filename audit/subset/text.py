@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from audit.subset.bias import BiasCheck
 from audit.subset.curve import Curve
-from audit.subset.design import Interval
+from audit.subset.design import MetricEstimate
 from audit.subset.draw import Subset
+from audit.subset.equivalent_size import MetricCheck
 from audit.subset.outcome import MetricScore
-from audit.subset.plan import Figures, Plan
-from audit.subset.represent import BiasCheck, MetricCheck
+from audit.subset.plan import Plan
+from audit.subset.precision import Figures
 from audit.subset.score import ModelScore, Score
 from audit.subset.verdict import Comparison
 from audit.subset.wording import listed
@@ -200,7 +202,7 @@ def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
         yield f"  {metric.metric}{suffix}, {name}: {_interval(interval)}"
 
 
-def _interval(interval: Interval) -> str:
+def _interval(interval: MetricEstimate) -> str:
     if math.isnan(interval.value):
         return "nothing to go by in this subset"
     if interval.known:

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from blake3 import blake3
 
-from audit.subset import Goal, draw, first, plan, score
+from audit.subset import Goal, draw_subset, first_units, make_plan, score_subset
 from tests.audit.subset.golden import cases
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +25,13 @@ SENTENCES = {"reasons", "notes", "sentence", "caution", "method"}
 @pytest.fixture(scope="module")
 def results():
     return cases.make_all(
-        {"goal": Goal, "plan": plan, "draw": draw, "score": score, "first": first}
+        {
+            "goal": Goal,
+            "plan": make_plan,
+            "draw": draw_subset,
+            "score": score_subset,
+            "first": first_units,
+        }
     )
 
 
