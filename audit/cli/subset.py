@@ -135,8 +135,7 @@ def draw_command(
         "schema": "subset-draw/1", "output": str(output), "n": subset.n_units,
         "files": len(subset.rows), "units": subset.population_units, "seed": seed,
         "plan": recipe.hash, "notes": subset.notes,
-        "bias_check": None if check is None else check.document(),
-        "metric_check": None if metric is None else metric.document(),
+        "bias_check": check and check.document(), "metric_check": metric and metric.document(),
     }  # fmt: skip
     _show(as_json, lambda: document, lambda: draw_text(subset, check, metric))
 

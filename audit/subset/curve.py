@@ -31,7 +31,7 @@ POINTS = 24
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What n units buy: half-width and detectable difference per estimand, shares in [0, 1]."""
+    """What n units give: half-width and detectable difference per estimand, shares in [0, 1]."""
 
     n: int
     half_width: dict[Estimand, float]

@@ -80,6 +80,7 @@ class Design:
         code = rows["stratum"].cast(pl.Enum(strata["stratum"])).to_physical().to_numpy()
         stratum = np.zeros(int(unit.max()) + 1, np.int64)
         stratum[unit] = code
+        # A shortened file keeps its old n_h: weights from it would be too small without a warning.
         drawn = np.bincount(stratum, minlength=len(strata))
         if np.any(drawn[code] != rows["n_h"].to_numpy()):
             raise UsageError(
@@ -139,6 +140,7 @@ def estimate_share(
     design: Design, hit: Floats, counts: Floats, estimand: Estimand, confidence: float
 ) -> MetricEstimate:
     """Return the weighted share of `hit` among the rows that `counts` marks with 1."""
+    # A simple random sample needs no approximation by an effective size.
     plain_count = _simple_counts(design, hit, counts)
     if plain_count is not None:
         return _counted(*plain_count, estimand, confidence)

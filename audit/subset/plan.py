@@ -61,7 +61,7 @@ class StratumPlan:
 
 @dataclass(frozen=True)
 class ClassPlan:
-    """One class: units in F, expected in the subset, and what they buy for its recall."""
+    """One class: units in F, expected in the subset, and what they give for its recall."""
 
     label: str
     units: int

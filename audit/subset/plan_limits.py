@@ -96,6 +96,7 @@ def cautions(requirement: Requirement, n_h: Ints) -> list[str]:
             f"for {requirement.goal.metric} are wide, and too wide near 0 and 1. Use proportional "
             "allocation for this metric."
         ]
+    # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = precision.degrees_of_freedom(population.domain(), n_h)
     if math.isinf(degrees):
         return []

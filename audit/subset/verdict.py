@@ -30,8 +30,8 @@ from audit.subset.outcome import Outcome
 class Difference:
     """Second model minus first, for one estimand, with the verdict in one word and in words.
 
-    `n_to_tell`: units at which a difference of the observed size would be told; None where it is
-    told already or there is none to tell.
+    `n_to_tell`: units at which a difference of the observed size would be detected; None where
+    it is detected already or there is none.
     """
 
     value: float
@@ -110,8 +110,8 @@ def _difference(
         low = high = value
     verdict = _verdict(low, high, known)
     if mcnemar_p is not None and not known:
-        is_told = mcnemar_p <= 1 - pairing.confidence
-        verdict = ("better" if value > 0 else "worse") if is_told else "cannot tell"
+        detected = mcnemar_p <= 1 - pairing.confidence
+        verdict = ("better" if value > 0 else "worse") if detected else "cannot tell"
     needed = None
     if verdict == "cannot tell" and value != 0:
         needed = _n_to_tell(pairing, value, float(discordant.value), effective, estimand)
