@@ -118,10 +118,8 @@ def score_subset(
         )
         for outcome, name, aligned in zip(outcomes, names, matched, strict=False)
     ]
-    comparison = None
-    if len(outcomes) == 2:
-        pairing = Pairing(design, names, metrics[0], level, power)
-        comparison = _comparison(outcomes, pairing, label_noise)
+    pairing = Pairing(design, names, metrics[0], level, power)
+    comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
     return Score(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
