@@ -4,7 +4,8 @@ Why not one library call: scipy has the distributions, but not limits for a shar
 nor Wilson limits at a non-integer effective sample size, nor the mid-p McNemar test; those are
 written here, everything else is delegated. All functions take scalars or arrays that broadcast,
 return floats in the unit of their inputs (shares in [0, 1], never per cent), and cost microseconds,
-except `hypergeometric_limits`, which bisects about log2(N) times.
+except `hypergeometric_limits`, which bisects about log2(N) times. scipy is imported by the
+functions that need it: it takes half a second, and most commands never ask for a distribution.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats as distributions
 
 from audit.errors import UsageError
 
@@ -25,8 +25,10 @@ McNemarMethod = Literal["midp", "exact"]
 
 def z_value(confidence: float) -> float:
     """Return the two-sided normal quantile of a confidence level, 1.96 for 0.95."""
+    from scipy.stats import norm
+
     check_level(confidence, "confidence")
-    return float(distributions.norm.isf((1 - confidence) / 2))
+    return float(norm.isf((1 - confidence) / 2))
 
 
 def check_level(value: float, name: str) -> None:
@@ -67,12 +69,15 @@ def clopper_pearson(
 
     Clopper and Pearson (1934), Biometrika 26:404: coverage is never below `confidence`.
     """
+    from scipy.stats import beta
+
     check_level(confidence, "confidence")
+    # Binomial tails are beta integrals, so the limits are quantiles of two beta distributions.
     k, size = np.broadcast_arrays(np.asarray(successes, float), np.asarray(n, float))
     tail = (1 - confidence) / 2
     tiny = 1e-300  # beta parameters must be positive; the true limits at 0 and n are set below
-    low = distributions.beta.ppf(tail, np.maximum(k, tiny), size - k + 1)
-    high = distributions.beta.isf(tail, k + 1, np.maximum(size - k, tiny))
+    low = beta.ppf(tail, np.maximum(k, tiny), size - k + 1)
+    high = beta.isf(tail, k + 1, np.maximum(size - k, tiny))
     return np.where(k <= 0, 0.0, low), np.where(k >= size, 1.0, high)
 
 
@@ -85,6 +90,8 @@ def hypergeometric_limits(
     one-sided test at (1 - confidence)/2 rejects: Konijn (1973), Statistical Theory of Sample Survey
     Design and Analysis; Buonaccorsi (1987), The American Statistician 41:215.
     """
+    from scipy.stats import hypergeom
+
     check_level(confidence, "confidence")
     k, size, total = np.broadcast_arrays(
         *(np.asarray(a, np.int64) for a in (successes, n, population))
@@ -92,7 +99,8 @@ def hypergeometric_limits(
     if np.any(size > total):
         raise UsageError("The sample is larger than the set: n must not exceed the population.")
     tail = (1 - confidence) / 2
-    hypergeom = distributions.hypergeom
+    # The upper limit is the lower limit of the failures, counted from the other end: one search for
+    # both, and the two tests are treated alike to the last digit.
     low = _first_true(lambda m: hypergeom.sf(k - 1, total, m, size) > tail, k, total - size + k)
     mirrored = _first_true(
         lambda m: hypergeom.sf(size - k - 1, total, m, size) > tail, size - k, total - k
@@ -130,13 +138,17 @@ def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "midp") -> Float
     `midp` counts the observed outcome half: Fagerland, Lydersen and Laake (2013), BMC Medical
     Research Methodology 13:91. `exact` is the conditional binomial test, which is conservative.
     """
+    from scipy.stats import binom
+
     first, second = np.asarray(b, float), np.asarray(c, float)
+    # Examples on which both models are right, or both wrong, say nothing about which is better.
     small, total = np.minimum(first, second), first + second
-    half = distributions.binom.pmf(small, total, 0.5)
-    tail = distributions.binom.cdf(small, total, 0.5)
+    half = binom.pmf(small, total, 0.5)
+    tail = binom.cdf(small, total, 0.5)
     if method == "exact":
         p = np.minimum(1.0, 2 * tail)
     else:
+        # Twice the tail, with half the observed outcome on each side; at b = c the tails overlap.
         p = np.where(first == second, 1 - half, 2 * tail - half)
     return np.where(total == 0, 1.0, np.minimum(p, 1.0))
 
@@ -153,9 +165,10 @@ def paired_difference(
     with np.errstate(invalid="ignore"):
         q_up = np.where(np.isinf(size), up, (up * size + 1) / (size + 2))
         q_down = np.where(np.isinf(size), down, (down * size + 1) / (size + 2))
+    # The change of one example is +1, 0 or -1: its variance is E[change^2] - E[change]^2.
     middle = q_up - q_down
-    spread = np.maximum(q_up + q_down - middle**2, 0) / (size + 2)
-    half = z_value(confidence) * np.sqrt(spread)
+    variance = np.maximum(q_up + q_down - middle**2, 0) / (size + 2)
+    half = z_value(confidence) * np.sqrt(variance)
     return np.maximum(middle - half, -1.0), np.minimum(middle + half, 1.0)
 
 
@@ -172,7 +185,7 @@ def alpha_for_looks(confidence: float, looks: int, method: str = "bonferroni") -
     if looks < 1:
         raise UsageError(f"looks is {looks}: give the number of comparisons planned, at least 1.")
     if method == "sidak":
-        return float(-np.expm1(np.log(confidence) / looks))
+        return float(-np.expm1(np.log(confidence) / looks))  # 1 - c^(1/k) without cancellation
     return (1 - confidence) / looks
 
 
@@ -181,27 +194,13 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
 
     Benjamini and Hochberg (1995), JRSS B 57:289, by `scipy.stats.false_discovery_control`.
     """
+    from scipy.stats import false_discovery_control
+
     p = np.asarray(p_values, float)
-    return np.asarray(distributions.false_discovery_control(p)) if p.size else p
+    return np.asarray(false_discovery_control(p)) if p.size else p
 
 
-# ---- design effects ----
-
-
-def cluster_design_effect(sizes: ArrayLike, rho: float) -> float:
-    """Return 1 + (sum m^2 / sum m - 1) rho, the loss from units of `sizes` files taken whole.
-
-    Kish (1965), Survey Sampling, section 5.4, with the size-weighted mean size in place of m, as in
-    Eldridge, Ashby and Kerry (2006), Int J Epidemiol 35:1292: 1 + ((cv^2 + 1) mean - 1) rho.
-    """
-    m = np.asarray(sizes, float)
-    return 1.0 + (float((m**2).sum() / m.sum()) - 1.0) * rho
-
-
-def weight_design_effect(weights: ArrayLike) -> float:
-    """Return n sum w^2 / (sum w)^2, the loss from unequal weights: Kish (1965), section 11.7."""
-    w = np.asarray(weights, float)
-    return float(w.size * (w**2).sum() / w.sum() ** 2)
+# ---- groups ----
 
 
 def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
@@ -216,12 +215,14 @@ def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     k, n = m.size, y.size
     if k in (n, 1):
         return float("nan")
+    # One-way analysis of variance; m0 is the unit size that makes unequal units balance.
     means = np.bincount(code, y) / m
     between = float((m * (means - y.mean()) ** 2).sum()) / (k - 1)
     within = float(((y - means[code]) ** 2).sum()) / (n - k)
     m0 = (n - (m**2).sum() / n) / (k - 1)
-    spread = between + (m0 - 1) * within
-    return float(np.clip((between - within) / spread, 0.0, 1.0)) if spread > 0 else 1.0
+    total = between + (m0 - 1) * within
+    # All values equal: files that are always alike, the cautious reading.
+    return float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 1.0
 
 
 # ---- effect sizes ----
@@ -243,24 +244,10 @@ def cramers_v(table: ArrayLike) -> float:
     n, (r, k) = counts.sum(), counts.shape
     if n < 2 or min(r, k) < 2:
         return 0.0
+    # Independent columns give phi2 = (k-1)(r-1)/(n-1) on average: what chance adds is taken out.
     expected = np.outer(counts.sum(1), counts.sum(0)) / n
     phi2 = float(((counts - expected) ** 2 / expected).sum()) / n
     phi2 = max(0.0, phi2 - (k - 1) * (r - 1) / (n - 1))
     r_fixed, k_fixed = r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)
     limit = min(r_fixed, k_fixed) - 1
     return float(np.sqrt(phi2 / limit)) if limit > 0 else 0.0
-
-
-def standardized_difference(first: ArrayLike, second: ArrayLike) -> float:
-    """Return the difference of two means in pooled standard deviations; 0 if neither varies.
-
-    Cohen (1988): 0.2 small, 0.5 medium, 0.8 large.
-    """
-    a, b = np.asarray(first, float), np.asarray(second, float)
-    pooled = np.sqrt((a.var() + b.var()) / 2)
-    return float((a.mean() - b.mean()) / pooled) if pooled > 0 else 0.0
-
-
-def cohens_h(p: float, q: float) -> float:
-    """Return the difference of two shares on the arcsine scale: Cohen (1988), chapter 6."""
-    return float(2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(q)))

@@ -33,8 +33,8 @@ import numpy as np
 from scipy.stats import betabinom
 
 from audit import stats
-from audit.subset import estimate, sizes
-from audit.subset.allocation import FIRST_UNITS
+from audit.subset import detection, estimate, intervals, sizes
+from audit.subset.apportionment import FIRST_UNITS
 
 P_GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 CONFIDENCE = 0.95
@@ -257,20 +257,20 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
         counted = y[:, 0] if p_h.size == 1 else None
     else:
         m, in_set = draw_groups(design, p_h, N, n, rng)
-    r = estimate.ratio(m)
+    r = estimate.weighted_ratio(m)
     error = np.nan_to_num(r.value) - in_set
     bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
     share = np.clip(np.nan_to_num(r.value), 0, 1)
-    rough = estimate.share_degrees(r, share) < estimate.FEW_DEGREES
-    rough |= estimate.weight_effect(r) > estimate.UNEQUAL_WEIGHTS
+    rough = intervals.share_degrees(r, share) < intervals.FEW_DEGREES
+    rough |= intervals.weight_effect(r) > intervals.UNEQUAL_WEIGHTS
     warned = float(rough.mean()) if counted is None else 0.0
     for estimand in estimate.ESTIMANDS:
         target = in_set if estimand == "full-set" else np.full(reps, p)
         exact = estimand == "full-set" and design.n >= sizes.EXACT_FROM_FRACTION * design.N
         if counted is not None:
-            low, high = estimate.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
+            low, high = intervals.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
         else:
-            low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
+            low, high, _ = intervals.proportion_interval(r, estimand, CONFIDENCE)
         spread = float(np.square(np.nan_to_num(r.value) - target).mean())
         facts = {"bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread)}
         yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, facts)
@@ -405,13 +405,13 @@ def power_cells(reps: int, rng: np.random.Generator) -> list[dict]:
     for power in POWERS:
         for d, psi in PAIRED_GRID:
             for method in ("midp", "exact"):
-                n = math.ceil(sizes.paired_n(d, psi, power=power, method=method)[0])
+                n = math.ceil(detection.paired_n(d, psi, power=power, method=method)[0])
                 b, c, _ = rng.multinomial(n, [(psi + d) / 2, (psi - d) / 2, 1 - psi], reps).T
                 reached = float((stats.mcnemar(b, c, method) <= 0.05).mean())
                 cells.append(power_cell("paired " + method, psi, d, n, power, reached))
         for p, d in UNPAIRED_GRID:
-            p1, p2 = sizes.split_around(p, d)
-            n = math.ceil(sizes.unpaired_n(p1, p2, power=power)[0])
+            p1, p2 = detection.split_around(p, d)
+            n = math.ceil(detection.unpaired_n(p1, p2, power=power)[0])
             reached = unpaired_power(n, p1, p2, reps, rng)
             cells.append(power_cell("unpaired pooled z", p, d, n, power, reached))
     return cells
@@ -475,8 +475,8 @@ def group_verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Gen
     found = []
     for y in (2 * b - differ, differ):
         parts = (v[:, None] for v in group_moments(y, m, every, n[:, 0]))
-        found.append(estimate.ratio(estimate.Moments(n * 1.0, N * 1.0, *parts)))
-    low, high, _ = estimate.difference_interval(*found, "generalisation", CONFIDENCE)
+        found.append(estimate.weighted_ratio(estimate.Moments(n * 1.0, N * 1.0, *parts)))
+    low, high, _ = intervals.difference_interval(*found, "generalisation", CONFIDENCE)
     told = float(((low > 0) | (high < 0)).mean())
     name = f"{design.name} {design.size} rho={design.rho}"
     return {"design": name, "n": design.n, "N": design.N, "allocation": "-", "spread": 0.0,
@@ -508,8 +508,8 @@ def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator
     q = estimate.Moments(
         n * 1.0, N * 1.0, either, one, spread * (either - either**2), zero, zero, one, one
     )
-    low, high, _ = estimate.difference_interval(
-        estimate.ratio(m), estimate.ratio(q), "generalisation", CONFIDENCE
+    low, high, _ = intervals.difference_interval(
+        estimate.weighted_ratio(m), estimate.weighted_ratio(q), "generalisation", CONFIDENCE
     )
     told = float(((low > 0) | (high < 0)).mean())
     return {"design": design.name, "n": design.n, "N": design.N, "allocation": design.allocation,

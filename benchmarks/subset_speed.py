@@ -22,7 +22,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "2")
 import numpy as np
 import polars as pl
 
-from audit.subset import Goal, bias_check, draw, plan
+from audit.subset import Goal, bias_check, draw_subset, make_plan
 from audit.subset.random_numbers import splitmix64
 
 LIMIT_SECONDS, LIMIT_GB = 20.0, 4.0
@@ -59,12 +59,14 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     rows = parser.parse_args().rows
     frame = make_rows(rows)
-    draw(make_rows(250_000), plan(make_rows(1000), Goal(half_width=0.05)).recipe, 1)  # compile
+    draw_subset(
+        make_rows(250_000), make_plan(make_rows(1000), Goal(half_width=0.05)).recipe, 1
+    )  # compile
     started = time.perf_counter()
-    made = plan(frame, Goal(half_width=0.01))
+    made = make_plan(frame, Goal(half_width=0.01))
     planned = time.perf_counter()
     plan_peak = peak_gb()
-    subset = draw(frame, made.recipe, seed=7)
+    subset = draw_subset(frame, made.recipe, seed=7)
     drawn = time.perf_counter()
     peak = peak_gb()
     check = bias_check(frame, made.recipe, subset, columns=["brightness"])

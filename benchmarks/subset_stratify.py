@@ -28,10 +28,11 @@ import numpy as np
 import polars as pl
 from blake3 import blake3
 
-from audit.subset import Goal, draw, plan
+from audit.subset import Goal, draw_subset, make_plan
 from audit.subset.design import Design
-from audit.subset.frame import eligible, units
-from audit.subset.represent import equivalent_n
+from audit.subset.equivalent_size import equivalent_n
+from audit.subset.frame import select_eligible
+from audit.subset.units import form_units
 
 ROOT = Path(__file__).parent.parent
 N = 200
@@ -110,12 +111,12 @@ def decide(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def measure(
     frame: pl.DataFrame, hits: dict[str, np.ndarray], design: str, options: dict, draws: int
 ) -> list[dict]:
-    made = plan(frame, Goal(n=N), **options)
-    files = eligible(frame).files
-    found = units(files, made.recipe.strata)
+    made = make_plan(frame, Goal(n=N), **options)
+    files = select_eligible(frame).files
+    units = form_units(files, made.recipe.strata)
     n_h = np.array([s.n for s in made.strata])
     place = {name: i for i, name in enumerate(files["sample_id"])}
-    drawn = [Design.of(draw(frame, made.recipe, seed).rows) for seed in range(draws)]
+    drawn = [Design.of(draw_subset(frame, made.recipe, seed).rows) for seed in range(draws)]
     rows = [np.array([place[i] for i in d.rows["sample_id"]]) for d in drawn]
     results = []
     for model, hit in hits.items():
@@ -128,7 +129,7 @@ def measure(
                 "design": design,
                 "model": model,
                 "accuracy": round(float(hit.mean()), 4),
-                "equivalent_n": round(equivalent_n(found, hit, n_h)[0], 1),
+                "equivalent_n": round(equivalent_n(units, hit, n_h)[0], 1),
                 "variance_ratio": round(float(np.var(values)) / simple, 3),
                 "mean_error_in_se": round(
                     (np.mean(values) - hit.mean()) / (np.std(values) / np.sqrt(draws)), 2

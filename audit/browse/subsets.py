@@ -9,7 +9,7 @@ from collections import Counter
 import polars as pl
 
 from audit.subset import Curve, Plan, Subset
-from audit.subset.plan import Figures
+from audit.subset.precision import Figures
 
 MEANING = {"full-set": "full set", "generalisation": "new data"}
 EXPLAINED = (
@@ -24,24 +24,24 @@ def points(share: float | None) -> float | None:
     return None if share is None or not math.isfinite(share) else round(POINTS * share, 3)
 
 
-def curve_table(found: Curve) -> pl.DataFrame:
-    """Return `n, about, half_width, detectable` (points), one row a size and estimand."""
+def curve_table(curve: Curve) -> pl.DataFrame:
+    """Return `n, about, half_width, detectable` (points), one row per size and estimand."""
     rows = [
         (p.n, MEANING[name], points(p.half_width[name]), points(p.detectable_difference[name]))
-        for p in found.points
+        for p in curve.points
         for name in p.half_width
     ]
     schema = {"n": pl.Int64, "about": pl.String, "half_width": pl.Float64, "detectable": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def bought(plan: Plan) -> dict[str, Figures]:
-    """Return what the plan buys by the meaning of the estimand."""
+def figures_by_meaning(plan: Plan) -> dict[str, Figures]:
+    """Return what the plan gives, by the meaning of the estimand."""
     return {MEANING[name]: figures for name, figures in plan.estimands.items()}
 
 
 def class_table(plan: Plan) -> pl.DataFrame:
-    """Return what the plan buys for each class's recall, in points; no column without a value."""
+    """Return what the plan gives for each class's recall, in points; no column without a value."""
     rows = [
         (
             c.label, c.n, c.units, points(c.step),
@@ -58,7 +58,7 @@ def class_table(plan: Plan) -> pl.DataFrame:
     return table.select(c for c in table.columns if table[c].null_count() < table.height)
 
 
-def excluded(plan: Plan) -> list[tuple[str, int]]:
+def exclusion_counts(plan: Plan) -> list[tuple[str, int]]:
     """Return the reasons why files were left out, the most frequent first."""
     return Counter(e["reason"] for e in plan.excluded).most_common()
 

@@ -15,6 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from audit.cli.goal_options import (
+    ConfidenceOption,
+    GoalOptions,
+    GroupOption,
+    LooksOption,
+    PlanOptions,
+    PredictionsOption,
+    SplitOption,
+    model_names,
+    option,
+    takes_options,
+)
 from audit.errors import AuditError, UsageError
 
 if TYPE_CHECKING:
@@ -28,43 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-class Estimand(StrEnum):
-    """What the target is about."""
-
-    GENERALISATION = "generalisation"
-    FULL_SET = "full-set"
-    DEDUPLICATED = "deduplicated"
-
-
-class Allocation(StrEnum):
-    """How units go to strata."""
-
-    PROPORTIONAL = "proportional"
-    EQUAL = "equal"
-    NEYMAN = "neyman"
-
-
-class Test(StrEnum):
-    """The McNemar test that the plan is for."""
-
-    MIDP = "midp"
-    EXACT = "exact"
-
-
-class IntervalKind(StrEnum):
-    """The interval that a half-width is about."""
-
-    WILSON = "wilson"
-    CLOPPER_PEARSON = "clopper-pearson"
-
-
-class LooksMethod(StrEnum):
-    """How the error rate is shared among comparisons."""
-
-    BONFERRONI = "bonferroni"
-    SIDAK = "sidak"
 
 
 class MissingRule(StrEnum):
@@ -89,240 +64,142 @@ def _answers(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _option(name: str, text: str) -> Any:
-    return typer.Option(name, help=text)
-
-
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
-SplitOption = Annotated[str, _option("--split", "Split to draw from; `all` takes every file.")]
-MetricOption = Annotated[
-    str, _option("--metric", "accuracy, recall, recall:CLASS, specificity:CLASS, macro-recall, ...")
-]
-ByOption = Annotated[
-    list[str] | None,
-    _option("--by", "Column that forms strata with the label; repeatable; `confidence` works too."),
-]
-GroupOption = Annotated[
-    str | None, _option("--group", "Column of units taken whole: patient, video; `group`.")
-]
-PredictionsOption = Annotated[
-    list[Path] | None,
-    _option("--predictions", "CSV or Parquet of an earlier model; twice for two models."),
-]
-ConfidenceOption = Annotated[float, _option("--confidence", "Confidence of the intervals.")]
-EstimandOption = Annotated[
-    list[Estimand] | None,
-    _option("--estimand", "What the target is about; `deduplicated` may be added to either."),
-]
-AllocationOption = Annotated[
-    Allocation | None, _option("--allocation", "How units go to strata (default: by metric).")
-]
-RhoOption = Annotated[float | None, _option("--rho", "Correlation of two files of one group.")]
-ValueOption = Annotated[float | None, _option("--p", "Planning value of the share (default 0.5).")]
-PsiOption = Annotated[
-    float | None, _option("--discordant", "Share on which exactly one of two models is right.")
-]
-JsonOption = Annotated[bool, _option("--json", "Print one JSON document on stdout.")]
+JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
 
-@app.command()
+@app.command("plan")
 @_answers
-def plan(
+@takes_options
+def plan_command(
     run: RunArgument,
-    split: SplitOption = "test",
-    metric: MetricOption = "accuracy",
-    half_width: Annotated[
-        float | None, _option("--half-width", "Target half-width of the interval, 0.02 = 2 points.")
-    ] = None,
-    detect: Annotated[
-        float | None, _option("--detect", "Smallest difference between two models to detect.")
-    ] = None,
-    power: Annotated[float, _option("--power", "Chance to detect it.")] = 0.8,
-    n: Annotated[int | None, _option("--n", "Units to draw.")] = None,
-    seconds: Annotated[float | None, _option("--seconds", "Time budget, s.")] = None,
-    throughput: Annotated[
-        str | None, _option("--throughput", "Files per second, or a saved profiler session.")
-    ] = None,
-    by: ByOption = None,
-    group: GroupOption = None,
-    looks: Annotated[int, _option("--looks", "Comparisons fixed in advance.")] = 1,
-    looks_method: Annotated[
-        LooksMethod, _option("--looks-method", "How they share the error rate.")
-    ] = LooksMethod.BONFERRONI,
-    label_noise: Annotated[
-        str | None, _option("--label-noise", "Rate of wrong labels, or `auto` for the audit's.")
-    ] = None,
-    predictions: PredictionsOption = None,
-    confidence: ConfidenceOption = 0.95,
-    estimand: EstimandOption = None,
-    allocation: AllocationOption = None,
-    interval: Annotated[
-        IntervalKind, _option("--interval", "Interval that the half-width is about.")
-    ] = IntervalKind.WILSON,
-    test: Annotated[Test, _option("--test", "McNemar test to plan for.")] = Test.MIDP,
-    unpaired: Annotated[
-        bool, _option("--unpaired", "The two models see different examples.")
-    ] = False,
-    p: ValueOption = None,
-    discordant: PsiOption = None,
-    rho: RhoOption = None,
-    merge_strata: Annotated[
-        bool, _option("--merge-strata", "Join the smallest strata where n is too small for all.")
-    ] = False,
-    output: Annotated[Path | None, _option("--output", "Also write the plan as JSON here.")] = None,
+    options: PlanOptions,
+    output: Annotated[Path | None, option("--output", "Also write the plan as JSON here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many examples to evaluate for a target, and what they buy."""
-    from audit.subset import Goal
-    from audit.subset import plan as make
+    """Say how many examples to evaluate for a target, and what they give."""
+    from audit.subset import make_plan
     from audit.subset.text import plan_text
 
-    target, deduplicated = _estimands(estimand)
-    goal = Goal(
-        metric=metric, half_width=half_width, detect=detect, n=n, seconds=seconds,
-        throughput=_throughput(throughput), power=power, confidence=confidence, looks=looks,
-        looks_method=looks_method.value, estimand=target, interval=interval.value, test=test.value,
-        paired=not unpaired, planning_value=p, discordant=discordant, rho=rho,
-    )  # fmt: skip
-    goal.check()
-    frame = _frame(run, split, by, group)
-    made = make(
-        frame, goal, by=by or (), group=group, deduplicated=deduplicated,
-        allocation=None if allocation is None else allocation.value, merge_strata=merge_strata,
-        predictions=_tables(predictions), label_noise=_noise(label_noise, frame),
+    goal = options.goal()  # a wrong goal is refused before the run is read
+    frame = _frame(run, options.split, options.by, options.group)
+    plan = make_plan(
+        frame, goal, predictions=_tables(options.predictions), merge_strata=options.merge_strata,
+        label_noise=_noise(options.label_noise, frame), **options.set_options,
     )  # fmt: skip
     if output is not None:
-        made.save(output)
-    _show(as_json, made.document, lambda: plan_text(made))
+        plan.save(output)
+    _show(as_json, plan.document, lambda: plan_text(plan))
 
 
-@app.command()
+@app.command("draw")
 @_answers
-def draw(
+def draw_command(
     run: RunArgument,
-    plan: Annotated[Path, _option("--plan", "Plan, as written by `audit subset plan --json`.")],
-    seed: Annotated[int, _option("--seed", "Any integer; the same seed draws the same rows.")],
+    plan: Annotated[Path, option("--plan", "Plan, as written by `audit subset plan --json`.")],
+    seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", help="subset.parquet or subset.csv to write.")
     ],
     split: SplitOption = "test",
-    n: Annotated[int | None, _option("--n", "Units to draw (default: the plan's).")] = None,
+    n: Annotated[int | None, option("--n", "Units to draw (default: the plan's).")] = None,
     fresh_from: Annotated[
-        Path | None, _option("--fresh-from", "Earlier subset whose units are left out.")
+        Path | None, option("--fresh-from", "Earlier subset whose units are left out.")
     ] = None,
     predictions: PredictionsOption = None,
-    redraws: Annotated[int, _option("--redraws", "Redraws for the bias check; 0: none.")] = 999,
+    redraws: Annotated[int, option("--redraws", "Redraws for the bias check; 0: none.")] = 999,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
-    from audit.subset import bias_check, load_recipe, metric_check
-    from audit.subset import draw as make
+    from audit.subset import bias_check, draw_subset, load_recipe, metric_check
     from audit.subset.predictions import read_table
     from audit.subset.prior import known_hits, with_confidence
     from audit.subset.text import draw_text
 
     recipe = load_recipe(plan)
     _check_suffix(output)
-    frame = _frame(run, split, [c for c in recipe.strata.by if c != "confidence"], recipe.group)
+    frame = _frame(run, split, recipe.strata.by, recipe.group)
     tables = _tables(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else read_table(fresh_from, "earlier subset")
-    subset = make(frame, recipe, seed, n=n, fresh_from=earlier)
-    check = None
-    if redraws and earlier is None:
-        check = bias_check(frame, recipe, subset, redraws=redraws, seed=seed)
-    hits = known_hits(frame, tables, recipe.deduplicated) if earlier is None else None
-    metric = None if hits is None else metric_check(frame, recipe, subset, hits)
+    subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
+    check, metric = None, None
+    # A fresh draw is about the rest of the set: the full set is not what it should resemble.
+    if earlier is None:
+        if redraws:
+            check = bias_check(frame, recipe, subset, redraws=redraws, seed=seed)
+        hits = known_hits(frame, tables, recipe.deduplicated)
+        metric = None if hits is None else metric_check(frame, recipe, subset, hits)
     _write(subset.rows, output)
     document = {
         "schema": "subset-draw/1", "output": str(output), "n": subset.n_units,
         "files": len(subset.rows), "units": subset.population_units, "seed": seed,
         "plan": recipe.hash, "notes": subset.notes,
-        "bias_check": None if check is None else check.document(),
-        "metric_check": None if metric is None else metric.document(),
+        "bias_check": check and check.document(), "metric_check": metric and metric.document(),
     }  # fmt: skip
     _show(as_json, lambda: document, lambda: draw_text(subset, check, metric))
 
 
-@app.command()
+@app.command("score")
 @_answers
-def score(
+def score_command(
     subset: Annotated[
         Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
     ],
     predictions: Annotated[
-        list[Path], _option("--predictions", "CSV or Parquet of a model; twice to compare two.")
+        list[Path], option("--predictions", "CSV or Parquet of a model; twice to compare two.")
     ],
     metric: Annotated[
-        list[str] | None, _option("--metric", "Repeatable; two models are compared on the first.")
+        list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
     ] = None,
     confidence: ConfidenceOption = 0.95,
     missing: Annotated[
-        MissingRule, _option("--missing", "Examples without a prediction.")
+        MissingRule, option("--missing", "Examples without a prediction.")
     ] = MissingRule.REFUSE,
-    looks: Annotated[int, _option("--looks", "Comparisons fixed in advance.")] = 1,
-    label_noise: Annotated[float | None, _option("--label-noise", "Rate of wrong labels.")] = None,
-    first: Annotated[int | None, _option("--first", "Score only the first N units drawn.")] = None,
+    looks: LooksOption = 1,
+    label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
+    first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
     split: SplitOption = "test",
     group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
-    from audit.subset import first as shorten
-    from audit.subset import score as make
+    from audit.subset import first_units, score_subset
     from audit.subset.text import score_text
 
     rows = _rows(subset, split, group)
     if first is not None:
-        rows = shorten(rows, first)
-    names = _model_names(predictions)
-    found = make(
+        rows = first_units(rows, first)
+    score = score_subset(
         rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
-        missing=missing.value, looks=looks, label_noise=label_noise, names=names,
+        missing=missing.value, looks=looks, label_noise=label_noise, names=model_names(predictions),
     )  # fmt: skip
-    _show(as_json, found.document, lambda: score_text(found))
+    _show(as_json, score.document, lambda: score_text(score))
 
 
-@app.command()
+@app.command("curve")
 @_answers
-def curve(
+@takes_options
+def curve_command(
     run: RunArgument,
-    split: SplitOption = "test",
-    metric: MetricOption = "accuracy",
-    by: ByOption = None,
-    group: GroupOption = None,
-    predictions: PredictionsOption = None,
-    confidence: ConfidenceOption = 0.95,
-    power: Annotated[float, _option("--power", "Chance to detect a difference.")] = 0.8,
-    allocation: AllocationOption = None,
-    estimand: EstimandOption = None,
-    p: ValueOption = None,
-    discordant: PsiOption = None,
-    rho: RhoOption = None,
+    options: GoalOptions,
     sizes: Annotated[
-        list[int] | None, _option("--size", "Sizes to tabulate; repeatable (default: 24).")
+        list[int] | None, option("--size", "Sizes to tabulate; repeatable (default: 24).")
     ] = None,
-    worth: Annotated[
-        float, _option("--worth", "Half-width that a tenth more examples must save, as a share.")
+    minimum_gain: Annotated[
+        float, option("--worth", "Half-width that a tenth more examples must save, as a share.")
     ] = 0.001,
     as_json: JsonOption = False,
 ) -> None:
     """Tabulate half-width and detectable difference against n."""
-    from audit.subset import Goal
-    from audit.subset import curve as make
+    from audit.subset import make_curve
     from audit.subset.text import curve_text
 
-    _, deduplicated = _estimands(estimand)
-    goal = Goal(
-        metric=metric, n=2, power=power, confidence=confidence, planning_value=p,
-        discordant=discordant, rho=rho,
+    curve = make_curve(
+        _frame(run, options.split, options.by, options.group), options.goal(), sizes=sizes,
+        predictions=_tables(options.predictions), minimum_gain=minimum_gain, **options.set_options,
     )  # fmt: skip
-    found = make(
-        _frame(run, split, by, group), goal, sizes=sizes, by=by or (), group=group,
-        deduplicated=deduplicated, predictions=_tables(predictions), worth=worth,
-        allocation=None if allocation is None else allocation.value,
-    )  # fmt: skip
-    _show(as_json, found.document, lambda: curve_text(found))
+    _show(as_json, curve.document, lambda: curve_text(curve))
 
 
 # ---- reading and writing ----
@@ -330,15 +207,6 @@ def curve(
 
 def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
     typer.echo(json.dumps(document(), indent=1, ensure_ascii=False) if as_json else text())
-
-
-def _estimands(chosen: Sequence[Estimand] | None) -> tuple[Any, bool]:
-    given = set(chosen or [])
-    targets = given - {Estimand.DEDUPLICATED}
-    if len(targets) > 1:
-        raise UsageError("--estimand names two targets: choose generalisation or full-set.")
-    target = targets.pop() if targets else Estimand.GENERALISATION
-    return target.value, Estimand.DEDUPLICATED in given
 
 
 def _frame(run: Path, split: str, by: Sequence[str] | None, group: str | None) -> pl.DataFrame:
@@ -352,11 +220,6 @@ def _tables(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
     from audit.subset import read_predictions
 
     return [read_predictions(path) for path in paths or ()]
-
-
-def _model_names(paths: Sequence[Path]) -> list[str]:
-    stems = [path.stem for path in paths]
-    return stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
 
 
 def _rows(subset: Path, split: str, group: str | None) -> pl.DataFrame:
@@ -384,29 +247,14 @@ def _check_suffix(output: Path) -> None:
 
 
 def _noise(text: str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
-    from audit.subset.frame import eligible
+    from audit.subset.frame import select_eligible
     from audit.subset.prior import marked_noise
 
     if text is None:
         return None
     if text == "auto":
-        return marked_noise(eligible(frame).files)
+        return marked_noise(select_eligible(frame).files)
     try:
         return float(text)
     except ValueError:
         raise UsageError(f"--label-noise is {text!r}: give a rate such as 0.03, or auto.") from None
-
-
-def _throughput(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return _session_throughput(Path(text))
-
-
-def _session_throughput(path: Path) -> float:
-    from audit.subset.throughput import from_session
-
-    return from_session(path)

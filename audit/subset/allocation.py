@@ -1,97 +1,147 @@
-"""Who gets the next unit: exact integer allocation to strata, one unit at a time, vectorised.
+"""How many units, and where: the size that meets a goal, shared out among the strata.
 
-Every stratum first gets two units (one unit gives no variance). Then each next unit goes to the
-stratum with the largest N_h S_h / sqrt(k (k + 1)), k being the units it has. Stopping that sequence
-at any n is the *exact* optimum for that n, which rounding Neyman's shares is not, and it makes
-subsets nested: Wright (2012), The American Statistician 66:217, who shows it is the method that
-apportions the U.S. House of Representatives. S_h = 1 gives proportional allocation.
-
-Cost: O(H log) for sizes and O(n log n) for the sequence; the rows of the set are never visited.
-IEEE division and square root are exactly rounded, so the order is the same on every machine.
+Three ways to share. *Proportional* (S_h = 1) gives every file the same weight, which no metric over
+all examples needs to pay for. *Equal* gives each class what its own target takes, for metrics per
+class. *Neyman* puts units where an earlier model's answers vary most. In all three the units go out
+one by one (`audit.subset.apportionment`), so subsets of different sizes lie inside one another.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import NDArray
 
+from audit.errors import UsageError
 from audit.stats import Floats, Ints
+from audit.subset import precision, sizes
+from audit.subset.apportionment import FIRST_UNITS, allocate, scale_for_classes
+from audit.subset.estimate import Estimand
+from audit.subset.goal import Goal
+from audit.subset.population import Population
+from audit.subset.precision import Domain, Figures
+from audit.subset.requirement import Requirement
 
-FIRST_UNITS = 2
-# Units per stratum that are looked at one by one around the threshold.
-EDGE = 6
-
-
-def sequence(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> tuple[Ints, Ints]:
-    """Return the strata of the first `n` units in order, and each unit's number in its stratum.
-
-    `sizes` are N_h (units), `scale` S_h > 0. Ties go to the stratum that comes first. Stratum h
-    takes at most N_h units; `n` must not exceed their sum.
-    """
-    counts = _candidate_counts(sizes, scale, n, first)
-    stratum = np.repeat(np.arange(sizes.size), counts)
-    number = np.arange(stratum.size) - np.repeat(np.cumsum(counts) - counts, counts)  # from 0
-    weight = (sizes * scale)[stratum]
-    k = np.maximum(number, 1).astype(np.float64)
-    priority = weight / np.sqrt(k * (k + 1))
-    rounds = np.minimum(number, first)  # the first units of all strata precede any third
-    order = np.lexsort((number, stratum, -priority, rounds))[:n]
-    return stratum[order].astype(np.int64), number[order].astype(np.int64)
+ALLOCATIONS = ("proportional", "equal", "neyman")
 
 
-def allocate(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> Ints:
-    """Return n_h for a subset of `n` units: how often each stratum occurs in `sequence`.
-
-    Only the few units next to the threshold are put in order, so the cost does not grow with n.
-    """
-    if n >= sizes.sum():
-        return sizes.astype(np.int64)
-    floor = np.minimum(sizes, first)
-    if n <= floor.sum():
-        few = np.bincount(sequence(sizes, scale, n, first)[0], minlength=sizes.size)
-        return np.asarray(few, np.int64)
-    most = _candidate_counts(sizes, scale, n, first)
-    sure = np.maximum(most - EDGE, floor)
-    while sure.sum() > n:  # ties at the threshold: more units than usual are at the edge
-        sure = np.maximum(sure - EDGE, floor)
-    stratum = np.repeat(np.arange(sizes.size), most - sure)
-    held = np.arange(stratum.size) - np.repeat(np.cumsum(most - sure) - (most - sure), most - sure)
-    k = np.maximum(held + sure[stratum], 1).astype(np.float64)
-    priority = (sizes * scale)[stratum] / np.sqrt(k * (k + 1))
-    edge = np.lexsort((k, stratum, -priority))[: n - int(sure.sum())]
-    return np.asarray(sure + np.bincount(stratum[edge], minlength=sizes.size), np.int64)
+def choose_allocation(goal: Goal, population: Population, asked: str | None) -> str:
+    """Return how units go to strata; the reason is noted where nobody asked for it."""
+    if asked is None:
+        per_class = goal.parsed[0] in {"recall", "macro-recall", "specificity"}
+        asked = "equal" if per_class else "proportional"
+        why = "the metric is per class" if per_class else "the metric is over all examples"
+        population.reasons.append(f"Allocation: {asked}, because {why}.")
+    if asked not in ALLOCATIONS:
+        raise UsageError(
+            f"Allocation {asked!r} does not exist: choose proportional, equal or neyman."
+        )
+    if asked == "neyman" and not population.prior.known:
+        raise UsageError(
+            "Neyman allocation needs to know where a model errs: give --predictions of an "
+            "earlier model, or use proportional allocation."
+        )
+    return asked
 
 
-def _candidate_counts(sizes: Ints, scale: Floats, n: int, first: int) -> Ints:
-    # Units whose priority is at least a threshold, the threshold bisected until they are enough.
-    weight = sizes * scale
-    floor = np.minimum(sizes, first)
-    low, high = 0.0, float(weight.max()) if weight.size else 1.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _at_least(weight, sizes, floor, middle).sum() >= n:
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-12 * high:
-            break
-    # Two more per stratum than the threshold needs: rounding may not lose a unit at the edge.
-    return np.minimum(_at_least(weight, sizes, floor, low) + 2, sizes)
+def budget_units(goal: Goal, population: Population) -> int | None:
+    """Return the units that n, or seconds x throughput, pay for; None for a target."""
+    whole = population.units.whole
+    n = goal.budget_units(population.M.sum() / population.N.sum() if whole else 1.0)
+    total = population.total
+    if n is not None and n > total and goal.seconds is not None:
+        population.reasons.append(
+            f"The budget pays for {n} units and the eligible set has {total}: the plan "
+            "takes all of them."
+        )
+        return total
+    if n is not None and n > total:
+        raise UsageError(
+            f"{n} units were asked for and the eligible set has {total}: ask for at most "
+            f"{total}, or evaluate the full set (`audit subset score RUN`)."
+        )
+    return n
 
 
-def _at_least(weight: Floats, sizes: Ints, floor: Ints, threshold: float) -> Ints:
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        held = (np.sqrt(1 + 4 * (weight / threshold) ** 2) - 1) / 2 if threshold > 0 else np.inf
-    units = np.minimum(np.floor(np.broadcast_to(held, weight.shape)) + 1, sizes)
-    return np.asarray(np.maximum(floor, units), np.int64)
+def stratum_scale(requirement: Requirement, allocation: str) -> Floats:
+    """Return S_h, rounded so that every machine orders the units alike."""
+    population = requirement.population
+    if allocation == "proportional":
+        return np.ones(population.N.size)
+    # Neyman (1934), JRSS 97:558: units in proportion to N_h times the standard deviation there.
+    by_model = allocation == "neyman"
+    raw = np.sqrt(population.p * (1 - population.p)) if by_model else _class_scale(requirement)
+    return np.array([float(f"{v:.9g}") for v in raw])
 
 
-def spread_over_classes(sizes: Ints, classes: Ints, wanted: Floats) -> Floats:
-    """Return the S_h that steer `sequence` to `wanted` units per class instead of to N_h.
+def _class_scale(requirement: Requirement) -> Floats:
+    population, goal = requirement.population, requirement.goal
+    domains = requirement.domains()
+    if domains[0][0] == "all":  # equal shares were asked for under a metric over all examples
+        domains = [(label, population.class_domain(label)) for label in population.labels]
+    names = [name for name, _ in domains]
+    rest = len(names)  # the number of the class that no domain is about
+    number = {name: i for i, name in enumerate(names)}
+    if names[0].startswith("not "):
+        negative = names[0].removeprefix("not ")
+        code = [rest if label == negative else 0 for label in population.stratum_labels]
+    else:
+        code = [number.get(label, rest) for label in population.stratum_labels]
+    wanted = np.zeros(rest + 1)
+    for i, (_, domain) in enumerate(domains):
+        # A budget has no target per class: all get the same. No class can get more than it has.
+        is_budget, total = goal.is_budget, domain.total
+        wanted[i] = 1.0 if is_budget else min(requirement.units_for(domain, goal.estimand), total)
+    return scale_for_classes(population.N, np.array(code), wanted)
 
-    `classes` numbers the class of each stratum, `wanted` is per class. Within a class the strata
-    share in proportion to N_h. Classes that want nothing keep only their first units for long.
-    """
-    in_class = np.bincount(classes, sizes, minlength=wanted.size)
-    share: NDArray[np.float64] = wanted / np.maximum(in_class, 1)
-    return np.asarray(np.maximum(share, share.max() * 1e-9)[classes], float)
+
+@dataclass(frozen=True)
+class Allocation:
+    """A requirement with the weights S_h by which its units are shared out."""
+
+    requirement: Requirement
+    scale: Floats
+
+    def units_per_stratum(self, n: int) -> Ints:
+        """Return n_h for a subset of `n` units."""
+        return allocate(self.requirement.population.N, self.scale, n)
+
+    def size(self, estimand: Estimand) -> int:
+        """Return the units that meet the target in every domain, or all that help."""
+        requirement, population = self.requirement, self.requirement.population
+        floor = min(FIRST_UNITS * population.N.size, population.total)
+        domains = [domain for _, domain in requirement.domains()]
+        needs = [(d, min(requirement.units_for(d, estimand), d.total)) for d in domains]
+        everything = len(domains) == 1 and domains[0].total == population.total
+
+        def meets(n: int) -> bool:
+            n_h = self.units_per_stratum(n)
+            if everything:
+                return n >= population.total or requirement.is_met(domains[0], n_h, estimand)
+            # Units of one class bring some of the next where strata mix labels: expected counts.
+            return all(population.expected_units(d, n_h).sum() >= need - 1e-9 for d, need in needs)
+
+        limit = population.total if everything and estimand == "full-set" else None
+        return max(floor, sizes.smallest_for_good(meets, population.total, limit))
+
+    def metric_figures(self, n: int, estimand: Estimand) -> Figures:
+        """Return what `n` units give for the metric as a whole."""
+        domains = self.requirement.domains()
+        overall = domains[0][1] if len(domains) == 1 else self.requirement.population.domain()
+        return self.figures(overall, self.units_per_stratum(n), estimand)
+
+    def figures(
+        self, domain: Domain, n_h: Ints, estimand: Estimand, needed: int | None = None
+    ) -> Figures:
+        """Return what n_h drawn units give for one domain."""
+        expected = self.requirement.population.expected_units(domain, n_h)
+        goal, discordant = self.requirement.goal, self.requirement.observed_discordant()
+        return Figures(
+            round(float(expected.sum())),
+            precision.effective_files(domain, expected, estimand),
+            precision.half_width(domain, expected, estimand, goal.level, goal.interval),
+            precision.detectable_difference(
+                domain, expected, estimand, discordant, goal.alpha, goal.power, goal.paired
+            ),
+            needed,
+        )

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import sparse
 
 from audit.stats import Floats, Ints
 from audit.subset.estimate import Estimand
@@ -24,11 +23,12 @@ REPLICATES = 1000
 # Values in one block of replicate weights: bounds the memory to about 32 MB.
 BLOCK_VALUES = 4_000_000
 
-Metric = Callable[[Floats], Floats]
+WeightedMetric = Callable[[Floats], Floats]
 
 
 def uniforms(count: int, stream: int) -> Floats:
     """Return `count` numbers in [0, 1) that depend on `stream` and the position alone."""
+    # Counter-based: a number does not depend on how many were asked for before it.
     salt = splitmix64(np.array([stream % 2**64], np.uint64))
     bits = splitmix64(splitmix64(np.arange(count, dtype=np.uint64)) ^ salt)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -45,24 +45,28 @@ def replicate_weights(
     n = np.bincount(stratum, minlength=count)
     order = np.argsort(stratum, kind="stable")
     start = np.cumsum(n) - n
+    # n - 1 of n units, not n: at L = 1 the replicates of a mean then have exactly s^2 / n.
     per_row = np.maximum(n - 1, 0)
     owner = np.repeat(np.arange(count), per_row)
-    drawn = uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
-    pick = start[owner] + np.minimum((drawn * n[owner]).astype(np.int64), n[owner] - 1)
+    chance = uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
+    # u n may round up to n itself: the last unit is the largest pick.
+    pick = start[owner] + np.minimum((chance * n[owner]).astype(np.int64), n[owner] - 1)
     flat = (np.arange(replicates)[:, None] * units + order[pick]).ravel()
     times = np.bincount(flat, minlength=replicates * units).reshape(replicates, units)
-    held = np.maximum(n, 2)
+    at_least_two = np.maximum(n, 2)
     fraction = n / np.maximum(population, 1)
     length = np.sqrt(1 - fraction) if estimand == "full-set" else np.ones(count)
     length = np.where(n > 1, length, 0.0)  # one unit cannot be resampled
-    factor = 1 - length[stratum] + (length * held / (held - 1))[stratum] * times
+    rescaled = length * at_least_two / (at_least_two - 1)
+    factor = 1 - length[stratum] + rescaled[stratum] * times
     if estimand == "generalisation" and count > 1:
         factor *= _redrawn_sizes(population, replicates, stream)[:, stratum]
     return np.asarray(factor, float)
 
 
 def _redrawn_sizes(population: Floats, replicates: int, stream: int) -> Floats:
-    # Poisson-like normal deviates around N_h: the multinomial's spread without its bookkeeping.
+    # Normal deviates with a Poisson's variance, rescaled to the total: the multinomial's variance
+    # without drawing N units.
     from scipy.special import ndtri
 
     z = ndtri(
@@ -74,8 +78,8 @@ def _redrawn_sizes(population: Floats, replicates: int, stream: int) -> Floats:
     )
 
 
-def bootstrap(
-    metric: Metric,
+def replicate_metric(
+    metric: WeightedMetric,
     weight: Floats,
     unit: Ints,
     stratum: Ints,
@@ -103,12 +107,14 @@ def bootstrap(
 
 def confusion_metric(
     label: Ints, predicted: Ints, classes: int, of: Callable[[Floats], Floats]
-) -> Metric:
+) -> WeightedMetric:
     """Return a metric of the weighted confusion matrix; `of` maps (..., K, K) to (...).
 
     Rows of the matrix are labels, columns predictions; predictions outside the classes get a column
     of their own, K, which counts against recall but belongs to no class.
     """
+    from scipy import sparse
+
     width = classes + 1
     cell = label * width + predicted
     one_hot = sparse.csr_matrix(
@@ -141,7 +147,7 @@ def _mean_where(top: Floats, bottom: Floats) -> Floats:
     return np.asarray(values.sum(-1) / np.maximum(known.sum(-1), 1))
 
 
-def auroc_metric(positive: np.ndarray, score: Floats) -> Metric:
+def auroc_metric(positive: np.ndarray, score: Floats) -> WeightedMetric:
     """Return the weighted area under the ROC curve; ties count half."""
     order = np.argsort(score, kind="stable")
     ranks = np.unique(score[order], return_index=True)[1]

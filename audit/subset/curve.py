@@ -2,7 +2,7 @@
 
 The table is the plan's own arithmetic at a grid of sizes. "Stops paying" is a stated rule, not a
 fit: the first size from which a tenth more examples narrows the half-width by less than a tenth of
-a point (`worth`). At p = 0.5 that is about 2,200 examples.
+a point (`minimum_gain`). At p = 0.5 that is about 2,200 examples.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.subset.allocation import Allocation, choose_allocation, stratum_scale
+from audit.subset.apportionment import FIRST_UNITS
+from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import Goal
-from audit.subset.plan import plain
-from audit.subset.planning import prepare
-from audit.subset.problem import Problem
+from audit.subset.population import Population, read_population
+from audit.subset.requirement import Requirement
 
 SCHEMA = "subset-curve/1"
-WORTH = 0.001
+MINIMUM_GAIN = 0.001
 MORE = 1.1
 POINTS = 24
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What n units buy: half-width and detectable difference per estimand, shares in [0, 1]."""
+    """What n units give: half-width and detectable difference per estimand, shares in [0, 1]."""
 
     n: int
     half_width: dict[Estimand, float]
@@ -42,15 +44,17 @@ class Curve:
 
     points: list[CurvePoint]
     stops_paying: dict[Estimand, int | None]
-    worth: float
+    minimum_gain: float
     reasons: list[str]
 
     def document(self) -> dict[str, Any]:
         """Return plain data under `subset-curve/1`; NaN becomes null."""
-        return {"schema": SCHEMA, **dict(plain(asdict(self)))}
+        names = {"minimum_gain": "worth"}  # the document's name for it
+        content = {names.get(key, key): value for key, value in asdict(self).items()}
+        return {"schema": SCHEMA, **dict(plain_data(content))}
 
 
-def curve(
+def make_curve(
     frame: pl.DataFrame,
     goal: Goal | None = None,
     *,
@@ -60,7 +64,7 @@ def curve(
     deduplicated: bool = False,
     allocation: str | None = None,
     predictions: Sequence[pl.DataFrame] = (),
-    worth: float = WORTH,
+    minimum_gain: float = MINIMUM_GAIN,
 ) -> Curve:
     """Return precision at `sizes` (default: 24 sizes from the smallest to all, evenly in log n).
 
@@ -68,50 +72,59 @@ def curve(
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    problem, _ = prepare(frame, base, by, group, deduplicated, predictions)
-    scale = problem.scale(problem.allocation(allocation))
-    smallest = min(2 * problem.N.size, problem.total)
-    grid = _grid(smallest, problem.total) if sizes is None else sorted(set(sizes))
-    if grid[0] < smallest or grid[-1] > problem.total:
-        raise UsageError(
-            f"Sizes must lie between {smallest} (two units in each of {problem.N.size} strata) and "
-            f"{problem.total} (all): {grid[0]} to {grid[-1]} were asked for."
-        )
-    points = [_point(problem, scale, n) for n in grid]
+    population, _ = read_population(frame, base, by, group, deduplicated, predictions)
+    requirement = Requirement(base, population)
+    kind = choose_allocation(base, population, allocation)
+    shares = Allocation(requirement, stratum_scale(requirement, kind))
+    grid = _grid(population, sizes)
     stops: dict[Estimand, int | None] = {
-        e: _stops_paying(problem, scale, smallest, e, worth) for e in ESTIMANDS
+        e: _stops_paying(shares, e, minimum_gain) for e in ESTIMANDS
     }
     reasons = [
-        *problem.reasons,
+        *population.reasons,
         f"More examples stop paying where 10 % more narrow the half-width by less than "
-        f"{100 * worth:g} points.",
+        f"{100 * minimum_gain:g} points.",
     ]
-    return Curve(points, stops, worth, reasons)
+    return Curve([_point(shares, n) for n in grid], stops, minimum_gain, reasons)
 
 
-def _grid(smallest: int, total: int) -> list[int]:
-    steps = np.geomspace(smallest, total, POINTS)
-    return sorted({int(v) for v in np.rint(steps)} | {smallest, total})
+def _smallest(population: Population) -> int:
+    return min(FIRST_UNITS * population.N.size, population.total)
 
 
-def _point(problem: Problem, scale: np.ndarray, n: int) -> CurvePoint:
-    found = {e: problem.bought(n, scale, e) for e in ESTIMANDS}
+def _grid(population: Population, sizes: Sequence[int] | None) -> list[int]:
+    smallest, total = _smallest(population), population.total
+    if sizes is None:
+        # Even steps in log n: precision improves with its square root, so small n need more points.
+        steps = np.geomspace(smallest, total, POINTS)
+        return sorted({int(v) for v in np.rint(steps)} | {smallest, total})
+    grid = sorted(set(sizes))
+    if grid[0] < smallest or grid[-1] > total:
+        raise UsageError(
+            f"Sizes must lie between {smallest} (two units in each of {population.N.size} strata) "
+            f"and {total} (all): {grid[0]} to {grid[-1]} were asked for."
+        )
+    return grid
+
+
+def _point(allocation: Allocation, n: int) -> CurvePoint:
+    figures = {e: allocation.metric_figures(n, e) for e in ESTIMANDS}
     return CurvePoint(
         n,
-        {e: f.half_width for e, f in found.items()},
-        {e: f.detectable_difference for e, f in found.items()},
+        {e: f.half_width for e, f in figures.items()},
+        {e: f.detectable_difference for e, f in figures.items()},
     )
 
 
-def _stops_paying(
-    problem: Problem, scale: np.ndarray, smallest: int, estimand: Estimand, worth: float
-) -> int | None:
-    grid = np.unique(np.rint(np.geomspace(smallest, problem.total, 200)).astype(int))
-    for n in grid:
-        more = min(int(np.ceil(MORE * n)), problem.total)
+def _stops_paying(allocation: Allocation, estimand: Estimand, minimum_gain: float) -> int | None:
+    population = allocation.requirement.population
+    total = population.total
+    for n in np.unique(np.rint(np.geomspace(_smallest(population), total, 200)).astype(int)):
+        more = min(int(np.ceil(MORE * n)), total)
         if more == n:
             break
-        now, then = (problem.bought(int(k), scale, estimand).half_width for k in (n, more))
-        if now - then < worth * (more - n) / ((MORE - 1) * n):
+        now, then = (allocation.metric_figures(int(k), estimand).half_width for k in (n, more))
+        # Near the end of the set the step is less than a tenth: the gain asked for shrinks with it.
+        if now - then < minimum_gain * (more - n) / ((MORE - 1) * n):
             return int(n)
     return None

@@ -1,8 +1,9 @@
 """The design of a drawn subset, read from its rows, and weighted shares under it.
 
 Each row carries its stratum, unit, n_h, N_h and weight; `Design` turns them into numbers once,
-checks that no row is missing, and gives ratios with design-based variances. `share` picks the
-interval: exact for a plain count (one stratum of single files), on the effective size otherwise.
+checks that no row is missing, and gives ratios with design-based variances. `estimate_share` picks
+the interval: exact for a plain count (one stratum of single files), on the effective size
+otherwise.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats as distributions
 
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats, Ints
-from audit.subset import estimate
 from audit.subset.draw import COLUMNS
-from audit.subset.estimate import Estimand
+from audit.subset.estimate import (
+    Estimand,
+    Ratio,
+    degrees_of_freedom,
+    unit_moments,
+    weighted_ratio,
+)
+from audit.subset.intervals import caution, counted_interval, proportion_interval
 
 
 @dataclass(frozen=True)
-class Interval:
+class MetricEstimate:
     """An estimate with its limits for one estimand; `known` where the whole set was scored.
 
     `caution` says how to read the limits where they are rough or wide, and what to do about it.
@@ -74,6 +80,7 @@ class Design:
         code = rows["stratum"].cast(pl.Enum(strata["stratum"])).to_physical().to_numpy()
         stratum = np.zeros(int(unit.max()) + 1, np.int64)
         stratum[unit] = code
+        # A shortened file keeps its old n_h: weights from it would be too small without a warning.
         drawn = np.bincount(stratum, minlength=len(strata))
         if np.any(drawn[code] != rows["n_h"].to_numpy()):
             raise UsageError(
@@ -102,18 +109,20 @@ class Design:
         single = self.n_units == self.unit.size and bool((self.multiplicity == 1).all())
         return single and bool(np.ptp(self.weight) <= 1e-9 * self.weight.max())
 
-    def ratio(self, top: Floats, bottom: Floats) -> estimate.Ratio:
+    def ratio(self, top: Floats, bottom: Floats) -> Ratio:
         """Return the weighted ratio of two per-row columns."""
         y, x = (
             np.bincount(self.unit, v * self.multiplicity, self.n_units).astype(float)
             for v in (top, bottom)
         )
-        return estimate.ratio(estimate.moments(y, x, self.stratum, self.population))
+        return weighted_ratio(unit_moments(y, x, self.stratum, self.population))
 
-    def student(self, r: estimate.Ratio, spread: float, confidence: float) -> float:
+    def student(self, r: Ratio, answer_variance: float, confidence: float) -> float:
         """Return the quantile of Student's t that goes with the variance of a ratio."""
-        degrees = float(estimate.degrees_of_freedom(r, np.asarray(spread))[0])
-        return float(distributions.t.isf((1 - confidence) / 2, degrees))
+        from scipy.stats import t as student
+
+        degrees = float(degrees_of_freedom(r, np.asarray(answer_variance))[0])
+        return float(student.isf((1 - confidence) / 2, degrees))
 
 
 def _check_values(rows: pl.DataFrame) -> None:
@@ -127,30 +136,31 @@ def _check_values(rows: pl.DataFrame) -> None:
         )
 
 
-def share(
+def estimate_share(
     design: Design, hit: Floats, counts: Floats, estimand: Estimand, confidence: float
-) -> Interval:
+) -> MetricEstimate:
     """Return the weighted share of `hit` among the rows that `counts` marks with 1."""
+    # A simple random sample needs no approximation by an effective size.
     plain_count = _simple_counts(design, hit, counts)
     if plain_count is not None:
         return _counted(*plain_count, estimand, confidence)
     r = design.ratio(hit * counts, counts)
     value = min(max(float(r.value), 0.0), 1.0)
     if math.isnan(float(r.value)):
-        return Interval(math.nan, 0.0, 1.0, 0.0)
+        return MetricEstimate(math.nan, 0.0, 1.0, 0.0)
     if estimand == "full-set" and design.complete:
-        return Interval(value, value, value, math.inf, True)
-    low, high, worth = (float(v) for v in estimate.proportion_interval(r, estimand, confidence))
-    return Interval(value, low, high, worth, caution=estimate.caution(r, value))
+        return MetricEstimate(value, value, value, math.inf, True)
+    low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
+    return MetricEstimate(value, low, high, effective, caution=caution(r, value))
 
 
-def _counted(k: int, n: int, N: int, estimand: Estimand, confidence: float) -> Interval:
+def _counted(k: int, n: int, N: int, estimand: Estimand, confidence: float) -> MetricEstimate:
     if estimand == "full-set" and n >= N:
-        return Interval(k / n, k / n, k / n, math.inf, True)
+        return MetricEstimate(k / n, k / n, k / n, math.inf, True)
     successes, size, total = (np.array(float(v)) for v in (k, n, N))
-    low, high = estimate.counted_interval(successes, size, total, estimand, confidence)
-    worth = n if estimand == "generalisation" else float(stats.effective_n(n, N))
-    return Interval(k / n, float(low), float(high), worth)
+    low, high = counted_interval(successes, size, total, estimand, confidence)
+    effective = n if estimand == "generalisation" else float(stats.effective_n(n, N))
+    return MetricEstimate(k / n, float(low), float(high), effective)
 
 
 def _simple_counts(design: Design, hit: Floats, counts: Floats) -> tuple[int, int, int] | None:

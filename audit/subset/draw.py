@@ -1,10 +1,10 @@
-"""Drawing: the first n units of a fixed sequence, with everything a later score needs in each row.
+"""Drawing: the first n units of a fixed order, with everything a later score needs in each row.
 
 Within a stratum, units are taken in the order of their permanent random numbers; across strata in
-the order of `audit.subset.allocation`. Both are fixed by plan and seed, so S(n) lies inside S(n+1),
-the same rows come out on any machine, and new data displace only their share of the subset. Each
-row carries n_h and N_h, hence its inclusion probability and weight: `first` shortens a subset and
-recomputes them.
+the order of `audit.subset.apportionment`. Both are fixed by plan and seed, so S(n) lies inside
+S(n+1), the same rows come out on any machine, and new data displace only their share of the subset.
+Each row carries n_h and N_h, hence its inclusion probability and weight: `first_units` shortens a
+subset and recomputes them.
 
 Cost: one hash per unit of F (about 0.2 us), one pass to find candidates below a threshold in each
 stratum, and a sort of little more than n rows.
@@ -19,11 +19,12 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.stats import Floats, Ints
-from audit.subset import frame as frames
-from audit.subset.allocation import FIRST_UNITS, sequence
-from audit.subset.frame import Eligible, Units
-from audit.subset.plan import Recipe
+from audit.subset.apportionment import FIRST_UNITS, order_units
+from audit.subset.frame import EligibleSet, select_eligible
 from audit.subset.random_numbers import permanent_numbers
+from audit.subset.recipe import Recipe
+from audit.subset.strata import Strata
+from audit.subset.units import Units, evaluated_files, form_units
 
 COLUMNS = (
     "sample_id", "path", "label", "stratum", "unit_id", "unit_size", "n_h", "N_h",
@@ -35,7 +36,7 @@ SLACK_DEVIATIONS = 6.0
 
 @dataclass(frozen=True)
 class Subset:
-    """A drawn subset: `rows` with the columns `COLUMNS`, and what the draw has to say."""
+    """A drawn subset: `rows` with the columns `COLUMNS`, and `notes` on the draw."""
 
     rows: pl.DataFrame
     n_units: int
@@ -43,7 +44,7 @@ class Subset:
     notes: list[str] = field(default_factory=list)
 
 
-def draw(
+def draw_subset(
     frame: pl.DataFrame,
     recipe: Recipe,
     seed: int,
@@ -56,54 +57,42 @@ def draw(
     `fresh_from`: rows of an earlier subset, whose units are taken out first; the target is then the
     metric on what is left. A recipe stratified by confidence needs that column in `frame`.
     """
-    used = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
-    found = frames.eligible(frame, recipe.deduplicated, used)
-    units = frames.units(found.files, recipe.strata, recipe.group)
-    notes = _changed(recipe, units)
-    keep = _not_drawn_before(units, fresh_from, recipe, notes)
-    wanted = recipe.n if n is None else n
-    return _drawn(found, units, recipe, seed, wanted, keep, notes)
+    columns = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+    eligible = select_eligible(frame, recipe.deduplicated, columns)
+    units = form_units(eligible.files, recipe.strata, recipe.group)
+    notes = _changed_strata(recipe, units)
+    codes, strata = units.codes, units.strata
+    if fresh_from is not None:
+        # Units of the earlier subset get a code behind the last stratum, which is never drawn from.
+        codes = np.where(_drawn_before(units, fresh_from, recipe, notes), len(strata), codes)
+    N = np.bincount(codes, minlength=len(strata) + 1)[: len(strata)].astype(np.int64)
+    size = recipe.n if n is None else n
+    _check_size(size, N)
+    order, number = order_units(N, _scale(recipe, strata), size)
+    n_h = np.bincount(order, minlength=len(strata)).astype(np.int64)
+    taken = _smallest_numbers(units, codes, n_h, N, seed)
+    # The k-th smallest number of stratum h stands where the order gives h its k-th unit.
+    position = np.lexsort((number, order))
+    taken = taken.with_columns(rank=pl.Series(position + 1, dtype=pl.Int64))
+    rows = _rows(eligible, units, taken, n_h, N, seed, recipe.hash)
+    return Subset(rows, size, int(N.sum()), notes)
 
 
 def census(frame: pl.DataFrame, *, group: str | None = None, deduplicated: bool = False) -> Subset:
     """Return the whole eligible set as a subset: the full set scores like any other."""
-    recipe = Recipe(0, frames.Strata(), {}, group, deduplicated)
-    found = frames.eligible(frame, deduplicated)
-    units = frames.units(found.files, recipe.strata, group)
+    recipe = Recipe(0, Strata(), {}, group, deduplicated)
+    eligible = select_eligible(frame, deduplicated)
+    units = form_units(eligible.files, recipe.strata, group)
     every = np.arange(len(units.table))
     taken = pl.DataFrame({"unit": every, "rank": every + 1})
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(np.int64)
-    rows = _rows(found, units, taken, N, N, 0, recipe.hash)
+    rows = _rows(eligible, units, taken, N, N, 0, recipe.hash)
     return Subset(rows, len(every), len(every))
-
-
-def _drawn(
-    found: Eligible,
-    units: Units,
-    recipe: Recipe,
-    seed: int,
-    n: int,
-    keep: np.ndarray | None,
-    notes: list[str],
-) -> Subset:
-    codes, strata = units.codes, units.strata
-    if keep is not None:
-        codes = np.where(keep, codes, len(strata))
-    N = np.bincount(codes, minlength=len(strata) + 1)[: len(strata)].astype(np.int64)
-    scale = _scale(recipe, strata)
-    _check_size(n, N)
-    order, number = sequence(N, scale, n)
-    n_h = np.bincount(order, minlength=len(strata)).astype(np.int64)
-    taken = _smallest(units, codes, n_h, N, seed)
-    # The k-th smallest number of stratum h stands where the sequence gives h its k-th unit.
-    position = np.lexsort((number, order))
-    taken = taken.with_columns(rank=pl.Series(position + 1, dtype=pl.Int64))
-    rows = _rows(found, units, taken, n_h, N, seed, recipe.hash)
-    return Subset(rows, n, int(N.sum()), notes)
 
 
 def _scale(recipe: Recipe, strata: list[str]) -> Floats:
     known = [recipe.scale.get(name) for name in strata]
+    # A stratum that the plan did not know gets the median weight: neither starved nor favoured.
     typical = float(np.median([v for v in known if v is not None] or [1.0]))
     return np.array([typical if v is None else v for v in known])
 
@@ -123,7 +112,7 @@ def _check_size(n: int, N: Ints) -> None:
         )
 
 
-def _changed(recipe: Recipe, units: Units) -> list[str]:
+def _changed_strata(recipe: Recipe, units: Units) -> list[str]:
     if not recipe.scale:
         return []
     new = [name for name in units.strata if name not in recipe.scale]
@@ -141,11 +130,9 @@ def _changed(recipe: Recipe, units: Units) -> list[str]:
     return notes
 
 
-def _not_drawn_before(
-    units: Units, earlier: pl.DataFrame | None, recipe: Recipe, notes: list[str]
-) -> np.ndarray | None:
-    if earlier is None:
-        return None
+def _drawn_before(
+    units: Units, earlier: pl.DataFrame, recipe: Recipe, notes: list[str]
+) -> np.ndarray:
     if "unit_id" not in earlier.columns:
         raise UsageError("--fresh-from needs a subset that `audit subset draw` wrote.")
     if "plan_hash" in earlier.columns and (earlier["plan_hash"] != recipe.hash).any():
@@ -156,15 +143,19 @@ def _not_drawn_before(
         "full-set figures are about the other "
         f"{int((~before).sum())} units."
     )
-    return ~before
+    return before
 
 
 # ---- which units ----
 
 
-def _smallest(units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int) -> pl.DataFrame:
+def _smallest_numbers(
+    units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int
+) -> pl.DataFrame:
     """Return the n_h units with the smallest numbers of each stratum, by stratum and number."""
     numbers = permanent_numbers(units.table["unit_key"], seed)
+    # Sorting all units would cost more than hashing them. The n_h smallest of N_h uniform numbers
+    # lie, but for six standard deviations, below n_h/N_h: only those candidates are sorted.
     slack = SLACK_DEVIATIONS
     while True:
         share = (n_h + slack * np.sqrt(n_h + 1.0)) / np.maximum(N, 1)
@@ -183,15 +174,15 @@ def _smallest(units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int) ->
     )
     ordered = candidates.sort("code", "number", "unit_id")
     place = pl.int_range(pl.len()).over("code")
-    kept = ordered.with_columns(place=place, limit=pl.Series(n_h)[ordered["code"]])
-    return kept.filter(pl.col("place") < pl.col("limit")).select("unit")
+    ranked = ordered.with_columns(place=place, limit=pl.Series(n_h)[ordered["code"]])
+    return ranked.filter(pl.col("place") < pl.col("limit")).select("unit")
 
 
 # ---- the rows ----
 
 
 def _rows(
-    found: Eligible,
+    eligible: EligibleSet,
     units: Units,
     taken: pl.DataFrame,
     n_h: Ints,
@@ -199,14 +190,17 @@ def _rows(
     seed: int,
     plan_hash: str,
 ) -> pl.DataFrame:
-    files = frames.represented(found.files, units, taken["unit"])
+    files = evaluated_files(eligible.files, units, taken["unit"])
     table = taken.join(files, on="unit", how="inner", maintain_order="left")
     chosen = units.table[table["unit"]]
     code = chosen["stratum"].to_physical().to_numpy()
     size = chosen["size"].to_numpy()
     chance = n_h[code] / N[code]
+    # Every file of a group is a row of its own; one row stands for all files of a duplicate group.
     stands_for = np.ones(size.size) if units.whole else size
-    picked = found.files.select("sample_id", "path", "label", "suspected_mislabel")[table["file"]]
+    picked = eligible.files.select("sample_id", "path", "label", "suspected_mislabel")[
+        table["file"]
+    ]
     return picked.with_columns(
         stratum=chosen["stratum"].cast(pl.String),
         unit_id=chosen["unit_id"],
@@ -221,19 +215,19 @@ def _rows(
     ).select(COLUMNS).sort("rank", "sample_id")  # fmt: skip
 
 
-def first(rows: pl.DataFrame, n: int) -> pl.DataFrame:
+def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
     """Return the first `n` units of a drawn subset, weights recomputed: S(n) of the same draw."""
     total = rows["rank"].n_unique()
     if not 2 <= n <= total:
         raise UsageError(f"--first is {n}: the subset has {total} units; give 2 to {total}.")
-    kept = rows.filter(pl.col("rank") <= n)
+    head = rows.filter(pl.col("rank") <= n)
     multiplicity = (pl.col("weight") * pl.col("inclusion_probability")).round()
-    fresh = kept.with_columns(
+    recounted = head.with_columns(
         multiplicity.alias("stands_for"),
         pl.col("rank").n_unique().over("stratum").cast(pl.Int64).alias("n_h"),
     ).with_columns((pl.col("n_h") / pl.col("N_h")).alias("inclusion_probability"))
-    weighted = fresh.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
-    lost = rows["stratum"].n_unique() - kept["stratum"].n_unique()
+    weighted = recounted.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+    lost = rows["stratum"].n_unique() - head["stratum"].n_unique()
     few = weighted.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
     if lost or few:
         raise UsageError(

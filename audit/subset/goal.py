@@ -1,7 +1,8 @@
-"""What the user asks of a subset: a target or a budget, the metric, the error rates; checked once.
+"""What is asked of a subset: a metric, a target or a budget, the error rates; checked once.
 
-Exactly one of half_width, detect, n and seconds is given. Shares are in [0, 1], seconds in seconds,
-throughput in files per second.
+Exactly one of half_width, detect, n and seconds is given. A goal knows nothing of the set: what it
+takes there is in `audit.subset.requirement`, and which strata that goes to in
+`audit.subset.allocation`. Shares are in [0, 1], seconds in seconds, throughput in files per second.
 """
 
 from __future__ import annotations
@@ -32,25 +33,6 @@ def parse_metric(metric: str) -> tuple[str, str | None]:
     if name in {"specificity", "precision"} and not label:
         raise UsageError(f"{name} is of one class: write {name}:CLASS.")
     return name, label or None
-
-
-@dataclass(frozen=True)
-class NoiseRate:
-    """A rate of wrong labels with its interval and where it comes from, in words."""
-
-    rate: float
-    low: float
-    high: float
-    source: str
-    automatic: bool = False
-
-    def check(self, classes: int) -> None:
-        """Raise UsageError unless the rate leaves signal with this many classes."""
-        if not 0 <= self.rate < (classes - 1) / classes:
-            raise UsageError(
-                f"A label-noise rate of {self.rate:g} leaves no signal with {classes} classes: "
-                f"give a rate from 0 to below {(classes - 1) / classes:.3g}."
-            )
 
 
 @dataclass(frozen=True)
@@ -96,7 +78,7 @@ class Goal:
         return self.n is not None or self.seconds is not None
 
     def target(self) -> dict[str, Any]:
-        """Return what was asked, without what was not."""
+        """Return the fields that were given, for the plan's document."""
         names = ("half_width", "detect", "n", "seconds", "throughput", "power", "test", "paired")
         return {k: v for k in names if (v := getattr(self, k)) is not None}
 
@@ -104,18 +86,19 @@ class Goal:
         """Return floor(seconds x throughput / files a unit), n itself, or None for a target."""
         if self.seconds is None or self.throughput is None:
             return self.n
+        # 0.29 s at 100 files/s is 28.999999999999996 in floating point, and pays for 29 files.
         return math.floor(self.seconds * self.throughput / files_per_unit + 1e-9)
 
     def check(self) -> None:
-        """Raise UsageError for the first thing that does not fit, with the cure."""
+        """Raise UsageError for the first thing that does not fit, with what to do about it."""
         name, _ = self.parsed
-        asked = [
+        targets = [
             k for k in ("half_width", "detect", "n", "seconds") if getattr(self, k) is not None
         ]
-        if len(asked) != 1:
-            found = " and ".join(f"--{k.replace('_', '-')}" for k in asked) or "none"
+        if len(targets) != 1:
+            options = " and ".join(f"--{k.replace('_', '-')}" for k in targets) or "none"
             raise UsageError(
-                f"A plan needs exactly one of --half-width, --detect, --n and --seconds; {found} "
+                f"A plan needs exactly one of --half-width, --detect, --n and --seconds; {options} "
                 "given."
             )
         if name not in SIZED_METRICS and not self.is_budget:

@@ -1,4 +1,4 @@
-"""What a subset of n units buys: effective size, half-width and detectable difference, predicted.
+"""What a subset of n units gives: effective size, half-width, detectable difference, predicted.
 
 The same variance formulas as in `audit.subset.estimate`, with planning values in place of data: a
 share p per stratum (from a prior model's predictions) or one p for all (given, or the worst case
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats as distributions
 
 from audit import stats
 from audit.stats import Floats, Ints
 from audit.subset import sizes
+from audit.subset.detection import connor_difference, two_proportion_difference
 from audit.subset.estimate import Estimand
 from audit.subset.sizes import EXACT_FROM_FRACTION, IntervalMethod
 
@@ -25,14 +25,15 @@ class Domain:
 
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
     unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
-    `size_worth`: equal units that each unit is worth for judging a variance, 1 if sizes are equal.
+    `size_evenness`: the equal units that would estimate a variance as well, for each unit: 1 if all
+    sizes are equal.
     """
 
     N: Ints
     p: Floats
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
-    size_worth: float = 1.0
+    size_evenness: float = 1.0
 
     @property
     def total(self) -> int:
@@ -40,7 +41,7 @@ class Domain:
         return int(self.N.sum())
 
     @property
-    def share(self) -> float:
+    def planning_share(self) -> float:
         """The planning value for the whole domain."""
         return float(self.N @ self.p / max(self.total, 1))
 
@@ -51,54 +52,64 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Bought:
-    """What n units give for one estimand; shares in [0, 1], NaN where nothing can be told."""
+class Figures:
+    """What n units give for one estimand; shares in [0, 1], NaN where it is unknown.
 
-    estimand: Estimand
+    `n_for_target` is the size that the target would take under this estimand (None without a
+    target), `effective_n` the independent examples that the design is equivalent to.
+    """
+
     n: int
     effective_n: float
     half_width: float
     detectable_difference: float
+    n_for_target: int | None = None
 
 
 def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> float:
-    """Return the independent examples that n_h units are worth for a share; inf at n = N."""
-    held = n > 0
-    if not held.any():
+    """Return the independent examples that n_h units are equivalent to; inf at n = N (full-set)."""
+    used = n > 0
+    if not used.any():
         return 0.0
-    total = domain.N[held].sum()
-    weight = domain.N[held] / total
-    p, drawn, existing = domain.p[held], n[held], domain.N[held]
+    total = domain.N[used].sum()
+    weight = domain.N[used] / total
+    p, drawn, existing = domain.p[used], n[used], domain.N[used]
     mean = float(weight @ p)
-    spread = p * (1 - p) if 0 < mean < 1 else np.ones(p.shape)
-    whole = mean * (1 - mean) if 0 < mean < 1 else 1.0
+    # At a planning value of 0 or 1 every variance is 0: strata are then taken to vary alike.
+    uncertain = 0 < mean < 1
+    within = p * (1 - p) if uncertain else np.ones(p.shape)
+    whole = mean * (1 - mean) if uncertain else 1.0
     if estimand == "full-set":
-        left = 1 - drawn / existing
-        # The spread of a finite set has divisor N - 1: this makes one stratum n (N-1)/(N-n).
-        variance = float((weight**2 * left * spread / drawn).sum()) * total / max(total - 1, 1)
+        remaining = 1 - drawn / existing
+        # A finite set's variance has divisor N - 1: this makes one stratum n (N-1)/(N-n).
+        variance = float((weight**2 * remaining * within / drawn).sum()) * total / max(total - 1, 1)
     else:
-        between = float(weight @ (p - mean) ** 2) if 0 < mean < 1 else 0.0
-        variance = float((weight**2 * spread / drawn).sum()) + between / total
+        # F is itself a draw: its stratum sizes are random, which adds (between strata)/N.
+        between = float(weight @ (p - mean) ** 2) if uncertain else 0.0
+        variance = float((weight**2 * within / drawn).sum()) + between / total
     if variance <= 0:
         return float("inf")
+    # So far in units of one file. Kish's design effect of groups divides what their files give.
     return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
 def degrees_of_freedom(domain: Domain, n: Ints | Floats) -> float:
-    """Return the degrees of freedom that `score` will have for groups; infinite for files."""
+    """Return the degrees of freedom that a score will have for groups; infinite for files."""
     if domain.cluster_effect == 1.0 and domain.files_per_unit == 1.0:
         return float("inf")
-    return max((float(n.sum()) - int((n > 0).sum())) * domain.size_worth, 1.0)
+    return max((float(n.sum()) - int((n > 0).sum())) * domain.size_evenness, 1.0)
 
 
-def student_loss(domain: Domain, n: Ints | Floats, confidence: float) -> float:
-    """Return what an effective size loses because groups must show their own variance.
+def student_factor(domain: Domain, n: Ints | Floats, confidence: float) -> float:
+    """Return the share of an effective size that is left when groups show their own variance.
 
-    Korn and Graubard's squared ratio of quantiles, as in `audit.subset.estimate.effective_size`.
+    Korn and Graubard's squared ratio of quantiles, as in `audit.subset.intervals.effective_size`.
     """
+    from scipy.stats import t as student
+
     tail = (1 - confidence) / 2
-    least = distributions.t.isf(tail, max(float(n.sum()), 2.0))
-    return float(min(least / distributions.t.isf(tail, degrees_of_freedom(domain, n)), 1.0) ** 2)
+    ideal = student.isf(tail, max(float(n.sum()), 2.0))
+    return float(min(ideal / student.isf(tail, degrees_of_freedom(domain, n)), 1.0) ** 2)
 
 
 def half_width(
@@ -108,20 +119,23 @@ def half_width(
     confidence: float,
     method: IntervalMethod = "wilson",
 ) -> float:
-    """Return the half-width that `score` is expected to print; NaN without units."""
+    """Return the half-width that a score is expected to print; NaN without units."""
     drawn = float(n.sum())
     if drawn == 0:
         return float("nan")
-    worth = effective_files(domain, n, estimand) * student_loss(domain, n, confidence)
-    if np.isinf(worth):
+    effective = effective_files(domain, n, estimand) * student_factor(domain, n, confidence)
+    if np.isinf(effective):
         return 0.0
+    # The same choice of method as in the score, so that the plan predicts what will be printed.
     full = estimand == "full-set"
     if full and domain.simple:
-        return float(sizes.half_width(drawn, domain.share, confidence, domain.total, method)[0])
+        return float(
+            sizes.half_width(drawn, domain.planning_share, confidence, domain.total, method)[0]
+        )
     coarse = full and drawn >= EXACT_FROM_FRACTION * domain.total
     if method == "wilson" and not coarse:
-        return float(sizes.half_width(worth, domain.share, confidence)[0])
-    low, high = stats.clopper_pearson(domain.share * worth, worth, confidence)
+        return float(sizes.half_width(effective, domain.planning_share, confidence)[0])
+    low, high = stats.clopper_pearson(domain.planning_share * effective, effective, confidence)
     return float(high - low) / 2
 
 
@@ -135,10 +149,12 @@ def detectable_difference(
     paired: bool = True,
 ) -> float:
     """Return the smallest difference between two models that n_h units show with `power`."""
+    # Strata separate right from wrong answers, not one model's changes from another's: the change
+    # is taken to vary alike in all of them.
     flat = replace(domain, p=np.full(domain.p.shape, 0.5))
-    worth = effective_files(flat, n, estimand) * student_loss(domain, n, 1 - alpha)
-    if worth <= 0:
+    effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha)
+    if effective <= 0:
         return float("nan")
     if paired:
-        return float(sizes.connor_difference(worth, discordant, alpha, power))
-    return sizes.two_proportion_difference(worth, domain.share, alpha, power)
+        return float(connor_difference(effective, discordant, alpha, power))
+    return two_proportion_difference(effective, domain.planning_share, alpha, power)

@@ -50,23 +50,25 @@ def read_table(path: Path, what: str) -> pl.DataFrame:
 
 def read_predictions(path: Path) -> pl.DataFrame:
     """Read one prediction file into the columns `key`, `prediction`, `confidence`?, `prob_*`?."""
-    return tidy(read_table(path, "predictions"), path.name)
+    return standard_columns(read_table(path, "predictions"), path.name)
 
 
-def tidy(table: pl.DataFrame, name: str = "the predictions") -> pl.DataFrame:
-    """Return a prediction table under its standard column names, checked."""
+def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.DataFrame:
+    """Return a prediction table under its standard column names, checked; itself if it has them."""
+    if "key" in table.columns:
+        return table
     key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
         _text(table[label]).alias("prediction"),
     ]
-    given = next((c for c in CONFIDENCES if c in table.columns), None)
-    if given:
-        columns.append(pl.col(given).cast(pl.Float64, strict=False).alias("confidence"))
+    confidence = next((c for c in CONFIDENCES if c in table.columns), None)
+    if confidence:
+        columns.append(pl.col(confidence).cast(pl.Float64, strict=False).alias("confidence"))
     probabilities = [c for c in table.columns if c.startswith(PROBABILITY)]
     columns += [pl.col(c).cast(pl.Float64, strict=False) for c in probabilities]
     result = table.select(columns)
-    for column in [*(["confidence"] if given else []), *probabilities]:
+    for column in [*(["confidence"] if confidence else []), *probabilities]:
         _check_probability(result, column, name)
     return _once_each(result, name)
 
@@ -140,8 +142,8 @@ class Matched:
                 f"subset and were ignored ({listed}{more})."
             )
         if self.missing:
-            done = "counted as wrong" if rule == "wrong" else "dropped: the target is now the rest"
-            notes.append(f"{name}: {self.missing} examples have no prediction and were {done}.")
+            what = "counted as wrong" if rule == "wrong" else "dropped: the target is now the rest"
+            notes.append(f"{name}: {self.missing} examples have no prediction and were {what}.")
         return notes
 
 
@@ -179,15 +181,17 @@ def match(
 
 
 def _check_classes(labels: pl.Series, predicted: pl.Series, name: str) -> None:
-    known, seen = labels.unique().drop_nulls(), predicted.unique().drop_nulls()
-    if len(seen) and not seen.is_in(known.implode()).any():
+    known, answers = labels.unique().drop_nulls(), predicted.unique().drop_nulls()
+    if len(answers) and not answers.is_in(known.implode()).any():
+        predicted_names = ", ".join(map(repr, answers.sort()[:3]))
+        class_names = ", ".join(map(repr, known.sort()[:3]))
         raise UsageError(
-            f"{name}: no predicted label ({', '.join(map(repr, seen.sort()[:3]))}) is a class of "
-            f"the set ({', '.join(map(repr, known.sort()[:3]))}). Write class names, not indices."
+            f"{name}: no predicted label ({predicted_names}) is a class of the set "
+            f"({class_names}). Write class names, not indices."
         )
 
 
-def right(rows: pl.DataFrame, matched: Matched, missing: Missing = "refuse") -> np.ndarray:
+def right_answers(rows: pl.DataFrame, matched: Matched, missing: Missing = "refuse") -> np.ndarray:
     """Return 1.0 for a right prediction, 0.0 for a wrong one, NaN for a dropped example."""
     hit = (rows["label"] == matched.prediction).cast(pl.Float64)
     return hit.fill_null(0.0 if missing == "wrong" else float("nan")).to_numpy()

@@ -1,4 +1,4 @@
-"""What earlier models tell a plan: accuracy per stratum, how often two models differ, correlation.
+"""Earlier models as planning values: accuracy per stratum, how often two differ, correlation.
 
 Without predictions the planning values are stated assumptions, each the cautious end: p = 0.5 (the
 widest interval), two models that err independently (real ones differ less), files of one group all
@@ -16,9 +16,10 @@ import polars as pl
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats
-from audit.subset import predictions as given
-from audit.subset.frame import Units, eligible
-from audit.subset.goal import Goal, NoiseRate
+from audit.subset.frame import select_eligible
+from audit.subset.noise import NoiseRate
+from audit.subset.predictions import match, right_answers, standard_columns
+from audit.subset.units import Units
 
 WORST_SHARE = 0.5
 # Weight of the overall share in each stratum's: two imaginary examples keep S_h above 0.
@@ -46,7 +47,7 @@ class Prior:
         return self.second is not None
 
     @property
-    def share(self) -> float:
+    def accuracy(self) -> float:
         """Accuracy of the first model where it is known."""
         return float(np.nanmean(self.first)) if self.first is not None else WORST_SHARE
 
@@ -55,38 +56,38 @@ class Prior:
         if stated is not None or self.first is None or self.labels is None:
             return WORST_SHARE if stated is None else stated
         own = self.first[(self.labels == label) & ~np.isnan(self.first)]
-        return float((own.sum() + PSEUDO_EXAMPLES * self.share) / (own.size + PSEUDO_EXAMPLES))
+        return float((own.sum() + PSEUDO_EXAMPLES * self.accuracy) / (own.size + PSEUDO_EXAMPLES))
 
     def stratum_shares(self, units: Units, stated: float | None) -> tuple[Floats, str]:
         """Return the planning share of each stratum, and where it comes from."""
         count = len(units.strata)
+        if stated is not None:
+            return np.full(count, stated), f"Planning value p = {stated:g} (as stated)."
         if self.first is None:
-            value = WORST_SHARE if stated is None else stated
-            why = "the worst case" if stated is None else "as stated"
-            return np.full(count, value), f"Planning value p = {value:g} ({why})."
+            worst = np.full(count, WORST_SHARE)
+            return worst, f"Planning value p = {WORST_SHARE:g} (the worst case)."
         code = units.codes
         if units.unit_of_file is not None:
             code = code[units.unit_of_file]
-        seen = ~np.isnan(self.first)
-        hits = np.bincount(code[seen], self.first[seen], count)
-        files = np.bincount(code[seen], minlength=count)
-        p = (hits + PSEUDO_EXAMPLES * self.share) / (files + PSEUDO_EXAMPLES)
-        if stated is not None:
-            return np.full(count, stated), f"Planning value p = {stated:g} (as stated)."
+        known = ~np.isnan(self.first)
+        hits = np.bincount(code[known], self.first[known], count)
+        files = np.bincount(code[known], minlength=count)
+        # Without the pseudo-examples a small stratum that is all right would get S_h = 0: no units.
+        p = (hits + PSEUDO_EXAMPLES * self.accuracy) / (files + PSEUDO_EXAMPLES)
         return p, (
-            f"Planning values p per stratum from the first predictions ({seen.sum()} files, "
-            f"accuracy {self.share:.3f}), each stratum drawn towards the whole by two examples."
+            f"Planning values p per stratum from the first predictions ({known.sum()} files, "
+            f"accuracy {self.accuracy:.3f}), each stratum drawn towards the whole by two examples."
         )
 
-    def correlation(self, units: Units, stated: float | None, whole: bool) -> tuple[float, str]:
+    def correlation(self, units: Units, stated: float | None) -> tuple[float, str]:
         """Return rho, the correlation of two files of one unit, and where it comes from."""
-        if not whole:
-            return 1.0, ""
+        if not units.whole:
+            return 1.0, ""  # a unit is one file, or copies of one picture: one answer
         if stated is not None:
             return stated, f"Within-group correlation rho = {stated:g} (as stated)."
         if self.first is not None and units.unit_of_file is not None:
-            seen = ~np.isnan(self.first)
-            rho = stats.intraclass_correlation(self.first[seen], units.unit_of_file[seen])
+            known = ~np.isnan(self.first)
+            rho = stats.intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
                 return rho, f"Within-group correlation rho = {rho:.3f} (from the predictions)."
         return 1.0, (
@@ -94,15 +95,16 @@ class Prior:
             "all wrong); --rho or --predictions replace it."
         )
 
-    def discordant(self, files: pl.DataFrame, goal: Goal, p: float) -> tuple[float, str]:
+    def discordant(self, stated: float | None, difference: float, p: float) -> tuple[float, str]:
         """Return psi, the share of examples on which exactly one model is right, and its source."""
-        if goal.discordant is not None:
-            return goal.discordant, f"Discordant share psi = {goal.discordant:g} (as stated)."
+        if stated is not None:
+            return stated, f"Discordant share psi = {stated:g} (as stated)."
         if self.first is not None and self.second is not None:
-            seen = ~np.isnan(self.first) & ~np.isnan(self.second)
-            psi = float((self.first[seen] != self.second[seen]).mean())
+            known = ~np.isnan(self.first) & ~np.isnan(self.second)
+            psi = float((self.first[known] != self.second[known]).mean())
             return psi, f"Discordant share psi = {psi:.4f} (from the two prediction files)."
-        d = goal.detect or 0.0
+        # Shares p - d/2 and p + d/2, one of them right and the other wrong by chance alone.
+        d = difference
         low, high = max(p - d / 2, 0.0), min(p + d / 2, 1.0)
         psi = max(low * (1 - high) + high * (1 - low), d)
         return psi, (
@@ -137,25 +139,24 @@ def read_prior(
         return files, Prior(), []
     if len(tables) > 2:
         raise UsageError(f"{len(tables)} prediction files were given: a plan takes one or two.")
-    found = [_align(files, table, f"predictions {i}") for i, table in enumerate(tables, 1)]
-    notes = [note for _, _, note in found if note]
+    aligned = [_align(files, table, f"predictions {i}") for i, table in enumerate(tables, 1)]
+    notes = [note for _, _, note in aligned if note]
     if wants_confidence:
-        files = _with_confidence(files, found[0][0])
-    first, second = found[0][1], found[1][1] if len(found) == 2 else None
+        files = _with_confidence(files, aligned[0][0])
+    first, second = aligned[0][1], aligned[1][1] if len(aligned) == 2 else None
     differ, both = None, None
     if second is not None:
-        differ, both = _disagreement(found[0][0], found[1][0], first, second)
+        differ, both = _disagreement(aligned[0][0], aligned[1][0], first, second)
     labels = files["label"].to_numpy()
     return files, Prior(labels, first, second, differ, both), notes
 
 
 def _align(files: pl.DataFrame, table: pl.DataFrame, name: str) -> tuple[pl.DataFrame, Floats, str]:
-    tidy = table if "key" in table.columns else given.tidy(table, name)
-    matched = given.match(files, tidy, name, "drop")
+    matched = match(files, standard_columns(table, name), name, "drop")
     note = ""
     if matched.missing:
         note = f"{name}: {matched.missing} of {len(files)} eligible files have no prediction."
-    return matched.table, given.right(files, matched), note
+    return matched.table, right_answers(files, matched), note
 
 
 def with_confidence(
@@ -170,7 +171,7 @@ def with_confidence(
             "(with their `confidence` column)."
         )
     rows = frame if "path" in frame.columns else frame.with_columns(path="sample_id")
-    return _with_confidence(frame, given.match(rows, tables[0], "predictions", "drop").table)
+    return _with_confidence(frame, match(rows, tables[0], "predictions", "drop").table)
 
 
 def known_hits(
@@ -179,7 +180,7 @@ def known_hits(
     """Return the first model's right answers on F, or None unless it is known on all of F."""
     if not tables:
         return None
-    _, first, _ = _align(eligible(frame, deduplicated).files, tables[0], "predictions")
+    _, first, _ = _align(select_eligible(frame, deduplicated).files, tables[0], "predictions")
     return None if np.isnan(first).any() else first
 
 
@@ -194,7 +195,7 @@ def _with_confidence(files: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
 def _disagreement(
     a: pl.DataFrame, b: pl.DataFrame, first: Floats, second: Floats
 ) -> tuple[float, float]:
-    seen = ~np.isnan(first) & ~np.isnan(second)
+    known = ~np.isnan(first) & ~np.isnan(second)
     differ = (a["prediction"] != b["prediction"]).fill_null(False).to_numpy()
     both = differ & (first == 0) & (second == 0)
-    return float(differ[seen].mean()), float(both[seen].mean())
+    return float(differ[known].mean()), float(both[known].mean())

@@ -8,9 +8,10 @@ numbers", in Business Survey Methods). The number is
 of the BLAKE3 hash of the key's UTF-8 bytes. The key of a duplicate group is its smallest member
 hash; the *minimum of the members' numbers* would favour large groups.
 
-Ten million keys take about 3 s on one core: BLAKE3 of a key of up to 64 bytes (a content hash in
-hexadecimal is exactly that) is one compression, written below in numba; longer keys and small
-tables go through the blake3 package. Tests hold the two equal.
+BLAKE3 of a key of up to 64 bytes (a content hash in hexadecimal is exactly that) is one
+compression, compiled with numba in `blake3_kernel`. 10 million keys of 33 bytes took it 3.5 s of
+processor time, and the blake3 package, with one call for each key, 14.8 s: twice the cost of a
+whole plan and draw. Longer keys and small tables go through the package. Tests hold the two equal.
 """
 
 from __future__ import annotations

@@ -40,10 +40,12 @@ def redraw_distances(
         for h in range(n_h.size):
             left = end[h] - start[h]
             for k in range(n_h[h]):
+                # chance < 1, but its product with a large count may round up to the count.
                 pick = min(int(chance[r, used] * (left - k)), left - k - 1)
                 here, there = start[h] + k, start[h] + k + pick
                 order[here], order[there] = order[there], order[here]
                 used += 1
+                # Weighted as a later score would: N_h / n_h for each file of the unit.
                 unit = order[here]
                 for row in range(table_start[unit], table_start[unit + 1]):
                     total[level[row]] += weight[h] * files[row]

@@ -17,13 +17,25 @@ import polars as pl
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats
-from audit.subset.design import Design, Interval, share
+from audit.subset.design import Design, MetricEstimate, estimate_share
+from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import parse_metric
-from audit.subset.outcome import BOOTSTRAPPED, MetricScore, Outcome, resampled
-from audit.subset.plan import plain
-from audit.subset.predictions import Matched, Missing, match, right, tidy
-from audit.subset.verdict import Comparison, compare_metric, compare_right
+from audit.subset.outcome import BOOTSTRAPPED, MetricScore, Outcome, estimate_metric
+from audit.subset.predictions import (
+    Matched,
+    Missing,
+    match,
+    right_answers,
+    standard_columns,
+)
+from audit.subset.verdict import (
+    Comparison,
+    Pairing,
+    compare_metric,
+    compare_right,
+    noise_sentence,
+)
 
 SCHEMA = "subset-score/1"
 UserMetric = Callable[[np.ndarray, np.ndarray, Floats], float]
@@ -36,7 +48,7 @@ class ClassCount:
     label: str
     right: int
     n: int
-    recall: dict[Estimand, Interval]
+    recall: dict[Estimand, MetricEstimate]
     sentence: str
 
 
@@ -66,13 +78,13 @@ class Score:
 
     def document(self) -> dict[str, Any]:
         """Return the score as plain data under `subset-score/1`."""
-        return {"schema": SCHEMA, **dict(plain(asdict(self)))}
+        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
 
 
 # ---- the score ----
 
 
-def score(
+def score_subset(
     rows: pl.DataFrame,
     predictions: Sequence[pl.DataFrame],
     *,
@@ -96,17 +108,18 @@ def score(
     design = Design.of(rows)
     level = 1 - stats.alpha_for_looks(confidence, looks)
     matched = [
-        match(design.rows, _tidied(table, name), name, missing)
+        match(design.rows, standard_columns(table, name), name, missing)
         for table, name in zip(predictions, names, strict=False)
     ]
     outcomes = _outcomes(design, matched, missing)
     models = [
-        _model(outcome, name, metrics, level, user_metrics or {}, found.notes(name, missing))
-        for outcome, name, found in zip(outcomes, names, matched, strict=False)
+        _score_model(
+            outcome, name, metrics, level, user_metrics or {}, aligned.notes(name, missing)
+        )
+        for outcome, name, aligned in zip(outcomes, names, matched, strict=False)
     ]
-    comparison = None
-    if len(outcomes) == 2:
-        comparison = _comparison(outcomes, metrics[0], level, power, label_noise, names)
+    pairing = Pairing(design, names, metrics[0], level, power)
+    comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
     return Score(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
@@ -114,21 +127,17 @@ def score(
     )  # fmt: skip
 
 
-def _tidied(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    return table if "key" in table.columns else tidy(table, name)
-
-
 def _outcomes(design: Design, matched: list[Matched], missing: Missing) -> list[Outcome]:
-    hits = [right(design.rows, found, missing) for found in matched]
+    hits = [right_answers(design.rows, aligned, missing) for aligned in matched]
     # Two models are compared on the same examples: one dropped for either is dropped for both.
     counts = np.all([~np.isnan(hit) for hit in hits], axis=0).astype(float)
     return [
-        Outcome(design, np.nan_to_num(hit), counts, found.prediction, found.table)
-        for hit, found in zip(hits, matched, strict=True)
+        Outcome(design, np.nan_to_num(hit), counts, aligned.prediction, aligned.table)
+        for hit, aligned in zip(hits, matched, strict=True)
     ]
 
 
-def _model(
+def _score_model(
     outcome: Outcome,
     name: str,
     metrics: Sequence[str],
@@ -138,22 +147,24 @@ def _model(
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
     clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
-    found = [outcome.of(metric, confidence, every) for metric in metrics]
-    found += [_user(outcome, m, f, confidence) for m, f in user_metrics.items()]
-    without = [] if clean.all() else [outcome.of(m, confidence, clean) for m in metrics]
-    notes = [*notes, *_cautions(found)]
-    return ModelScore(name, found, without, _class_counts(outcome, confidence), notes)
+    scores = [outcome.score(metric, confidence, every) for metric in metrics]
+    scores += [_score_user_metric(outcome, m, f, confidence) for m, f in user_metrics.items()]
+    without = [] if clean.all() else [outcome.score(m, confidence, clean) for m in metrics]
+    notes = [*notes, *_cautions(scores)]
+    return ModelScore(name, scores, without, _class_counts(outcome, confidence), notes)
 
 
 def _cautions(metrics: list[MetricScore]) -> list[str]:
     return [
-        f"The interval of {metric.metric} is {said}."
+        f"The interval of {metric.metric} is {caution}."
         for metric in metrics
-        if (said := metric.estimands["generalisation"].caution)
+        if (caution := metric.estimands["generalisation"].caution)
     ]
 
 
-def _user(outcome: Outcome, name: str, function: UserMetric, confidence: float) -> MetricScore:
+def _score_user_metric(
+    outcome: Outcome, name: str, function: UserMetric, confidence: float
+) -> MetricScore:
     labels = outcome.design.rows["label"].to_numpy()
     predicted = outcome.predicted.to_numpy()
 
@@ -161,11 +172,11 @@ def _user(outcome: Outcome, name: str, function: UserMetric, confidence: float) 
         return np.array([function(labels, predicted, row) for row in weights])
 
     weight = outcome.design.weight * outcome.counts
-    found = {
-        e: resampled(outcome.design, metric, weight, e, confidence, outcome.accuracy)
+    estimates = {
+        e: estimate_metric(outcome.design, metric, weight, e, confidence, outcome.accuracy)
         for e in ESTIMANDS
     }
-    return MetricScore(name, found, "rescaled bootstrap over units")
+    return MetricScore(name, estimates, "rescaled bootstrap over units")
 
 
 def _class_counts(outcome: Outcome, confidence: float) -> list[ClassCount]:
@@ -174,39 +185,34 @@ def _class_counts(outcome: Outcome, confidence: float) -> list[ClassCount]:
     for label in labels.unique().sort().to_list():
         own = (labels == label).to_numpy().astype(float) * outcome.counts
         n, right_ones = int(own.sum()), int((own * outcome.hit).sum())
-        found = {e: share(outcome.design, outcome.hit, own, e, confidence) for e in ESTIMANDS}
-        result.append(ClassCount(label, right_ones, n, found, _count_said(right_ones, n)))
+        recall = {
+            e: estimate_share(outcome.design, outcome.hit, own, e, confidence) for e in ESTIMANDS
+        }
+        result.append(ClassCount(label, right_ones, n, recall, _count_sentence(right_ones, n)))
     return result
 
 
-def _count_said(right_ones: int, n: int) -> str:
+def _count_sentence(right_ones: int, n: int) -> str:
     if n == 0:
         return "no example with a prediction"
     return f"{right_ones} of {n} right; one more right answer moves recall by {100 / n:.1f} points"
 
 
-def _comparison(
-    outcomes: list[Outcome],
-    metric: str,
-    confidence: float,
-    power: float,
-    label_noise: float | None,
-    names: Sequence[str],
-) -> Comparison:
+def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | None) -> Comparison:
     first, second = outcomes
-    design = first.design
-    name, label = parse_metric(metric)
-    differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
-    differing = float(np.average(differ, weights=design.weight))
+    name, label = parse_metric(pairing.metric)
     if name in BOOTSTRAPPED or name == "precision" or (name == "recall" and label is None):
         name = "macro-recall" if name == "recall" else name
-        return compare_metric(first, second, name, metric, confidence, names)
-    top, bottom = first._terms(name, label)
-    other, _ = second._terms(name, label)
-    return compare_right(
-        design, top, other, bottom * first.counts, metric, confidence, power, names,
-        label_noise, differing,
-    )  # fmt: skip
+        return compare_metric(pairing, first, second, name)
+    top, bottom = first.share_terms(name, label)
+    other, _ = second.share_terms(name, label)
+    comparison = compare_right(pairing, top, other, bottom * first.counts)
+    if label_noise:
+        differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
+        differing = float(np.average(differ, weights=pairing.design.weight))
+        value = comparison.estimands["full-set"].value
+        comparison.notes.append(noise_sentence(label_noise, differing, value))
+    return comparison
 
 
 def _notes(design: Design, looks: int) -> list[str]:

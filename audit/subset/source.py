@@ -27,7 +27,7 @@ CONFLICT = "identical pictures with different labels"
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
     "content_hash", "group_key", "split", "label", "id", "status", "error_kind", "error_at",
-    "decoder_warnings", "picture", "shown", "conflict", "leaked", "beside",
+    "decoder_warnings", "picture", "shown", "conflict", "leaked", "beside", "excluded_reason",
 }  # fmt: skip
 
 
@@ -81,7 +81,28 @@ def _near_train(store: Store) -> set[str]:
 def _frame(
     table: pl.DataFrame, split: str | None, suspected: set[str], near: set[str]
 ) -> pl.DataFrame:
-    # As in the duplicate checks, a picture is its pixels and its size.
+    table = _with_reasons(table, near)
+    if split is not None:
+        table = table.filter(pl.col("split") == split)
+    picture, copies = pl.col("picture"), pl.len().over("picture") > 1
+    properties: list[Any] = [c for c in table.columns if c not in NOT_PROPERTIES]
+    return table.select(
+        pl.col("id").alias("sample_id"),
+        pl.col("uri").alias("path"),
+        "split",
+        "label",
+        pl.col("group_key").alias("group"),
+        "content_hash",
+        "excluded_reason",
+        pl.when(pl.col("shown") & copies).then(picture).alias("duplicate_group"),
+        pl.col("id").is_in(list(suspected)).alias("suspected_mislabel"),
+        *properties,
+    )
+
+
+def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
+    # As in the duplicate checks, a picture is its pixels and its size. Looked for in all splits:
+    # a leak is a matter between two of them.
     size = pl.format("{}x{}", "width", "height")
     table = table.with_columns(picture=pl.concat_str("pixel_hash", size, separator=" "))
     picture = pl.col("picture")
@@ -95,8 +116,7 @@ def _frame(
         leaked=(shown & train & ~pl.col("split").is_in(TRAIN)).fill_null(False),
         beside=(shown & beside).fill_null(False),
     )
-    if split is not None:
-        table = table.filter(pl.col("split") == split)
+    # The first reason that holds: an unreadable file is nothing else.
     reason = (
         pl.when(~pl.col("shown").fill_null(False))
         .then(pl.lit(UNREADABLE))
@@ -107,17 +127,4 @@ def _frame(
         .when("conflict")
         .then(pl.lit(CONFLICT))
     )
-    copies = pl.len().over("picture") > 1
-    properties: list[Any] = [c for c in table.columns if c not in NOT_PROPERTIES]
-    return table.select(
-        pl.col("id").alias("sample_id"),
-        pl.col("uri").alias("path"),
-        "split",
-        "label",
-        pl.col("group_key").alias("group"),
-        "content_hash",
-        reason.alias("excluded_reason"),
-        pl.when(pl.col("shown") & copies).then(picture).alias("duplicate_group"),
-        pl.col("id").is_in(list(suspected)).alias("suspected_mislabel"),
-        *properties,
-    )
+    return table.with_columns(reason.alias("excluded_reason"))

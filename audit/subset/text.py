@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from audit.subset.bias import BiasCheck
 from audit.subset.curve import Curve
-from audit.subset.design import Interval
+from audit.subset.design import MetricEstimate
 from audit.subset.draw import Subset
+from audit.subset.equivalent_size import MetricCheck
 from audit.subset.outcome import MetricScore
-from audit.subset.plan import Figures, Plan
-from audit.subset.represent import BiasCheck, MetricCheck
+from audit.subset.plan import Plan
+from audit.subset.precision import Figures
 from audit.subset.score import ModelScore, Score
 from audit.subset.verdict import Comparison
 from audit.subset.wording import listed
@@ -56,10 +58,10 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         f"{plan.hash}"
     )
     yield ""
-    yield f"What {plan.n} {unit} buy for {plan.metric}, in points at {plan.confidence:.4g}:"
+    yield f"What {plan.n} {unit} give for {plan.metric}, in points at {plan.confidence:.4g}:"
     yield from table(
-        ("", "half-width", "detectable difference", "worth (independent)", "n for the target"),
-        [_bought(MEANING[name], figures) for name, figures in plan.estimands.items()],
+        ("", "half-width", "detectable difference", "independent examples", "n for the target"),
+        [_figure_cells(MEANING[name], figures) for name, figures in plan.estimands.items()],
     )
     yield from _class_lines(plan)
     yield from _stratum_lines(plan)
@@ -72,11 +74,11 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield from _design_lines(plan)
 
 
-def _bought(name: str, figures: Figures) -> tuple[str, ...]:
-    worth = "all" if math.isinf(figures.effective_n) else f"{figures.effective_n:.0f}"
+def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
+    effective = "all" if math.isinf(figures.effective_n) else f"{figures.effective_n:.0f}"
     needed = "-" if figures.n_for_target is None else str(figures.n_for_target)
     detectable = points(figures.detectable_difference)
-    return name, points(figures.half_width), detectable, worth, needed
+    return name, points(figures.half_width), detectable, effective, needed
 
 
 def _class_lines(plan: Plan) -> Iterator[str]:
@@ -132,8 +134,8 @@ def _design_lines(plan: Plan) -> Iterator[str]:
         yield (
             f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
             f"{plan.design['cluster_design_effect']:.3f} at rho {plan.design['rho']:.3g}: the "
-            f"{plan.n_files} files are worth {plan.design['effective_set_size']:.0f} independent "
-            "ones."
+            f"{plan.n_files} files are equivalent to {plan.design['effective_set_size']:.0f} "
+            "independent ones."
         )
 
 
@@ -141,7 +143,7 @@ def _design_lines(plan: Plan) -> Iterator[str]:
 
 
 def draw_text(subset: Subset, check: BiasCheck | None, metric: MetricCheck | None) -> str:
-    """Return what a draw has to say: size, notes, bias check."""
+    """Return a draw for a reader: size, notes, bias check."""
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
         f"{subset.rows['stratum'].n_unique()} strata.",
@@ -197,17 +199,17 @@ def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
     for name, interval in metric.estimands.items():
-        yield f"  {metric.metric}{suffix}, {name}: {_interval(interval)}"
+        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval)}"
 
 
-def _interval(interval: Interval) -> str:
+def _limits(interval: MetricEstimate) -> str:
     if math.isnan(interval.value):
         return "nothing to go by in this subset"
     if interval.known:
         return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
     return (
         f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f}), "
-        f"worth {interval.effective_n:.0f} independent examples"
+        f"equivalent to {interval.effective_n:.0f} independent examples"
     )
 
 
@@ -242,6 +244,6 @@ def curve_text(curve: Curve) -> str:
     )  # fmt: skip
     lines = ["In points:", *table(header, rows)]
     for name, n in curve.stops_paying.items():
-        told = "never, up to the whole set" if n is None else f"from about {n} units on"
-        lines.append(f"More examples stop paying for the {name} figure: {told}.")
+        when = "never, up to the whole set" if n is None else f"from about {n} units on"
+        lines.append(f"More examples stop paying for the {name} figure: {when}.")
     return "\n".join([*lines, *curve.reasons])

@@ -19,7 +19,7 @@ SCHEMA = "profile/1"
 UNDISTURBED = "W"
 
 
-def from_session(path: Path) -> float:
+def session_throughput(path: Path) -> float:
     """Return files per second of a saved session (`.json` or `.json.gz`)."""
     document = _read(path)
     runs = [run for run in document.get("runs", ()) if run.get("arm") == UNDISTURBED]

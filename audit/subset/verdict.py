@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from audit import stats
 from audit.stats import Floats
-from audit.subset import bootstrap, estimate, sizes
+from audit.subset import bootstrap
 from audit.subset.design import Design
-from audit.subset.estimate import ESTIMANDS, Estimand
+from audit.subset.detection import connor_n
+from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
+from audit.subset.intervals import FEW_DEGREES, difference_interval
+from audit.subset.noise import noise_bound
 from audit.subset.outcome import Outcome
 
 
@@ -27,8 +30,8 @@ from audit.subset.outcome import Outcome
 class Difference:
     """Second model minus first, for one estimand, with the verdict in one word and in words.
 
-    `n_to_tell`: units at which a difference of the observed size would be told; None where it is
-    told already or there is none to tell.
+    `n_to_tell`: units at which a difference of the observed size would be detected; None where
+    it is detected already or there is none.
     """
 
     value: float
@@ -55,73 +58,65 @@ class Comparison:
     notes: list[str]
 
 
-def compare_right(
-    design: Design,
-    first: Floats,
-    second: Floats,
-    counts: Floats,
-    metric: str,
-    confidence: float,
-    power: float,
-    names: Sequence[str],
-    label_noise: float | None,
-    predictions_differ: float,
-) -> Comparison:
+@dataclass(frozen=True)
+class Pairing:
+    """Two models on one subset: their names, the metric, the error rates of the verdict."""
+
+    design: Design
+    names: Sequence[str]
+    metric: str
+    confidence: float
+    power: float
+
+
+def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Floats) -> Comparison:
     """Compare two models' right answers on the rows that `counts` marks with 1."""
+    design = pairing.design
     change = (second - first) * counts
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
     difference = design.ratio(change, counts)
     discordant = design.ratio(np.abs(change), counts)
-    plain = design.equal_files
-    p_value = float(stats.mcnemar(gained, lost)) if plain else None
-    found: dict[Estimand, Difference] = {}
+    # McNemar's test counts examples: it needs each of them to count for one, alone.
+    p_value = float(stats.mcnemar(gained, lost)) if design.equal_files else None
+    estimands: dict[Estimand, Difference] = {}
     for estimand in ESTIMANDS:
+        # The test is about new examples of the same kind, never about the rest of a finite set.
         test = p_value if estimand == "generalisation" else None
-        found[estimand] = _difference(
-            design, difference, discordant, estimand, confidence, power, names, metric, test
-        )
+        estimands[estimand] = _difference(pairing, difference, discordant, estimand, test)
     psi = float(discordant.value)
-    notes = [] if plain else [_why_no_mcnemar(design)]
-    spread = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
-    degrees = float(estimate.degrees_of_freedom(difference, spread)[0])
-    if degrees < estimate.FEW_DEGREES:
+    notes = [] if design.equal_files else [_why_no_mcnemar(design)]
+    change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
+    degrees = float(degrees_of_freedom(difference, change_variance)[0])
+    if degrees < FEW_DEGREES:
         notes.append(
             f"The verdict is rough: {degrees:.1f} degrees of freedom, fewer than "
-            f"{estimate.FEW_DEGREES:g}. Draw more units, or smaller groups."
+            f"{FEW_DEGREES:g}. Draw more units, or smaller groups."
         )
-    if label_noise:
-        notes.append(_noise_said(label_noise, predictions_differ, float(difference.value)))
-    return Comparison(metric, gained, lost, psi, found, p_value, notes)
+    return Comparison(pairing.metric, gained, lost, psi, estimands, p_value, notes)
 
 
 def _difference(
-    design: Design,
-    difference: estimate.Ratio,
-    discordant: estimate.Ratio,
+    pairing: Pairing,
+    difference: Ratio,
+    discordant: Ratio,
     estimand: Estimand,
-    confidence: float,
-    power: float,
-    names: Sequence[str],
-    metric: str,
     mcnemar_p: float | None,
 ) -> Difference:
     value = float(difference.value)
-    known = estimand == "full-set" and design.complete
-    low, high, worth = (
-        float(v) for v in estimate.difference_interval(difference, discordant, estimand, confidence)
-    )
+    known = estimand == "full-set" and pairing.design.complete
+    limits = difference_interval(difference, discordant, estimand, pairing.confidence)
+    low, high, effective = (float(v) for v in limits)
     if known:
         low = high = value
     verdict = _verdict(low, high, known)
     if mcnemar_p is not None and not known:
-        told = mcnemar_p <= 1 - confidence
-        verdict = ("better" if value > 0 else "worse") if told else "cannot tell"
+        detected = mcnemar_p <= 1 - pairing.confidence
+        verdict = ("better" if value > 0 else "worse") if detected else "cannot tell"
     needed = None
     if verdict == "cannot tell" and value != 0:
-        needed = _n_to_tell(design, value, float(discordant.value), worth, estimand,
-                            confidence, power)  # fmt: skip
-    sentence = _said(value, low, high, verdict, known, needed, names, metric, estimand, design)
-    return Difference(value, low, high, verdict, sentence, needed)
+        needed = _n_to_tell(pairing, value, float(discordant.value), effective, estimand)
+    result = Difference(value, low, high, verdict, "", needed)
+    return replace(result, sentence=_sentence(pairing, result, known, estimand))
 
 
 def _verdict(low: float, high: float, known: bool) -> str:
@@ -131,53 +126,41 @@ def _verdict(low: float, high: float, known: bool) -> str:
 
 
 def _n_to_tell(
-    design: Design,
-    value: float,
-    discordant: float,
-    worth: float,
-    estimand: Estimand,
-    confidence: float,
-    power: float,
+    pairing: Pairing, value: float, discordant: float, effective_size: float, estimand: Estimand
 ) -> int | None:
     # The effective size that Connor asks for, at the effective size per unit that this design has.
+    design = pairing.design
     psi = min(max(discordant, abs(value)), 1.0)
-    effective = sizes.connor_n(abs(value), psi, 1 - confidence, power)
-    if not math.isfinite(worth) or worth <= 0:
+    needed = connor_n(abs(value), psi, 1 - pairing.confidence, pairing.power)
+    if not math.isfinite(effective_size) or effective_size <= 0:
         return None
     n, N = design.n_units, float(design.population.sum())
     if estimand == "generalisation":
-        return math.ceil(n * effective / worth)
-    rate = worth * (1 - n / N) / n  # worth per unit without the finite-population gain
-    return min(math.ceil(effective * N / (effective + rate * N)), int(N))
+        return math.ceil(n * needed / effective_size)
+    # The correction makes n units count as r n / (1 - n/N), r being what one gives without it:
+    # solved for n.
+    rate = effective_size * (1 - n / N) / n
+    return min(math.ceil(needed * N / (needed + rate * N)), int(N))
 
 
-def _said(
-    value: float,
-    low: float,
-    high: float,
-    verdict: str,
-    known: bool,
-    needed: int | None,
-    names: Sequence[str],
-    metric: str,
-    estimand: Estimand,
-    design: Design,
-) -> str:
-    first, second = names[0], names[1]
-    gap = f"{100 * value:+.2f} points of {metric}"
+def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estimand) -> str:
+    first, second = pairing.names[0], pairing.names[1]
+    verdict, needed = result.verdict, result.n_to_tell
+    gap = f"{100 * result.value:+.2f} points of {pairing.metric}"
     if known:
         word = {"equal": "is equal to", "better": "is better than", "worse": "is worse than"}
         return f"{second} {word[verdict]} {first} on the full set: {gap}, known exactly."
-    limits = f"interval {100 * low:+.2f} to {100 * high:+.2f}"
+    limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
     if verdict != "cannot tell":
         return f"{second} is {verdict} than {first}: {gap}, {limits}."
     if needed is None:
         return f"Cannot tell {second} from {first} at this size: {gap}, {limits}."
+    total = int(pairing.design.population.sum())
     more = f"about {needed} units would tell a difference of this size"
-    if estimand == "full-set" and needed >= design.population.sum():
+    if estimand == "full-set" and needed >= total:
         more = "only the full set would tell"
-    elif needed > design.population.sum():
-        more += f", more than the {int(design.population.sum())} that exist"
+    elif needed > total:
+        more += f", more than the {total} that exist"
     return f"Cannot tell {second} from {first} at this size: {gap}, {limits}; {more}."
 
 
@@ -187,75 +170,60 @@ def _why_no_mcnemar(design: Design) -> str:
     return f"McNemar's test is not shown: {why}, and it would ignore that."
 
 
-def _noise_said(eta: float, differ: float, value: float) -> str:
-    bound = sizes.noise_bound(eta, differ)
-    under = abs(value) <= bound
-    tail = (
-        "the difference is within it, so it is not guaranteed under class-dependent noise."
-        if under
-        else "the difference is larger than that."
-    )
+def noise_sentence(eta: float, differ: float, value: float) -> str:
+    """Return how far wrong labels at a rate `eta` may shift a difference of `value`."""
+    bound = noise_bound(eta, differ)
+    within = "the difference is within it, so it is not guaranteed under class-dependent noise."
+    beyond = "the difference is larger than that."
     return (
         f"Wrong labels at a rate of {eta:g} may shift the difference by up to {100 * bound:.2f} "
-        f"points; {tail}"
+        f"points; {within if abs(value) <= bound else beyond}"
     )
 
 
-def compare_metric(
-    first: Outcome,
-    second: Outcome,
-    name: str,
-    metric: str,
-    confidence: float,
-    names: Sequence[str],
-) -> Comparison:
+def compare_metric(pairing: Pairing, first: Outcome, second: Outcome, name: str) -> Comparison:
     """Compare two models on a metric without a formula, by the same replicates for both."""
-    design = first.design
-    functions = [_function(outcome, name, metric) for outcome in (first, second)]
+    design = pairing.design
+    functions = [_metric_function(outcome, name, pairing.metric) for outcome in (first, second)]
 
+    # One resample for both models: what they have in common does not blur the difference.
     def gap(weights: Floats) -> Floats:
         return functions[1](weights) - functions[0](weights)
 
     weight = design.weight * first.counts
     value = float(gap(weight[None, :])[0])
-    found: dict[Estimand, Difference] = {}
-    change, share, gained, lost = _changes(design, first, second)
-    spread = max(share - float(change.value) ** 2, 0.0)
+    change = (second.hit - first.hit) * first.counts
+    ratio = design.ratio(change, first.counts)
+    psi = float(design.ratio(np.abs(change), first.counts).value)
+    change_variance = max(psi - float(ratio.value) ** 2, 0.0)
+    quantile = design.student(ratio, change_variance, pairing.confidence)
+    estimands: dict[Estimand, Difference] = {}
     for estimand in ESTIMANDS:
         known = estimand == "full-set" and design.complete
         half = 0.0
         if not known:
-            draws = bootstrap.bootstrap(
+            draws = bootstrap.replicate_metric(
                 gap, weight, design.unit, design.stratum, design.population, estimand
             )
-            half = design.student(change, spread, confidence) * float(np.nanstd(draws, ddof=1))
+            half = quantile * float(np.nanstd(draws, ddof=1))
         low, high = value - half, value + half
-        verdict = _verdict(low, high, known)
-        sentence = _said(value, low, high, verdict, known, None, names, metric, estimand, design)
-        found[estimand] = Difference(value, low, high, verdict, sentence)
-    why = f"McNemar's test is not shown: it compares right answers, not {metric}."
-    return Comparison(metric, gained, lost, share, found, None, [why])
-
-
-def _changes(
-    design: Design, first: Outcome, second: Outcome
-) -> tuple[estimate.Ratio, float, int, int]:
-    # Weighted difference in right answers, share of rows that differ, rows gained and lost.
-    change = (second.hit - first.hit) * first.counts
-    share = float(design.ratio(np.abs(change), first.counts).value)
+        result = Difference(value, low, high, _verdict(low, high, known), "")
+        sentence = _sentence(pairing, result, known, estimand)
+        estimands[estimand] = replace(result, sentence=sentence)
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
-    return design.ratio(change, first.counts), share, gained, lost
+    why = f"McNemar's test is not shown: it compares right answers, not {pairing.metric}."
+    return Comparison(pairing.metric, gained, lost, psi, estimands, None, [why])
 
 
-def _function(outcome: Outcome, name: str, metric: str) -> bootstrap.Metric:
+def _metric_function(outcome: Outcome, name: str, metric: str) -> bootstrap.WeightedMetric:
     if name != "precision":
         return outcome.metric_function(name)
-    top, bottom = outcome._terms("precision", metric.partition(":")[2])
+    top, bottom = outcome.share_terms("precision", metric.partition(":")[2])
 
-    def precision(weights: Floats) -> Floats:
+    def weighted_precision(weights: Floats) -> Floats:
         called = (weights * bottom).sum(1)
         right = (weights * top * bottom).sum(1)
         empty = np.full(called.shape, np.nan)
         return np.asarray(np.divide(right, called, out=empty, where=called > 0))
 
-    return precision
+    return weighted_precision

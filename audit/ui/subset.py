@@ -1,6 +1,4 @@
-"""Subset designer: what precision do I want, how many examples is that, what does each class get,
-draw them and take them away.
-"""
+"""Subset designer: from the precision you need to the examples to evaluate, ready to download."""
 
 from __future__ import annotations
 
@@ -13,7 +11,17 @@ import streamlit as st
 
 from audit.browse import subsets
 from audit.report.wording import counted
-from audit.subset import BiasCheck, Curve, Goal, Plan, Subset, bias_check, curve, draw, plan
+from audit.subset import (
+    BiasCheck,
+    Curve,
+    Goal,
+    Plan,
+    Subset,
+    bias_check,
+    draw_subset,
+    make_curve,
+    make_plan,
+)
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
 from audit.ui.opened import Opened, answering, cached, guarded, opened
@@ -121,38 +129,38 @@ def _frame(key: str, split: str, _run: Opened) -> pl.DataFrame:
 
 
 def _result(run: Opened, wish: Wish) -> None:
-    made, drawn = _planned(run.key, wish, run)
-    _headline(made)
-    _curve(made, drawn, wish)
-    for one in made.unreachable[:6]:
-        html.notice(one.sentence[:1].upper() + one.sentence[1:])
+    plan, curve = _planned(run.key, wish, run)
+    _headline(plan)
+    _curve(plan, curve)
+    for target in plan.unreachable[:6]:
+        html.notice(target.sentence[:1].upper() + target.sentence[1:])
     st.subheader(
         "What each class gets",
         help="Half-widths and the detectable difference of the class's recall, in percentage "
         "points; one answer: what a single example moves it by.",
     )
-    table = subsets.class_table(made)
+    table = subsets.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
     st.dataframe(table, hide_index=True, width="stretch", column_config=one_digit)
-    _draw(run, wish, made)
-    _reasons(made)
+    _draw(run, wish, plan)
+    _reasons(plan)
 
 
 @cached
 def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
     frame = _frame(_run.key, wish.split, _run)
     more = {"by": wish.by, "group": wish.group, "deduplicated": wish.deduplicated}
-    made = plan(frame, wish.goal, merge_strata=True, **more)  # type: ignore[arg-type]
-    return made, curve(frame, wish.goal, **more)  # type: ignore[arg-type]
+    plan = make_plan(frame, wish.goal, merge_strata=True, **more)  # type: ignore[arg-type]
+    return plan, make_curve(frame, wish.goal, **more)  # type: ignore[arg-type]
 
 
-def _headline(made: Plan) -> None:
-    unit = "groups" if made.recipe.group else "examples"
-    html.write(html.tag("p", f"{made.n:,} of {made.n_units:,} {unit}", "strong"))
+def _headline(plan: Plan) -> None:
+    unit = "groups" if plan.recipe.group else "examples"
+    html.write(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     columns = st.columns(4)
     shown: list[tuple[str, str]] = []
-    for about, figures in subsets.bought(made).items():
+    for about, figures in subsets.figures_by_meaning(plan).items():
         shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
@@ -165,8 +173,8 @@ def _points(share: float) -> str:
     return "n/a" if value is None else f"{value:.1f}"
 
 
-def _curve(made: Plan, found: Curve, wish: Wish) -> None:
-    table = subsets.curve_table(found).drop_nulls("half_width")
+def _curve(plan: Plan, curve: Curve) -> None:
+    table = subsets.curve_table(curve).drop_nulls("half_width")
     shown = link.switch("Curve", "curve", ("Half-width", "Detectable difference"))
     field = "half_width" if shown == "Half-width" else "detectable"
     lines = (
@@ -189,23 +197,23 @@ def _curve(made: Plan, found: Curve, wish: Wish) -> None:
             ],
         )
     )
-    here = alt.Chart(pl.DataFrame({"n": [made.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
+    here = alt.Chart(pl.DataFrame({"n": [plan.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
-    html.text(f"The dashed line is this plan: {made.n:,}.", "quiet small")
+    html.text(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
 
 
-def _reasons(made: Plan) -> None:
+def _reasons(plan: Plan) -> None:
     with st.expander("Why these figures, and what was left out"):
-        for reason in made.reasons:
+        for reason in plan.reasons:
             html.text(reason, "small")
-        rows = [(reason, counted(n, "file")) for reason, n in subsets.excluded(made)]
+        rows = [(reason, counted(n, "file")) for reason, n in subsets.exclusion_counts(plan)]
         html.write(html.pairs(rows)) if rows else html.text("Nothing was left out.", "small")
 
 
 # ---- the draw ----
 
 
-def _draw(run: Opened, wish: Wish, made: Plan) -> None:
+def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
     st.subheader("Draw and download")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         seed = st.number_input(
@@ -216,37 +224,39 @@ def _draw(run: Opened, wish: Wish, made: Plan) -> None:
             help="The same seed draws the same examples; a larger draw holds the smaller one.",
         )
         st.button(
-            "Draw", type="primary", on_click=answering(partial(_drawn, run, wish, made, int(seed)))
+            "Draw",
+            type="primary",
+            on_click=answering(partial(_store_draw, run, wish, plan, int(seed))),
         )
         st.download_button(
             "Download the plan",
-            data=partial(subsets.plan_json, made),
+            data=partial(subsets.plan_json, plan),
             file_name=f"{run.name}-plan.json",
             mime="application/json",
             on_click="ignore",
         )
-    held = st.session_state.get(DRAWN)
-    if held is None or held[0] != (run.key, wish, int(seed)):
+    stored = st.session_state.get(DRAWN)
+    if stored is None or stored[0] != (run.key, wish, int(seed)):
         html.text("Nothing is drawn for this plan yet.", "quiet small")
         return
-    _taken(run, held[1], held[2])
+    _downloads(run, stored[1], stored[2])
 
 
-def _drawn(run: Opened, wish: Wish, made: Plan, seed: int) -> None:
+def _store_draw(run: Opened, wish: Wish, plan: Plan, seed: int) -> None:
     frame = _frame(run.key, wish.split, run)
-    subset = draw(frame, made.recipe, seed)
-    check = bias_check(frame, made.recipe, subset, redraws=REDRAWS, seed=seed)
+    subset = draw_subset(frame, plan.recipe, seed)
+    check = bias_check(frame, plan.recipe, subset, redraws=REDRAWS, seed=seed)
     st.session_state[DRAWN] = ((run.key, wish, seed), subset, check)
 
 
-def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
+def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
     html.text(
         f"Drew {subset.n_units:,} of {subset.population_units:,}: "
         f"{counted(len(subset.rows), 'file')}.",
         "strong",
     )
-    for said in subset.notes:
-        html.text(said, "small")
+    for note in subset.notes:
+        html.text(note, "small")
     with st.container(horizontal=True):
         for label, data, ending in (
             ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
@@ -261,6 +271,6 @@ def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
             )
     with st.expander("Is it like the full set?"):
         html.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
-        for one in check.columns[:8]:
-            html.text(one.sentence, "small")
+        for column in check.columns[:8]:
+            html.text(column.sentence, "small")
     st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from audit.subset.allocation import allocate
+from audit.subset.apportionment import allocate
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "benchmarks"

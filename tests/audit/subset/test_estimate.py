@@ -9,17 +9,17 @@ import polars as pl
 import pytest
 
 from audit import stats
-from audit.subset import Goal, draw, estimate, plan
+from audit.subset import Goal, draw_subset, estimate, intervals, make_plan
 from audit.subset.bootstrap import (
     auroc_metric,
-    bootstrap,
     confusion_metric,
     macro_f1,
     macro_recall,
+    replicate_metric,
     replicate_weights,
 )
 from audit.subset.design import Design
-from audit.subset.estimate import moments, ratio
+from audit.subset.estimate import unit_moments, weighted_ratio
 from tests.audit.subset.frames import made_set, predicted
 
 # Lohr (1999), Sampling: Design and Analysis, example 5.2: grade points of 4 students in each of 5
@@ -37,7 +37,9 @@ SUITES = np.array(
 
 def test_a_textbook_cluster_sample():
     # Points are scaled to [0, 1], the range of the estimator's shares.
-    r = ratio(moments(SUITES.sum(1) / 4, np.full(5, 4.0), np.zeros(5, np.int64), np.array([100])))
+    r = weighted_ratio(
+        unit_moments(SUITES.sum(1) / 4, np.full(5, 4.0), np.zeros(5, np.int64), np.array([100]))
+    )
     assert 4 * float(r.value) == pytest.approx(2.826)
     assert 4 * math.sqrt(r.variance["full-set"]) == pytest.approx(0.164, abs=5e-4)
     between = 4 * SUITES.mean(1).var(ddof=1)
@@ -53,7 +55,7 @@ def test_a_stratified_mean_by_hand():
     y = np.array([1, 0, 1, 1, 0, 0, 0, 1.0])
     stratum = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     N = np.array([60, 20])
-    r = ratio(moments(y, np.ones(8), stratum, N))
+    r = weighted_ratio(unit_moments(y, np.ones(8), stratum, N))
     assert r.value == pytest.approx(0.75 * 0.75 + 0.25 * 0.25)
     s2 = np.array([y[:4].var(ddof=1), y[4:].var(ddof=1)])
     W = N / 80
@@ -65,15 +67,15 @@ def test_a_stratified_mean_by_hand():
 
 def test_one_stratum_of_files_is_the_plain_case():
     y = np.array([1.0] * 30 + [0.0] * 10)
-    r = ratio(moments(y, np.ones(40), np.zeros(40, np.int64), np.array([400])))
+    r = weighted_ratio(unit_moments(y, np.ones(40), np.zeros(40, np.int64), np.array([400])))
     assert r.variance["full-set"] == pytest.approx(0.75 * 0.25 / 39 * (1 - 40 / 400))
     assert r.base_n["generalisation"] == pytest.approx(40)
     assert r.base_n["full-set"] == pytest.approx(40 / 0.9)
 
 
 def test_all_right_still_has_an_interval():
-    r = ratio(moments(np.ones(50), np.ones(50), np.arange(50) % 5, np.full(5, 100)))
-    low, high, n = estimate.proportion_interval(r, "generalisation")
+    r = weighted_ratio(unit_moments(np.ones(50), np.ones(50), np.arange(50) % 5, np.full(5, 100)))
+    low, high, n = intervals.proportion_interval(r, "generalisation")
     assert high == 1
     assert 49 < n <= 50
     assert low == pytest.approx(stats.wilson(n, n)[0])
@@ -82,19 +84,19 @@ def test_all_right_still_has_an_interval():
 def test_groups_are_not_files():
     """Ten groups of ten, each all right or all wrong, are worth ten examples, not a hundred."""
     y = np.array([10.0] * 6 + [0.0] * 4)
-    r = ratio(moments(y, np.full(10, 10.0), np.zeros(10, np.int64), np.array([1000])))
-    _, _, n = estimate.proportion_interval(r, "generalisation")
+    r = weighted_ratio(unit_moments(y, np.full(10, 10.0), np.zeros(10, np.int64), np.array([1000])))
+    _, _, n = intervals.proportion_interval(r, "generalisation")
     assert 4 <= n <= 10
 
 
 def test_degrees_of_freedom_count_equal_units():
     """n - 1 for equal units; (sum m^2)^2 / sum m^4 of them if each is all right or all wrong."""
     y = np.array([4.0, 0, 4, 0, 4, 0])
-    equal = ratio(moments(y, np.full(6, 4.0), np.zeros(6, np.int64), np.array([60])))
+    equal = weighted_ratio(unit_moments(y, np.full(6, 4.0), np.zeros(6, np.int64), np.array([60])))
     assert estimate.degrees_of_freedom(equal, np.array(0.25))[0] == pytest.approx(5)
     m = np.array([1.0, 1, 2, 2, 3, 9])
     y = np.array([1.0, 1, 2, 2, 3, 0])  # as unlike as groups can be
-    unequal = ratio(moments(y, m, np.zeros(6, np.int64), np.array([60])))
+    unequal = weighted_ratio(unit_moments(y, m, np.zeros(6, np.int64), np.array([60])))
     share = float(unequal.value)
     degrees, left = estimate.degrees_of_freedom(unequal, np.array(share * (1 - share)))
     worth = (m**2).sum() ** 2 / (m**4).sum()
@@ -106,17 +108,18 @@ def test_degrees_of_freedom_of_strata():
     """Satterthwaite (1946): n less the strata where all weigh alike, the heavy one's otherwise."""
     stratum, y = np.repeat([0, 1], 10), np.tile([1.0, 0.0], 10)
     even, heavy = (
-        ratio(moments(y, np.ones(20), stratum, np.array(N))) for N in ([100, 100], [10_000, 10])
+        weighted_ratio(unit_moments(y, np.ones(20), stratum, np.array(N)))
+        for N in ([100, 100], [10_000, 10])
     )
     assert estimate.degrees_of_freedom(even, np.array(0.25))[0] == pytest.approx(18)
     assert estimate.degrees_of_freedom(heavy, np.array(0.25))[0] == pytest.approx(9, abs=0.01)
 
 
 def test_groups_that_are_all_right_are_worth_their_number():
-    r = ratio(
-        moments(np.full(40, 30.0), np.full(40, 30.0), np.zeros(40, np.int64), np.array([900]))
+    r = weighted_ratio(
+        unit_moments(np.full(40, 30.0), np.full(40, 30.0), np.zeros(40, np.int64), np.array([900]))
     )
-    low, high, n = estimate.proportion_interval(r, "generalisation")
+    low, high, n = intervals.proportion_interval(r, "generalisation")
     assert n == pytest.approx(40, abs=0.1)
     assert low == pytest.approx(stats.wilson(40, 40)[0], abs=2e-4)
     assert high == 1
@@ -126,16 +129,16 @@ def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
     """1 wrong of 1,500 in 50 groups must not be read as 1 of 1,500 independent files."""
     y = np.full(50, 30.0)
     y[0] = 29
-    r = ratio(moments(y, np.full(50, 30.0), np.zeros(50, np.int64), np.array([5000])))
-    low, _, n = estimate.proportion_interval(r, "generalisation")
+    r = weighted_ratio(unit_moments(y, np.full(50, 30.0), np.zeros(50, np.int64), np.array([5000])))
+    low, _, n = intervals.proportion_interval(r, "generalisation")
     assert n < 300
     assert low < 0.99 < stats.wilson(1499, 1500)[0]
 
 
 def test_rough_and_wide_intervals_say_why():
     def why(y, m, stratum, N):
-        r = ratio(moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
-        return estimate.caution(r, float(r.value))
+        r = weighted_ratio(unit_moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
+        return intervals.caution(r, float(r.value))
 
     one = [0] * 40
     assert why([5.0, 0] * 20, [10.0] * 40, one, [400]) == ""
@@ -176,13 +179,13 @@ def test_unbiased(kind):
         "equal": {"allocation": "equal"},
         "groups": {"group": "patient"},
     }.get(kind, {})
-    recipe = plan(frame, Goal(n=60), **options).recipe
+    recipe = make_plan(frame, Goal(n=60), **options).recipe
     errors, held = [], 0
     for seed in range(800):
-        design = Design.of(draw(frame, recipe, seed).rows)
+        design = Design.of(draw_subset(frame, recipe, seed).rows)
         y = np.array([answers[i] for i in design.rows["sample_id"]])
         r = design.ratio(y, np.ones(y.size))
-        low, high, _ = estimate.proportion_interval(r, "full-set")
+        low, high, _ = intervals.proportion_interval(r, "full-set")
         errors.append(float(r.value) - truth)
         held += bool(low <= truth <= high)
     errors = np.array(errors)
@@ -199,13 +202,13 @@ def test_bootstrap_variance_is_the_textbook_variance():
     N = np.array([60.0, 100.0, 40.0])
     y = (rng.uniform(size=60) < 0.6).astype(float)
     weight = (N / np.bincount(stratum))[stratum]
-    r = ratio(moments(y, np.ones(60), stratum, N))
+    r = weighted_ratio(unit_moments(y, np.ones(60), stratum, N))
 
     def mean(weights):
         return (weights * y).sum(1) / weights.sum(1)
 
     for estimand in estimate.ESTIMANDS:
-        draws = bootstrap(mean, weight, np.arange(60), stratum, N, estimand, 20_000)
+        draws = replicate_metric(mean, weight, np.arange(60), stratum, N, estimand, 20_000)
         expected = float(r.variance[estimand])
         assert draws.var() == pytest.approx(expected, rel=0.06)
         assert draws.mean() == pytest.approx(float(r.value), abs=0.005)

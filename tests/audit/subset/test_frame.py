@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 from audit.errors import UsageError
-from audit.subset.frame import Strata, cut_points, eligible, represented, stratum_names, units
-from audit.subset.strata import merges
+from audit.subset.frame import select_eligible
+from audit.subset.strata import Strata, cut_points, merged_names, stratum_names
+from audit.subset.units import evaluated_files, form_units
 from tests.audit.subset.frames import made_set
 
 
@@ -25,7 +26,7 @@ def test_exclusions_are_listed_with_their_reason():
     frame = small(
         label=["a", None, "b", "b"], excluded_reason=[None, None, "unreadable file", None]
     )
-    found = eligible(frame)
+    found = select_eligible(frame)
     assert found.files["sample_id"].to_list() == ["f0", "f3"]
     assert found.excluded.rows() == [("f1", "f1", "no label"), ("f2", "f2", "unreadable file")]
     assert found.n_all == 4
@@ -36,45 +37,47 @@ def test_a_duplicate_group_is_one_unit_of_its_size():
         label=["a", "a", "a", "b"], content_hash=["9", "3", "5", "1"],
         duplicate_group=["g", "g", None, None],
     )  # fmt: skip
-    files = eligible(frame).files
-    found = units(files, Strata())
+    files = select_eligible(frame).files
+    found = form_units(files, Strata())
     rows = {r["unit_id"]: r for r in found.table.iter_rows(named=True)}
     assert rows["g"]["size"] == 2
     assert rows["g"]["unit_key"] == "3"  # the smallest member hash
     assert {k: r["size"] for k, r in rows.items()} == {"g": 2, "f2": 1, "f3": 1}
-    every = represented(files, found, pl.Series(range(3)))
+    every = evaluated_files(files, found, pl.Series(range(3)))
     assert sorted(files["sample_id"][every["file"]].to_list()) == ["f1", "f2", "f3"]
 
 
 def test_deduplicated_keeps_one_file_a_picture():
     frame = small(content_hash=["9", "3", "5"], duplicate_group=["g", "g", None])
-    found = eligible(frame, deduplicated=True)
+    found = select_eligible(frame, deduplicated=True)
     assert found.files["sample_id"].to_list() == ["f1", "f2"]
     assert "deduplicated" in found.excluded["reason"][0]
 
 
 def test_user_groups_are_taken_whole_and_vote_for_their_stratum():
     frame = small(label=["b", "a", "a", "b", "c"], patient=["p", "p", "p", "q", None])
-    files = eligible(frame).files
-    found = units(files, Strata(), "patient")
+    files = select_eligible(frame).files
+    found = form_units(files, Strata(), "patient")
     rows = {r["unit_id"]: r for r in found.table.iter_rows(named=True)}
     assert (rows["p"]["size"], rows["p"]["stratum"], rows["p"]["unit_key"]) == (3, "a", "p")
     assert (rows["q"]["stratum"], rows["f4"]["stratum"]) == ("b", "c")
     assert rows["f4"]["unit_key"] == "04"  # a file without a group is known by its hash
     assert found.whole
     place = found.table["unit_id"].to_list().index("p")
-    taken = represented(files, found, pl.Series([place]))
+    taken = evaluated_files(files, found, pl.Series([place]))
     assert files["sample_id"][taken["file"]].to_list() == ["f0", "f1", "f2"]
 
 
 def test_a_tied_vote_goes_to_the_first_name():
-    found = units(eligible(small(label=["b", "a"], patient=["p", "p"])).files, Strata(), "patient")
+    found = form_units(
+        select_eligible(small(label=["b", "a"], patient=["p", "p"])).files, Strata(), "patient"
+    )
     assert found.table["stratum"].to_list() == ["a"]
     assert found.strata == ["a"]  # b has files but no unit: it is no stratum
 
 
 def test_strata_are_label_times_columns():
-    frame = eligible(made_set(400, 3)).files
+    frame = select_eligible(made_set(400, 3)).files
     edges = cut_points(frame, ["camera", "brightness"])
     assert set(edges) == {"brightness"}
     assert len(edges["brightness"]) == 3
@@ -86,25 +89,25 @@ def test_strata_are_label_times_columns():
 
 def test_merged_names_are_applied():
     strata = Strata(merged={"class0": "class0 + class1", "class1": "class0 + class1"})
-    names = stratum_names(eligible(made_set(60, 3)).files, strata)
+    names = stratum_names(select_eligible(made_set(60, 3)).files, strata)
     assert sorted(names.unique().to_list()) == ["class0 + class1", "class2"]
 
 
 def test_single_units_are_merged_with_their_own_label_first():
     names = ["a / x", "a / y", "b / x", "b / y", "c / x"]
-    found = merges(names, [1, 5, 1, 4, 9], ["a", "a", "b", "b", "c"])
+    found = merged_names(names, [1, 5, 1, 4, 9], ["a", "a", "b", "b", "c"])
     assert found == {
         "a / x": "a / x + a / y", "a / y": "a / x + a / y",
         "b / x": "b / x + b / y", "b / y": "b / x + b / y",
     }  # fmt: skip
-    assert merges(["a", "b"], [3, 2], ["a", "b"]) == {}
+    assert merged_names(["a", "b"], [3, 2], ["a", "b"]) == {}
 
 
 def test_merging_to_a_limit():
-    found = merges([f"s{i}" for i in range(6)], [2, 3, 4, 5, 6, 7], list("abcdef"), at_most=3)
+    found = merged_names([f"s{i}" for i in range(6)], [2, 3, 4, 5, 6, 7], list("abcdef"), at_most=3)
     left = {found.get(f"s{i}", f"s{i}") for i in range(6)}
     assert len(left) == 3
-    assert set(merges(["a", "b"], [1, 1], ["a", "b"]).values()) == {"a + b"}
+    assert set(merged_names(["a", "b"], [1, 1], ["a", "b"]).values()) == {"a + b"}
 
 
 @pytest.mark.parametrize(
@@ -118,12 +121,12 @@ def test_merging_to_a_limit():
 )
 def test_bad_frames(frame, sentence):
     with pytest.raises(UsageError, match=sentence):
-        eligible(frame)
+        select_eligible(frame)
 
 
 def test_bad_columns():
-    files = eligible(small(x=[float("nan"), 1.0])).files
+    files = select_eligible(small(x=[float("nan"), 1.0])).files
     with pytest.raises(UsageError, match="'x' is NaN for 1 of 2"):
         cut_points(files, ["x"])
     with pytest.raises(UsageError, match=r"no column 'y'.*There are: label"):
-        units(files, Strata(("y",)))
+        form_units(files, Strata(("y",)))

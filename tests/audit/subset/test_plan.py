@@ -11,8 +11,8 @@ import pytest
 
 from audit import stats
 from audit.errors import UsageError
-from audit.subset import Goal, NoiseRate, plan, recipe_from, sizes
-from audit.subset.plan import SCHEMA, load_recipe
+from audit.subset import Goal, NoiseRate, detection, make_plan, recipe_from, sizes
+from audit.subset.recipe import SCHEMA, load_recipe
 from tests.audit.subset.frames import made_set, predicted
 
 
@@ -24,14 +24,14 @@ def even_set(n, classes):
 
 @pytest.mark.parametrize("classes", [1, 10])
 def test_the_specifications_example(classes):
-    made = plan(even_set(1000, classes), Goal(half_width=0.04))
+    made = make_plan(even_set(1000, classes), Goal(half_width=0.04))
     assert made.n == 597
     assert made.estimands["full-set"].n_for_target == 374
-    assert plan(even_set(1000, classes), Goal(half_width=0.04, estimand="full-set")).n == 374
+    assert make_plan(even_set(1000, classes), Goal(half_width=0.04, estimand="full-set")).n == 374
 
 
 def test_what_the_whole_set_buys():
-    made = plan(made_set(300, 3), Goal(n=300))
+    made = make_plan(made_set(300, 3), Goal(n=300))
     full, general = made.estimands["full-set"], made.estimands["generalisation"]
     assert full.half_width == 0
     assert full.detectable_difference == 0
@@ -39,7 +39,7 @@ def test_what_the_whole_set_buys():
 
 
 def test_an_unreachable_target_says_how_many_more():
-    made = plan(made_set(1000, 1), Goal(half_width=0.02))
+    made = make_plan(made_set(1000, 1), Goal(half_width=0.02))
     (gap,) = made.unreachable
     assert (made.n, gap.needs, gap.more) == (1000, 2398, 1398)
     assert "1398 more units (2398 in all)" in gap.sentence
@@ -47,7 +47,7 @@ def test_an_unreachable_target_says_how_many_more():
 
 def test_recall_gives_each_class_what_it_needs_or_has():
     frame = made_set(3000, 3, shares=[0.8, 0.18, 0.02])
-    made = plan(frame, Goal(metric="recall", half_width=0.06))
+    made = make_plan(frame, Goal(metric="recall", half_width=0.06))
     need = sizes.proportion_n(0.06)
     held = {s.name: (s.n, s.units) for s in made.strata}
     assert need <= held["class0"][0] <= need + 3
@@ -61,37 +61,37 @@ def test_recall_gives_each_class_what_it_needs_or_has():
 
 def test_one_class_and_its_rest():
     frame = made_set(3000, 4)
-    one = plan(frame, Goal(metric="recall:class1", half_width=0.05))
+    one = make_plan(frame, Goal(metric="recall:class1", half_width=0.05))
     assert [s.n > 2 for s in one.strata] == [False, True, False, False]
-    rest = plan(frame, Goal(metric="specificity:class1", half_width=0.05))
+    rest = make_plan(frame, Goal(metric="specificity:class1", half_width=0.05))
     assert [s.n > 2 for s in rest.strata] == [True, False, True, True]
     with pytest.raises(UsageError, match="no class 'dog'"):
-        plan(frame, Goal(metric="recall:dog", half_width=0.05))
+        make_plan(frame, Goal(metric="recall:dog", half_width=0.05))
 
 
 def test_a_difference_finer_than_one_example_is_unreachable():
-    made = plan(made_set(90, 3), Goal(metric="recall", detect=0.01, discordant=0.2))
+    made = make_plan(made_set(90, 3), Goal(metric="recall", detect=0.01, discordant=0.2))
     assert len(made.unreachable) == 3
     assert "one of" in made.unreachable[0].sentence
 
 
 def test_paired_and_unpaired():
     frame = made_set(20_000, 1)
-    pair = plan(frame, Goal(detect=0.03, discordant=0.1, planning_value=0.8))
-    assert pair.n == math.ceil(sizes.connor_n(0.03, 0.1))
-    single = plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False))
-    assert single.n == math.ceil(sizes.two_proportion_n(0.785, 0.815))
-    exact = plan(frame, Goal(detect=0.03, discordant=0.1, test="exact"))
-    assert exact.n == sizes.mcnemar_n(0.03, 0.1)
-    fisher = plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False, test="exact"))
+    pair = make_plan(frame, Goal(detect=0.03, discordant=0.1, planning_value=0.8))
+    assert pair.n == math.ceil(detection.connor_n(0.03, 0.1))
+    single = make_plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False))
+    assert single.n == math.ceil(detection.two_proportion_n(0.785, 0.815))
+    exact = make_plan(frame, Goal(detect=0.03, discordant=0.1, test="exact"))
+    assert exact.n == detection.mcnemar_n(0.03, 0.1)
+    fisher = make_plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False, test="exact"))
     assert fisher.n > single.n
 
 
 def test_predictions_replace_assumptions():
     frame = made_set(4000, 4)
     tables = [predicted(frame, 0.9, 1), predicted(frame, 0.92, 2)]
-    assumed = plan(frame, Goal(detect=0.03))
-    known = plan(frame, Goal(detect=0.03), predictions=tables)
+    assumed = make_plan(frame, Goal(detect=0.03))
+    known = make_plan(frame, Goal(detect=0.03), predictions=tables)
     assert known.n < assumed.n
     assert known.assumptions["p"] == pytest.approx(0.9, abs=0.02)
     assert known.assumptions["discordant"] == pytest.approx(0.9 * 0.08 + 0.1 * 0.92, abs=0.02)
@@ -99,14 +99,16 @@ def test_predictions_replace_assumptions():
 
 
 def test_a_budget_in_seconds():
-    made = plan(made_set(1000, 4), Goal(seconds=10, throughput=31.99))
+    made = make_plan(made_set(1000, 4), Goal(seconds=10, throughput=31.99))
     assert made.n == 319
-    whole = plan(made_set(1000, 4, groups=200), Goal(seconds=10, throughput=50), group="patient")
+    whole = make_plan(
+        made_set(1000, 4, groups=200), Goal(seconds=10, throughput=50), group="patient"
+    )
     assert whole.n == math.floor(500 / (1000 / whole.n_units))
 
 
 def test_a_budget_larger_than_the_set_takes_the_set():
-    made = plan(made_set(200, 4), Goal(seconds=600, throughput=40))
+    made = make_plan(made_set(200, 4), Goal(seconds=600, throughput=40))
     assert made.n == made.n_units == 200
     assert any("pays for 24000 units" in reason for reason in made.reasons)
 
@@ -114,17 +116,19 @@ def test_a_budget_larger_than_the_set_takes_the_set():
 def test_few_or_unequal_groups_are_warned_about():
     frame = made_set(3000, 1, groups=300)
     goal = Goal(n=200, rho=0.3)
-    assert not any("Warning" in r for r in plan(frame, goal, group="patient").reasons)
-    few = plan(frame, Goal(n=8, rho=0.3), group="patient")
+    assert not any("Warning" in r for r in make_plan(frame, goal, group="patient").reasons)
+    few = make_plan(frame, Goal(n=8, rho=0.3), group="patient")
     assert any("rough" in r and "Draw more groups" in r for r in few.reasons)
-    rare = plan(frame, Goal(n=60, rho=0.3, planning_value=0.98), group="patient")
+    rare = make_plan(frame, Goal(n=60, rho=0.3, planning_value=0.98), group="patient")
     assert any("expected to hold the rarer answer" in r for r in rare.reasons)
     # Two patients with most of the pictures: the same number of groups tells far less.
     size = np.where(np.arange(3000) < 2000, np.arange(3000) % 2, 2 + np.arange(3000) % 298)
-    heavy = plan(frame.with_columns(patient=pl.Series(size.astype(str))), goal, group="patient")
+    heavy = make_plan(
+        frame.with_columns(patient=pl.Series(size.astype(str))), goal, group="patient"
+    )
     assert any("worth about" in r for r in heavy.reasons)
     even, uneven = (
-        p.estimands["generalisation"] for p in (plan(frame, goal, group="patient"), heavy)
+        p.estimands["generalisation"] for p in (make_plan(frame, goal, group="patient"), heavy)
     )
     assert uneven.half_width > stats.wilson_share(0.5, uneven.effective_n)[1] - 0.5
     assert even.half_width < uneven.half_width
@@ -134,7 +138,7 @@ def test_unequal_weights_are_warned_about_where_the_metric_is_over_all():
     frame = made_set(4000, 3, shares=[0.9, 0.07, 0.03])
 
     def warned(goal, **options):
-        return any("unequal weights" in r for r in plan(frame, goal, **options).reasons)
+        return any("unequal weights" in r for r in make_plan(frame, goal, **options).reasons)
 
     assert warned(Goal(n=120), allocation="equal")
     assert not warned(Goal(n=120))
@@ -144,21 +148,21 @@ def test_unequal_weights_are_warned_about_where_the_metric_is_over_all():
 def test_groups_cost_what_their_correlation_says():
     frame = made_set(6000, 1, groups=600)
     free, half, full = (
-        plan(frame, Goal(half_width=0.05, rho=rho), group="patient") for rho in (0, 0.5, 1)
+        make_plan(frame, Goal(half_width=0.05, rho=rho), group="patient") for rho in (0, 0.5, 1)
     )
     effect = full.design["cluster_design_effect"]
     assert free.n < half.n < full.n
     n0 = sizes.proportion_n(0.05)
     assert full.n == pytest.approx(n0 * effect / 10, abs=1.5)
-    assert any("worst case" in r for r in plan(frame, Goal(n=50), group="patient").reasons)
+    assert any("worst case" in r for r in make_plan(frame, Goal(n=50), group="patient").reasons)
 
 
 def test_duplicates_carry_weight_and_cost():
     frame = made_set(1000, 1, duplicates=200)
-    made = plan(frame, Goal(half_width=0.05))
+    made = make_plan(frame, Goal(half_width=0.05))
     assert made.n_units == 800
     assert made.design["cluster_design_effect"] == pytest.approx(1400 / 1000)
-    distinct = plan(frame, Goal(half_width=0.05), deduplicated=True)
+    distinct = make_plan(frame, Goal(half_width=0.05), deduplicated=True)
     assert distinct.n_files == 800
     assert distinct.n < made.n
     assert len(distinct.excluded) == 200
@@ -166,35 +170,37 @@ def test_duplicates_carry_weight_and_cost():
 
 
 def test_looks_have_a_price():
-    one = plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2))
-    five = plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5))
-    sidak = plan(
+    one = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2))
+    five = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5))
+    sidak = make_plan(
         made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5, looks_method="sidak")
     )
     assert one.n < sidak.n <= five.n
-    assert five.n == math.ceil(sizes.connor_n(0.04, 0.2, 0.01))
+    assert five.n == math.ceil(detection.connor_n(0.04, 0.2, 0.01))
     assert any(f"{five.n} units where one comparison takes {one.n}" in r for r in five.reasons)
 
 
 def test_label_noise():
     frame = made_set(9000, 5)
-    clean = plan(frame, Goal(detect=0.04, discordant=0.2))
-    noisy = plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=0.05)
+    clean = make_plan(frame, Goal(detect=0.04, discordant=0.2))
+    noisy = make_plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=0.05)
     assert noisy.n > clean.n
     assert noisy.assumptions["difference_on_noisy_labels"] == pytest.approx(
         0.04 * (1 - 0.05 * 5 / 4)
     )
     assert any("not guaranteed under class-dependent noise" in r for r in noisy.reasons)
     unsure = NoiseRate(0.01, 0.0, 0.03, "0 of 100 files", automatic=True)
-    assert plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=unsure).n == clean.n
+    assert make_plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=unsure).n == clean.n
     sure = NoiseRate(0.05, 0.04, 0.06, "450 of 9000 files", automatic=True)
-    assert plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=sure).n == noisy.n
+    assert make_plan(frame, Goal(detect=0.04, discordant=0.2), label_noise=sure).n == noisy.n
 
 
 def test_neyman_puts_units_where_models_err():
     frame = made_set(4000, 2)
     table = predicted(frame, 0.9, 1)
-    made = plan(frame, Goal(n=200), by=["confidence"], predictions=[table], allocation="neyman")
+    made = make_plan(
+        frame, Goal(n=200), by=["confidence"], predictions=[table], allocation="neyman"
+    )
     by_scale = sorted(made.strata, key=lambda s: s.scale)
     assert by_scale[0].n / by_scale[0].units < by_scale[-1].n / by_scale[-1].units / 2
     assert len(made.strata) == 10
@@ -205,8 +211,8 @@ def test_strata_are_merged_on_request_only():
     with pytest.raises(
         UsageError, match=r"12 units cannot give two to each of 10 strata.*at least 20"
     ):
-        plan(frame, Goal(n=12), by=["camera"])
-    made = plan(frame, Goal(n=12), by=["camera"], merge_strata=True)
+        make_plan(frame, Goal(n=12), by=["camera"])
+    made = make_plan(frame, Goal(n=12), by=["camera"], merge_strata=True)
     assert len(made.strata) == 6
     assert all(s.n == 2 for s in made.strata)
     assert any("merged" in r for r in made.reasons)
@@ -218,7 +224,7 @@ def test_a_stratum_of_one_unit_is_merged_and_said():
     frame = made_set(200, 3).with_columns(
         camera=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("odd")).otherwise("camera")
     )
-    made = plan(frame, Goal(n=40), by=["camera"])
+    made = make_plan(frame, Goal(n=40), by=["camera"])
     assert not any(s.name.endswith("camera=odd") for s in made.strata)
     assert min(s.units for s in made.strata) >= 2
     assert any("one unit each" in r for r in made.reasons)
@@ -226,7 +232,7 @@ def test_a_stratum_of_one_unit_is_merged_and_said():
 
 def test_the_document_survives_json(tmp_path):
     frame = made_set(900, 3, excluded=7)
-    made = plan(frame, Goal(half_width=0.06), by=["brightness"])
+    made = make_plan(frame, Goal(half_width=0.06), by=["brightness"])
     document = json.loads(json.dumps(made.document(), allow_nan=False))
     assert document["schema"] == SCHEMA
     assert set(document["estimands"]) == {"agreement", "generalisation"}
@@ -239,8 +245,8 @@ def test_the_document_survives_json(tmp_path):
 
 def test_the_name_of_a_plan_is_its_recipe_not_its_size():
     frame = made_set(900, 3)
-    assert plan(frame, Goal(n=50)).hash == plan(frame, Goal(n=60)).hash
-    assert plan(frame, Goal(n=50)).hash != plan(frame, Goal(n=50), by=["camera"]).hash
+    assert make_plan(frame, Goal(n=50)).hash == make_plan(frame, Goal(n=60)).hash
+    assert make_plan(frame, Goal(n=50)).hash != make_plan(frame, Goal(n=50), by=["camera"]).hash
 
 
 BAD_GOALS = [
@@ -272,7 +278,7 @@ BAD_GOALS = [
 @pytest.mark.parametrize(("goal", "sentence"), BAD_GOALS)
 def test_bad_goals(goal, sentence):
     with pytest.raises(UsageError, match=sentence):
-        plan(made_set(200, 2), goal)
+        make_plan(made_set(200, 2), goal)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +295,7 @@ def test_bad_goals(goal, sentence):
 )
 def test_bad_options(options, sentence):
     with pytest.raises(UsageError, match=sentence):
-        plan(made_set(200, 2), Goal(n=50), **options)
+        make_plan(made_set(200, 2), Goal(n=50), **options)
 
 
 @pytest.mark.parametrize(

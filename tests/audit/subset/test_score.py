@@ -11,7 +11,7 @@ import pytest
 
 from audit import stats
 from audit.errors import UsageError
-from audit.subset import Goal, census, draw, first, plan, score
+from audit.subset import Goal, census, draw_subset, first_units, make_plan, score_subset
 from audit.subset.predictions import read_predictions, read_table
 from audit.subset.text import score_text
 from tests.audit.subset.frames import made_set, predicted
@@ -23,7 +23,7 @@ def frame():
 
 
 def drawn(frame, n=300, seed=1, **options):
-    return draw(frame, plan(frame, Goal(n=n), **options).recipe, seed).rows
+    return draw_subset(frame, make_plan(frame, Goal(n=n), **options).recipe, seed).rows
 
 
 def test_a_plain_sample_scores_like_the_textbook():
@@ -31,7 +31,7 @@ def test_a_plain_sample_scores_like_the_textbook():
     rows = drawn(frame, 200)
     said = pl.when(pl.col("rank") <= 150).then(pl.lit("class0")).otherwise(pl.lit("other"))
     table = rows.select("sample_id", prediction=said)
-    found = score(rows, [table]).models[0].metrics[0].estimands
+    found = score_subset(rows, [table]).models[0].metrics[0].estimands
     low, high = stats.wilson(150, 200)
     assert (found["generalisation"].low, found["generalisation"].high) == (
         pytest.approx(low), pytest.approx(high),
@@ -50,7 +50,7 @@ def test_half_of_the_set_and_more_uses_exact_limits():
         .then(pl.lit("no"))
         .otherwise("prediction")
     )
-    count = score(rows, [table])
+    count = score_subset(rows, [table])
     right = count.models[0].classes[0].right
     low, high = stats.hypergeometric_limits(right, 300, 400)
     found = count.models[0].metrics[0].estimands["full-set"]
@@ -59,7 +59,7 @@ def test_half_of_the_set_and_more_uses_exact_limits():
 
 def test_counts_in_words(frame):
     rows = drawn(frame, 80)
-    found = score(rows, [predicted(frame, 0.85, 3)]).models[0].classes[1]
+    found = score_subset(rows, [predicted(frame, 0.85, 3)]).models[0].classes[1]
     assert found.sentence == (
         f"{found.right} of {found.n} right; one more right answer moves recall by "
         f"{100 / found.n:.1f} points"
@@ -69,7 +69,7 @@ def test_counts_in_words(frame):
 def test_the_whole_set_is_known(frame):
     rows = census(frame).rows
     a, b = predicted(frame, 0.8, 1), predicted(frame, 0.83, 2)
-    found = score(rows, [a, b], metrics=["accuracy", "macro-f1"])
+    found = score_subset(rows, [a, b], metrics=["accuracy", "macro-f1"])
     truth = float((a["prediction"] == frame["label"]).mean())
     exact = found.models[0].metrics[0].estimands["full-set"]
     assert (exact.value, exact.low, exact.high, exact.known) == (truth, truth, truth, True)
@@ -86,11 +86,11 @@ def test_the_whole_set_is_known(frame):
                                     "precision:class1", "macro-recall", "macro-f1"])  # fmt: skip
 def test_estimates_are_near_the_full_set(frame, metric):
     table = predicted(frame, 0.8, 1)
-    whole = score(census(frame).rows, [table], metrics=[metric]).models[0].metrics[0]
+    whole = score_subset(census(frame).rows, [table], metrics=[metric]).models[0].metrics[0]
     truth = whole.estimands["full-set"].value
     held = 0
     for seed in range(40):
-        part = score(drawn(frame, 300, seed, allocation="equal"), [table], metrics=[metric])
+        part = score_subset(drawn(frame, 300, seed, allocation="equal"), [table], metrics=[metric])
         found = part.models[0].metrics[0].estimands["full-set"]
         held += found.low <= truth <= found.high
     assert held >= 34  # 95 % of 40 is 38; below 34 has a chance of 1 %
@@ -99,12 +99,12 @@ def test_estimates_are_near_the_full_set(frame, metric):
 def test_verdicts(frame):
     rows = drawn(frame, 300)
     worse, better = predicted(frame, 0.6, 1), predicted(frame, 0.9, 2)
-    up = score(rows, [worse, better], names=["old", "new"]).comparison.estimands
+    up = score_subset(rows, [worse, better], names=["old", "new"]).comparison.estimands
     assert {d.verdict for d in up.values()} == {"better"}
     assert up["full-set"].sentence.startswith("new is better than old: +")
-    down = score(rows, [better, worse]).comparison.estimands["generalisation"]
+    down = score_subset(rows, [better, worse]).comparison.estimands["generalisation"]
     assert down.verdict == "worse"
-    close = score(rows, [predicted(frame, 0.8, 5), predicted(frame, 0.81, 6)]).comparison
+    close = score_subset(rows, [predicted(frame, 0.8, 5), predicted(frame, 0.81, 6)]).comparison
     general = close.estimands["generalisation"]
     assert general.verdict == "cannot tell"
     assert general.n_to_tell > 300
@@ -115,15 +115,19 @@ def test_the_n_that_could_tell_can_tell():
     """Draws of the size that the verdict names tell a true difference of that size 4 times in 5."""
     frame = made_set(60_000, 1, seed=8)
     a, b = predicted(frame, 0.80, 1), predicted(frame, 0.83, 2)
-    recipe = plan(frame, Goal(n=400)).recipe
+    recipe = make_plan(frame, Goal(n=400)).recipe
     for seed in range(50):
-        gap = score(draw(frame, recipe, seed).rows, [a, b]).comparison.estimands["generalisation"]
+        gap = score_subset(draw_subset(frame, recipe, seed).rows, [a, b]).comparison.estimands[
+            "generalisation"
+        ]
         if gap.verdict == "cannot tell" and abs(gap.value - 0.03) < 0.005:
             break
     told = 0
     for seed in range(60):
-        rows = draw(frame, recipe, seed, n=gap.n_to_tell).rows
-        told += score(rows, [a, b]).comparison.estimands["generalisation"].verdict == "better"
+        rows = draw_subset(frame, recipe, seed, n=gap.n_to_tell).rows
+        told += (
+            score_subset(rows, [a, b]).comparison.estimands["generalisation"].verdict == "better"
+        )
     assert 40 <= told <= 58
 
 
@@ -131,29 +135,29 @@ def test_mcnemar_only_where_it_is_valid(frame):
     a, b = predicted(frame, 0.8, 1), predicted(frame, 0.8, 2)
     plain = made_set(2000, 1, seed=2)
     tables = [predicted(plain, 0.8, 1), predicted(plain, 0.85, 2)]
-    found = score(drawn(plain, 200), tables).comparison
+    found = score_subset(drawn(plain, 200), tables).comparison
     assert found.mcnemar_p == pytest.approx(
         float(stats.mcnemar(found.second_only, found.first_only))
     )
     told = found.estimands["generalisation"].verdict != "cannot tell"
     assert told == (found.mcnemar_p <= 0.05)
-    unequal = score(drawn(frame, 200, allocation="equal"), [a, b]).comparison
+    unequal = score_subset(drawn(frame, 200, allocation="equal"), [a, b]).comparison
     assert unequal.mcnemar_p is None
     assert "unequal weights" in unequal.notes[0]
     grouped = made_set(900, 2, groups=100)
     rows = drawn(grouped, 40, group="patient")
-    both = score(rows, [predicted(grouped, 0.8, 1), predicted(grouped, 0.8, 2)]).comparison
+    both = score_subset(rows, [predicted(grouped, 0.8, 1), predicted(grouped, 0.8, 2)]).comparison
     assert both.mcnemar_p is None
     assert "several files" in both.notes[0]
     assert not any("rough" in note for note in [*both.notes, *scored_notes(rows, grouped)])
     few = drawn(grouped, 6, group="patient")
     assert any("interval of accuracy is rough" in note for note in scored_notes(few, grouped))
     tables = [predicted(grouped, 0.8, 1), predicted(grouped, 0.8, 2)]
-    assert any("verdict is rough" in note for note in score(few, tables).comparison.notes)
+    assert any("verdict is rough" in note for note in score_subset(few, tables).comparison.notes)
 
 
 def scored_notes(rows, frame):
-    return score(rows, [predicted(frame, 0.8, 1)]).models[0].notes
+    return score_subset(rows, [predicted(frame, 0.8, 1)]).models[0].notes
 
 
 def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
@@ -177,10 +181,12 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
                              "prediction": np.where(right, frame["label"], wrong)})  # fmt: skip
 
     truth = right_b.mean() - right_a.mean()
-    recipe = plan(frame, Goal(n=400), allocation="equal").recipe
+    recipe = make_plan(frame, Goal(n=400), allocation="equal").recipe
     wrong = plain_wrong = 0
     for seed in range(150):
-        found = score(draw(frame, recipe, seed).rows, [table(right_a), table(right_b)]).comparison
+        found = score_subset(
+            draw_subset(frame, recipe, seed).rows, [table(right_a), table(right_b)]
+        ).comparison
         gap = found.estimands["full-set"]
         wrong += not gap.low <= truth <= gap.high
         plain_wrong += bool(stats.mcnemar(found.second_only, found.first_only) <= 0.05)
@@ -190,7 +196,9 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
 
 def test_a_bootstrapped_comparison(frame):
     rows = drawn(frame, 300)
-    found = score(rows, [predicted(frame, 0.5, 1), predicted(frame, 0.9, 2)], metrics=["macro-f1"])
+    found = score_subset(
+        rows, [predicted(frame, 0.5, 1), predicted(frame, 0.9, 2)], metrics=["macro-f1"]
+    )
     assert found.comparison.estimands["full-set"].verdict == "better"
     assert "macro-f1" in found.comparison.notes[0]
 
@@ -206,19 +214,19 @@ def test_auroc_and_user_metrics():
     def error_rate(labels, predicted, weights):
         return float(((labels != predicted) * weights).sum() / weights.sum())
 
-    found = score(rows, [table], metrics=["auroc"], user_metrics={"errors": error_rate})
+    found = score_subset(rows, [table], metrics=["auroc"], user_metrics={"errors": error_rate})
     area, errors = found.models[0].metrics
     assert 0.65 < area.estimands["full-set"].value < 0.9
-    accuracy = score(rows, [table]).models[0].metrics[0].estimands["full-set"].value
+    accuracy = score_subset(rows, [table]).models[0].metrics[0].estimands["full-set"].value
     assert errors.estimands["full-set"].value == pytest.approx(1 - accuracy)
     assert errors.estimands["full-set"].low < errors.estimands["full-set"].value
     with pytest.raises(UsageError, match="no column 'prob_class"):
-        score(rows, [table.drop("prob_class1")], metrics=["auroc"])
+        score_subset(rows, [table.drop("prob_class1")], metrics=["auroc"])
 
 
 def test_suspected_mislabels_come_out(frame):
     rows = drawn(frame, 600)
-    found = score(rows, [predicted(frame, 0.8, 1)])
+    found = score_subset(rows, [predicted(frame, 0.8, 1)])
     assert found.suspected == rows["suspected_mislabel"].sum() > 0
     (without,) = found.models[0].without_suspected
     assert without.metric == "accuracy"
@@ -228,18 +236,24 @@ def test_suspected_mislabels_come_out(frame):
 def test_padded_and_shuffled_batches_change_nothing(frame):
     rows, table = drawn(frame, 100), predicted(frame, 0.8, 1)
     padded = pl.concat([table, table.head(500)]).sample(fraction=1.0, shuffle=True, seed=1)
-    assert score(rows, [padded]).models[0].metrics == score(rows, [table]).models[0].metrics
+    assert (
+        score_subset(rows, [padded]).models[0].metrics
+        == score_subset(rows, [table]).models[0].metrics
+    )
 
 
 def test_paths_work_as_ids(frame):
     rows, table = drawn(frame, 100), predicted(frame, 0.8, 1)
     by_path = table.select("prediction", path="/data/" + pl.col("sample_id"))
-    assert score(rows, [by_path]).models[0].metrics == score(rows, [table]).models[0].metrics
+    assert (
+        score_subset(rows, [by_path]).models[0].metrics
+        == score_subset(rows, [table]).models[0].metrics
+    )
 
 
 def test_unknown_ids_are_listed_and_counted(frame):
     rows = drawn(frame, 100)
-    notes = score(rows, [predicted(frame, 0.8, 1)]).models[0].notes
+    notes = score_subset(rows, [predicted(frame, 0.8, 1)]).models[0].notes
     assert "1900 predictions are for examples that are not in the subset" in notes[0]
     assert "test/" in notes[0]
 
@@ -250,12 +264,12 @@ def test_missing_predictions(frame):
         pl.col("sample_id").is_in(rows["sample_id"][:90].implode())
     )
     with pytest.raises(UsageError, match=r"10 of 100 examples have no prediction, such as 'test/"):
-        score(rows, [table])
-    wrong = score(rows, [table], missing="wrong").models[0]
+        score_subset(rows, [table])
+    wrong = score_subset(rows, [table], missing="wrong").models[0]
     assert sum(c.right for c in wrong.classes) == 90
     assert sum(c.n for c in wrong.classes) == 100
     assert "counted as wrong" in wrong.notes[-1]
-    dropped = score(rows, [table], missing="drop").models[0]
+    dropped = score_subset(rows, [table], missing="drop").models[0]
     assert dropped.metrics[0].estimands["full-set"].value == 1.0
     assert sum(c.n for c in dropped.classes) == 90
     assert "dropped" in dropped.notes[-1]
@@ -263,11 +277,11 @@ def test_missing_predictions(frame):
 
 def test_a_shorter_subset_scores_with_its_own_weights(frame):
     rows, table = drawn(frame, 300), predicted(frame, 0.8, 1)
-    recipe = plan(frame, Goal(n=300)).recipe
-    fresh = draw(frame, recipe, 1, n=120).rows
+    recipe = make_plan(frame, Goal(n=300)).recipe
+    fresh = draw_subset(frame, recipe, 1, n=120).rows
     assert (
-        score(first(rows, 120), [table]).models[0].metrics
-        == score(fresh, [table]).models[0].metrics
+        score_subset(first_units(rows, 120), [table]).models[0].metrics
+        == score_subset(fresh, [table]).models[0].metrics
     )
 
 
@@ -277,18 +291,20 @@ def test_subsets_survive_files(frame, suffix, tmp_path):
     getattr(rows, f"write_{suffix}")(path)
     read = getattr(pl, f"read_{suffix}")(path)
     table = predicted(frame, 0.8, 1)
-    assert score(read, [table]).document() == score(rows, [table]).document()
+    assert score_subset(read, [table]).document() == score_subset(rows, [table]).document()
 
 
 def test_the_document_and_the_text(frame):
-    found = score(drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)], looks=3)
+    found = score_subset(
+        drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)], looks=3
+    )
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["schema"] == "subset-score/1"
     text = score_text(found)
     assert "fresh draw" in text
     assert "3 comparisons fixed in advance" in text
     assert "right; one more right answer moves recall by" in text
-    noisy = score(drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)],
+    noisy = score_subset(drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)],
                   label_noise=0.05)  # fmt: skip
     assert any("Wrong labels at a rate of 0.05" in note for note in noisy.comparison.notes)
 
@@ -315,7 +331,7 @@ BAD_PREDICTIONS = [
 def test_bad_predictions(frame, spoil, sentence):
     rows = drawn(frame, 100)
     with pytest.raises(UsageError, match=sentence):
-        score(rows, [spoil(good(rows))])
+        score_subset(rows, [spoil(good(rows))])
 
 
 BAD_SUBSETS = [
@@ -332,17 +348,17 @@ BAD_SUBSETS = [
 def test_bad_subsets(frame, spoil, sentence):
     rows = drawn(frame, 100)
     with pytest.raises(UsageError, match=sentence):
-        score(spoil(rows), [good(rows)])
+        score_subset(spoil(rows), [good(rows)])
 
 
 def test_bad_scores(frame):
     rows = drawn(frame, 100)
     with pytest.raises(UsageError, match="takes one or two"):
-        score(rows, [good(rows)] * 3)
+        score_subset(rows, [good(rows)] * 3)
     with pytest.raises(UsageError, match="No example of class 'cat'"):
-        score(rows, [good(rows)], metrics=["recall:cat"])
+        score_subset(rows, [good(rows)], metrics=["recall:cat"])
     with pytest.raises(UsageError, match="choose refuse, wrong, drop"):
-        score(rows, [good(rows)], missing="guess")
+        score_subset(rows, [good(rows)], missing="guess")
 
 
 def test_prediction_files(tmp_path):
@@ -365,19 +381,21 @@ def test_numbers_as_names(tmp_path):
     rows.write_csv(tmp_path / "s.csv")
     rows.select("sample_id", prediction="label").write_csv(tmp_path / "a.csv")
     read = read_table(tmp_path / "s.csv", "subset")
-    found = score(read, [read_predictions(tmp_path / "a.csv")])
+    found = score_subset(read, [read_predictions(tmp_path / "a.csv")])
     assert found.models[0].metrics[0].estimands["generalisation"].value == 1
     gaps = rows.select("sample_id", prediction=pl.col("label").cast(pl.Float64)).with_columns(
         prediction=pl.when(pl.int_range(pl.len()) < 3).then(float("nan")).otherwise("prediction")
     )
     with pytest.raises(UsageError, match="3 of 20 examples have no prediction"):
-        score(rows, [gaps])
-    assert sum(c.right for c in score(rows, [gaps], missing="wrong").models[0].classes) == 17
+        score_subset(rows, [gaps])
+    assert sum(c.right for c in score_subset(rows, [gaps], missing="wrong").models[0].classes) == 17
 
 
 def test_a_class_without_predictions_has_no_precision(frame):
     rows = drawn(frame, 100)
     table = good(rows).with_columns(prediction=pl.lit("class0"))
-    found = score(rows, [table], metrics=["precision:class1"]).models[0].metrics[0]
+    found = score_subset(rows, [table], metrics=["precision:class1"]).models[0].metrics[0]
     assert math.isnan(found.estimands["full-set"].value)
-    assert "nothing to go by" in score_text(score(rows, [table], metrics=["precision:class1"]))
+    assert "nothing to go by" in score_text(
+        score_subset(rows, [table], metrics=["precision:class1"])
+    )

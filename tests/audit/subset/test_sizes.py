@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit import stats
 from audit.errors import UsageError
-from audit.subset import sizes
+from audit.subset import detection, noise, sizes
 
 
 def test_the_specifications_example():
@@ -21,21 +21,21 @@ def test_the_specifications_example():
 
 def test_connors_sizes():
     """Connor (1987), Biometrics 43:207, as tabulated by two public calculators: 23 and 155."""
-    assert math.ceil(sizes.connor_n(0.40, 0.50)) == 23  # p10 = .45, p01 = .05
-    assert math.ceil(sizes.connor_n(0.15, 0.45)) == 155  # p10 = .30, p01 = .15
+    assert math.ceil(detection.connor_n(0.40, 0.50)) == 23  # p10 = .45, p01 = .05
+    assert math.ceil(detection.connor_n(0.15, 0.45)) == 155  # p10 = .30, p01 = .15
 
 
 def test_fleiss_sizes():
     """Fleiss (1981), Statistical Methods for Rates and Proportions, section 3.2 and table A.3."""
-    n = sizes.two_proportion_n(0.6, 0.7, alpha=0.01, power=0.95)
-    assert math.ceil(sizes.fleiss_corrected(n, 0.1)) == 827
-    n = sizes.two_proportion_n(0.25, 0.4, power=0.9)
-    assert math.ceil(sizes.fleiss_corrected(n, 0.15)) == 216
+    n = detection.two_proportion_n(0.6, 0.7, alpha=0.01, power=0.95)
+    assert math.ceil(detection.fleiss_corrected(n, 0.1)) == 827
+    n = detection.two_proportion_n(0.25, 0.4, power=0.9)
+    assert math.ceil(detection.fleiss_corrected(n, 0.15)) == 216
 
 
 def test_uncorrected_sizes():
     """R's documentation of power.prop.test: p1 = .50, p2 = .75, power .90 needs n = 76.7."""
-    assert sizes.two_proportion_n(0.5, 0.75, power=0.9) == pytest.approx(76.7, abs=0.05)
+    assert detection.two_proportion_n(0.5, 0.75, power=0.9) == pytest.approx(76.7, abs=0.05)
 
 
 @pytest.mark.parametrize("method", ["wilson", "clopper-pearson"])
@@ -62,14 +62,14 @@ def test_exact_limits_take_over_at_half_of_the_set():
 @settings(max_examples=80, deadline=None)
 def test_connor_both_ways(discordant, fraction, power):
     difference = discordant * fraction
-    n = sizes.connor_n(difference, discordant, 0.05, power)
-    assert sizes.connor_difference(n, discordant, 0.05, power) == pytest.approx(difference)
+    n = detection.connor_n(difference, discordant, 0.05, power)
+    assert detection.connor_difference(n, discordant, 0.05, power) == pytest.approx(difference)
 
 
 def test_too_few_pairs_detect_nothing():
-    assert np.isnan(sizes.connor_difference(5, 0.1))
-    assert sizes.connor_difference(np.inf, 0.1) == 0
-    assert math.isnan(sizes.two_proportion_difference(1, 0.5))
+    assert np.isnan(detection.connor_difference(5, 0.1))
+    assert detection.connor_difference(np.inf, 0.1) == 0
+    assert math.isnan(detection.two_proportion_difference(1, 0.5))
 
 
 def test_mcnemar_power_is_the_sum_over_outcomes():
@@ -84,33 +84,35 @@ def test_mcnemar_power_is_the_sum_over_outcomes():
     )
     for method in ("midp", "exact"):
         expected = chance[stats.mcnemar(b[ok], c[ok], method) <= 0.05].sum()
-        assert sizes.mcnemar_power(n, d, psi, method=method) == pytest.approx(expected, abs=1e-8)
+        assert detection.mcnemar_power(n, d, psi, method=method) == pytest.approx(
+            expected, abs=1e-8
+        )
 
 
 @pytest.mark.parametrize(("d", "psi"), [(0.02, 0.1), (0.05, 0.06), (0.1, 0.3), (0.2, 0.25)])
 def test_planned_power_arrives(d, psi):
-    n, why = sizes.paired_n(d, psi)
-    assert abs(sizes.mcnemar_power(math.ceil(n), d, psi) - 0.8) <= 0.02
-    exact, _ = sizes.paired_n(d, psi, method="exact")
+    n, why = detection.paired_n(d, psi)
+    assert abs(detection.mcnemar_power(math.ceil(n), d, psi) - 0.8) <= 0.02
+    exact, _ = detection.paired_n(d, psi, method="exact")
     assert exact > math.ceil(n)
-    assert sizes.mcnemar_power(int(exact), d, psi, method="exact") >= 0.8
+    assert detection.mcnemar_power(int(exact), d, psi, method="exact") >= 0.8
     assert ("enumeration" in why) == (d / psi > 0.75)
 
 
 @pytest.mark.parametrize(("p1", "p2"), [(0.4, 0.5), (0.0, 0.1), (0.8, 0.95)])
 def test_planned_unpaired_power_arrives(p1, p2):
-    n, _ = sizes.unpaired_n(p1, p2)
-    assert abs(sizes.two_proportion_power(math.ceil(n), p1, p2) - 0.8) <= 0.02
-    corrected = sizes.fleiss_corrected(sizes.two_proportion_n(p1, p2), p2 - p1)
-    assert sizes.two_proportion_power(math.ceil(corrected), p1, p2, test="fisher") >= 0.79
+    n, _ = detection.unpaired_n(p1, p2)
+    assert abs(detection.two_proportion_power(math.ceil(n), p1, p2) - 0.8) <= 0.02
+    corrected = detection.fleiss_corrected(detection.two_proportion_n(p1, p2), p2 - p1)
+    assert detection.two_proportion_power(math.ceil(corrected), p1, p2, test="fisher") >= 0.79
 
 
 def test_label_noise_dilutes():
-    d, psi = sizes.noisy_difference(0.05, 0.2, 0.1, 10, 0.05)
+    d, psi = noise.noisy_difference(0.05, 0.2, 0.1, 10, 0.05)
     assert d == pytest.approx(0.05 * (1 - 0.1 * 10 / 9))
     assert psi == pytest.approx(0.2 * (1 - 0.1 * 8 / 9) + 2 * 0.05 * 0.1 / 9)
-    assert sizes.noisy_difference(0.05, 0.2, 0.0, 10, 0.05) == (0.05, 0.2)
-    assert sizes.noise_bound(0.03, 0.2) == 0.06
+    assert noise.noisy_difference(0.05, 0.2, 0.0, 10, 0.05) == (0.05, 0.2)
+    assert noise.noise_bound(0.03, 0.2) == 0.06
 
 
 def test_label_noise_formula_by_simulation():
@@ -124,7 +126,7 @@ def test_label_noise_formula_by_simulation():
     both = (~right_a & ~right_b & (a != b)).mean()
     seen = np.where(rng.uniform(size=n) < eta, (truth + rng.integers(1, K, n)) % K, truth)
     change = (b == seen).astype(int) - (a == seen)
-    expected = sizes.noisy_difference(d, psi, eta, K, both)
+    expected = noise.noisy_difference(d, psi, eta, K, both)
     assert abs(change.mean() - expected[0]) <= 3 * change.std() / math.sqrt(n)
     assert abs((change != 0).mean() - expected[1]) <= 3 * 0.5 / math.sqrt(n)
 
@@ -133,11 +135,11 @@ def test_label_noise_formula_by_simulation():
     ("call", "sentence"),
     [
         (lambda: sizes.proportion_n(0.6), "between 0 and 0.5"),
-        (lambda: sizes.connor_n(0.2, 0.1), "ask for a smaller --detect"),
-        (lambda: sizes.connor_n(0.0, 0.1), "0 < D <= 1"),
-        (lambda: sizes.two_proportion_n(0.3, 0.3), "equal"),
-        (lambda: sizes.noisy_difference(0.1, 0.2, 0.95, 10, 0), "leaves no signal"),
-        (lambda: sizes.noisy_difference(0.1, 0.2, 0.1, 1, 0), "at least 2 classes"),
+        (lambda: detection.connor_n(0.2, 0.1), "ask for a smaller --detect"),
+        (lambda: detection.connor_n(0.0, 0.1), "0 < D <= 1"),
+        (lambda: detection.two_proportion_n(0.3, 0.3), "equal"),
+        (lambda: noise.noisy_difference(0.1, 0.2, 0.95, 10, 0), "leaves no signal"),
+        (lambda: noise.noisy_difference(0.1, 0.2, 0.1, 1, 0), "at least 2 classes"),
     ],
 )
 def test_bad_targets(call, sentence):

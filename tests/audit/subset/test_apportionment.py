@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.subset.allocation import allocate, sequence, spread_over_classes
+from audit.subset.apportionment import allocate, order_units, scale_for_classes
 
 # U.S. Census Bureau, 2020 apportionment: population of each state and seats of 435. The method of
 # equal proportions is Wright's (2012) exact allocation with one unit first in each stratum.
@@ -32,7 +32,7 @@ def test_the_house_of_representatives():
     assert people.sum() == 331_108_434
     seats = allocate(people, np.ones(50), 435, first=1)
     assert seats.tolist() == [v[1] for v in HOUSE_2020.values()]
-    order, _ = sequence(people, np.ones(50), 436, first=1)
+    order, _ = order_units(people, np.ones(50), 436, first=1)
     names = list(HOUSE_2020)
     assert (names[order[434]], names[order[435]]) == ("MN", "NY")  # New York missed by 89 people
 
@@ -58,7 +58,7 @@ def test_equal_to_the_one_by_one_rule(strata, share):
     n = least + round(share * (int(sizes.sum()) - least))
     expected = one_by_one(sizes, scale, n)
     assert allocate(sizes, scale, n).tolist() == expected.tolist()
-    order, number = sequence(sizes, scale, n)
+    order, number = order_units(sizes, scale, n)
     assert np.bincount(order, minlength=sizes.size).tolist() == expected.tolist()
     for h in range(sizes.size):
         assert number[order == h].tolist() == list(range(expected[h]))
@@ -69,9 +69,9 @@ def test_equal_to_the_one_by_one_rule(strata, share):
 def test_the_sequence_does_not_depend_on_where_it_stops(strata):
     sizes, scale = (np.array(column) for column in zip(*strata, strict=True))
     total = int(sizes.sum())
-    whole = sequence(sizes, scale, total)
+    whole = order_units(sizes, scale, total)
     for n in {2, total // 3, total // 2, total - 1} - {0}:
-        part = sequence(sizes, scale, n)
+        part = order_units(sizes, scale, n)
         assert part[0].tolist() == whole[0][:n].tolist()
         assert part[1].tolist() == whole[1][:n].tolist()
 
@@ -93,7 +93,7 @@ def test_exact_where_rounding_is_not():
 
 def test_steered_to_classes():
     sizes, classes = np.array([900, 60, 40, 1000]), np.array([0, 1, 1, 2])
-    scale = spread_over_classes(sizes, classes, np.array([50.0, 50.0, 0.0]))
+    scale = scale_for_classes(sizes, classes, np.array([50.0, 50.0, 0.0]))
     held = allocate(sizes, scale, 102)
     assert held[3] == 2
     assert abs(held[0] - 50) <= 1

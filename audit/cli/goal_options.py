@@ -1,0 +1,232 @@
+"""The options that describe a goal, declared once for `audit subset plan` and `curve`.
+
+Typer reads a command's options from its signature. `takes_options` lets a command name one
+dataclass instead: its fields become the options, and the command gets one object.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from audit.errors import UsageError
+
+if TYPE_CHECKING:
+    from audit.subset import Goal
+    from audit.subset.estimate import Estimand as Target
+
+
+def option(name: str, text: str) -> Any:
+    """Return an option with its help text."""
+    return typer.Option(name, help=text)
+
+
+class Estimand(StrEnum):
+    """What the target is about."""
+
+    GENERALISATION = "generalisation"
+    FULL_SET = "full-set"
+    DEDUPLICATED = "deduplicated"
+
+
+class Allocation(StrEnum):
+    """How units go to strata."""
+
+    PROPORTIONAL = "proportional"
+    EQUAL = "equal"
+    NEYMAN = "neyman"
+
+
+class Test(StrEnum):
+    """The McNemar test that the plan is for."""
+
+    MIDP = "midp"
+    EXACT = "exact"
+
+
+class IntervalMethod(StrEnum):
+    """The interval that a half-width is about."""
+
+    WILSON = "wilson"
+    CLOPPER_PEARSON = "clopper-pearson"
+
+
+class LooksMethod(StrEnum):
+    """How the error rate is shared among comparisons."""
+
+    BONFERRONI = "bonferroni"
+    SIDAK = "sidak"
+
+
+# Options that other commands of the group have too.
+SplitOption = Annotated[str, option("--split", "Split to draw from; `all` takes every file.")]
+GroupOption = Annotated[
+    str | None, option("--group", "Column of units taken whole: patient, video; `group`.")
+]
+PredictionsOption = Annotated[
+    list[Path] | None,
+    option("--predictions", "CSV or Parquet of an earlier model; twice for two models."),
+]
+ConfidenceOption = Annotated[float, option("--confidence", "Confidence of the intervals.")]
+LooksOption = Annotated[int, option("--looks", "Comparisons fixed in advance.")]
+
+
+@dataclass(frozen=True)
+class GoalOptions:
+    """What every goal has: the set, the metric, the error rates, the planning values."""
+
+    split: SplitOption = "test"
+    metric: Annotated[
+        str,
+        option("--metric", "accuracy, recall, recall:CLASS, specificity:CLASS, macro-recall, ..."),
+    ] = "accuracy"
+    by: Annotated[
+        list[str] | None,
+        option(
+            "--by", "Column that forms strata with the label; repeatable; `confidence` works too."
+        ),
+    ] = None
+    group: GroupOption = None
+    predictions: PredictionsOption = None
+    confidence: ConfidenceOption = 0.95
+    power: Annotated[float, option("--power", "Chance to detect a difference.")] = 0.8
+    allocation: Annotated[
+        Allocation | None, option("--allocation", "How units go to strata (default: by metric).")
+    ] = None
+    estimand: Annotated[
+        list[Estimand] | None,
+        option("--estimand", "What the target is about; `deduplicated` may be added to either."),
+    ] = None
+    p: Annotated[float | None, option("--p", "Planning value of the share (default 0.5).")] = None
+    discordant: Annotated[
+        float | None, option("--discordant", "Share on which exactly one of two models is right.")
+    ] = None
+    rho: Annotated[float | None, option("--rho", "Correlation of two files of one group.")] = None
+
+    @property
+    def target(self) -> Target:
+        """The estimand of the goal; raises UsageError for two of them."""
+        targets = set(self.estimand or ()) - {Estimand.DEDUPLICATED}
+        if len(targets) > 1:
+            raise UsageError("--estimand names two targets: choose generalisation or full-set.")
+        return "full-set" if Estimand.FULL_SET in targets else "generalisation"
+
+    @property
+    def set_options(self) -> dict[str, Any]:
+        """How the set becomes strata and units, as `make_plan` and `make_curve` take it."""
+        return {
+            "by": self.by or (),
+            "group": self.group,
+            "deduplicated": Estimand.DEDUPLICATED in (self.estimand or ()),
+            "allocation": None if self.allocation is None else self.allocation.value,
+        }
+
+    def goal(self) -> Goal:
+        """Return the goal without a target: the smallest budget stands in for it."""
+        from audit.subset import Goal
+
+        return Goal(
+            metric=self.metric, n=2, power=self.power, confidence=self.confidence,
+            estimand=self.target, planning_value=self.p, discordant=self.discordant, rho=self.rho,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlanOptions(GoalOptions):
+    """A goal with its target or budget, and how strictly to reach it."""
+
+    half_width: Annotated[
+        float | None, option("--half-width", "Target half-width of the interval, 0.02 = 2 points.")
+    ] = None
+    detect: Annotated[
+        float | None, option("--detect", "Smallest difference between two models to detect.")
+    ] = None
+    n: Annotated[int | None, option("--n", "Units to draw.")] = None
+    seconds: Annotated[float | None, option("--seconds", "Time budget, s.")] = None
+    throughput: Annotated[
+        str | None, option("--throughput", "Files per second, or a saved profiler session.")
+    ] = None
+    looks: LooksOption = 1
+    looks_method: Annotated[
+        LooksMethod, option("--looks-method", "How they share the error rate.")
+    ] = LooksMethod.BONFERRONI
+    label_noise: Annotated[
+        str | None, option("--label-noise", "Rate of wrong labels, or `auto` for the audit's.")
+    ] = None
+    interval: Annotated[
+        IntervalMethod, option("--interval", "Interval that the half-width is about.")
+    ] = IntervalMethod.WILSON
+    test: Annotated[Test, option("--test", "McNemar test to plan for.")] = Test.MIDP
+    unpaired: Annotated[bool, option("--unpaired", "The two models see different examples.")] = (
+        False
+    )
+    merge_strata: Annotated[
+        bool, option("--merge-strata", "Join the smallest strata where n is too small for all.")
+    ] = False
+
+    def goal(self) -> Goal:
+        """Return the goal, checked."""
+        from dataclasses import replace
+
+        goal = replace(
+            GoalOptions.goal(self), half_width=self.half_width, detect=self.detect, n=self.n,
+            seconds=self.seconds, throughput=_files_per_second(self.throughput), looks=self.looks,
+            looks_method=self.looks_method.value, interval=self.interval.value,
+            test=self.test.value, paired=not self.unpaired,
+        )  # fmt: skip
+        goal.check()
+        return goal
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of its `options` parameter as options of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    kind = hints["options"]
+    names = [field.name for field in fields(kind)]
+    kinds = get_type_hints(kind, include_extras=True)
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        options = kind(**{name: values.pop(name) for name in names})
+        command(options=options, **values)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name != "options":
+            own = parameter.replace(annotation=hints[parameter.name])
+            parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        parameters += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, annotation=kinds[field.name],
+                default=field.default if field.default is not MISSING else inspect.Parameter.empty,
+            )
+            for field in fields(kind)
+        ]  # fmt: skip
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def model_names(paths: Sequence[Path]) -> list[str]:
+    """Return short names of prediction files that tell them apart."""
+    stems = [path.stem for path in paths]
+    return stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
+
+
+def _files_per_second(text: str | None) -> float | None:
+    from audit.subset.throughput import session_throughput
+
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return session_throughput(Path(text))

@@ -1,0 +1,178 @@
+"""Intervals for weighted shares and differences, and how far to trust them.
+
+Wilson's interval at the effective sample size p (1-p) / variance, with Korn and Graubard's (1998,
+Survey Methodology 24:193) factor for the degrees of freedom; from a sampling fraction of one half
+on, full-set intervals use Clopper-Pearson's on that size, and one stratum of single files is
+treated exactly. Degrees of freedom are not units less one: units of unequal sizes count as their
+effective number (`estimate.degrees_of_freedom`). What a sample cannot show, such as a group that is
+wrong as a whole and was not drawn, no interval can hold; `caution` says where that is likely.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit import stats
+from audit.stats import Floats
+from audit.subset.estimate import Estimand, Ratio, degrees_of_freedom
+from audit.subset.sizes import EXACT_FROM_FRACTION
+
+# How many units' worth of the design's own variance steadies an estimated one. For groups that
+# value takes the files of a group to be alike: more of it would only widen the interval.
+PRIOR_UNITS, PRIOR_GROUPS = 1.0, 0.2
+# Degrees of freedom that each unit with the rarer answer adds to a variance between groups.
+DEGREES_PER_RARE_UNIT = 3.0
+# Fewer degrees of freedom than this and an interval is called rough: the limit at which the U.S.
+# National Center for Health Statistics has a proportion reviewed before it is published (Parker et
+# al. 2017, Vital and Health Statistics 2(175)).
+FEW_DEGREES = 8.0
+# From this loss to unequal weights on, an interval for the whole is called wide.
+UNEQUAL_WEIGHTS = 1.5
+
+
+def proportion_interval(
+    r: Ratio, estimand: Estimand, confidence: float = 0.95
+) -> tuple[Floats, Floats, Floats]:
+    """Return low, high and effective size for a ratio that is a share in [0, 1]."""
+    share = np.clip(r.value, 0.0, 1.0)
+    n = effective_size(r, share, estimand, confidence)
+    low, high = stats.wilson_share(share, n, confidence)
+    if estimand == "full-set":
+        # With most of the set drawn, what is left is a handful of answers: too coarse a
+        # distribution for a normal approximation, hence binomial limits on the effective size.
+        coarse = (r.fraction >= EXACT_FROM_FRACTION) & np.isfinite(n)
+        known = np.isinf(n)
+        size = np.where(coarse, n, 1.0)
+        exact_low, exact_high = stats.clopper_pearson(share * size, size, confidence)
+        low, high = np.where(coarse, exact_low, low), np.where(coarse, exact_high, high)
+        low, high = np.where(known, share, low), np.where(known, share, high)
+    return low, high, n
+
+
+def effective_size(r: Ratio, share: Floats, estimand: Estimand, confidence: float = 0.95) -> Floats:
+    """Return the independent examples that a share rests on: p (1-p) / variance, made cautious.
+
+    Where the rarer answer occurs in few units, the variance estimate is itself a guess. It is drawn
+    towards the design's value (independent units, each all right or all wrong) by `PRIOR_UNITS` or
+    `PRIOR_GROUPS` units, and for groups the degrees of freedom are limited by the units that carry
+    the rarer answer. `base_n` where all answers agree. The constants are calibrated by simulation,
+    on other designs than those of `benchmarks/subset_coverage.py` too.
+    """
+    from scipy.stats import t as student
+
+    variance, base = r.variance[estimand], r.base_n[estimand]
+    answer_variance = share * (1 - share)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A weighted mean of the observed variance and the design's: with few rare answers the
+        # observed one is often far too small, and the interval would promise too much.
+        by_design = answer_variance / base
+        prior_units = np.where(r.grouped, PRIOR_GROUPS, PRIOR_UNITS)
+        steadied = r.rare_units * variance + prior_units * by_design
+        steadied = steadied / (r.rare_units + prior_units)
+        n = np.where((answer_variance > 0) & (steadied > 0), answer_variance / steadied, base)
+    # Wilson's limits use the normal quantile. Korn and Graubard shrink n by the squared ratio of
+    # Student quantiles instead, which widens the interval and keeps it inside [0, 1].
+    tail = (1 - confidence) / 2
+    ideal = student.isf(tail, np.maximum(base, 2))
+    factor = ideal / student.isf(tail, share_degrees(r, share))
+    # Never above 1: more degrees of freedom than units may not add information.
+    return np.asarray(n * np.minimum(factor, 1.0) ** 2)
+
+
+def share_degrees(r: Ratio, share: Floats) -> Floats:
+    """Return the degrees of freedom behind the interval of a share: `effective_size` uses them."""
+    degrees, fraction = degrees_of_freedom(r, share * (1 - share))
+    # A variance between groups rests on the groups that differ from the rest, however many agree.
+    by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
+    # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
+    return np.clip(np.where(by_rare > 0, by_rare, np.inf), 1.0, degrees)
+
+
+def weight_effect(r: Ratio) -> Floats:
+    """Return the design effect of unequal weights among the strata that count: Kish (1965)."""
+    m = r.moments
+    counts = m.x > 0
+    n, N, squares = (np.where(counts, v, 0).sum(-1) for v in (m.n, m.N, m.weight))
+    return np.asarray(n * squares / np.maximum(N, 1) ** 2)
+
+
+def caution(r: Ratio, share: float) -> str:
+    """Return how to read the interval of one share, and what to do; empty if as it stands.
+
+    Rough: fewer than `FEW_DEGREES` degrees of freedom. Wide: weights so unequal that the rarer
+    answers may all be missing from the heaviest stratum, which the interval must allow for.
+    """
+    degrees = float(share_degrees(r, np.asarray(share)))
+    effect = float(weight_effect(r))
+    if degrees < FEW_DEGREES:
+        return f"rough: {_why_few(r, share, degrees)}. Draw more units, or smaller groups"
+    if effect <= UNEQUAL_WEIGHTS:
+        return ""
+    return (
+        f"wide, and too wide near 0 and 1: the rows' weights are unequal (design effect "
+        f"{effect:.2f}). Draw in proportion to the strata for this metric"
+    )
+
+
+def _why_few(r: Ratio, share: float, degrees: float) -> str:
+    by_size = float(degrees_of_freedom(r, np.asarray(share * (1 - share)))[0])
+    limit = f"{degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
+    if not bool(r.grouped):
+        return f"few units were drawn from the strata that weigh most ({limit})"
+    if degrees < by_size:
+        return f"the rarer answer lies in about {float(r.rare_units):.0f} groups ({limit})"
+    units = int(r.moments.n.sum())
+    return f"{units} groups of these sizes are worth about {by_size + 1:.0f} equal ones ({limit})"
+
+
+def counted_interval(
+    successes: Floats,
+    n: Floats,
+    population: Floats,
+    estimand: Estimand,
+    confidence: float = 0.95,
+) -> tuple[Floats, Floats]:
+    """Return the interval for `successes` of `n` files drawn by simple random sampling from N.
+
+    full-set: Wilson at n (N-1)/(N-n) below n/N = 0.5, the hypergeometric limits from there on.
+    """
+    if estimand == "generalisation":
+        return stats.wilson(successes, n, confidence)
+    # The finite-population correction enters Wilson's limits as a larger sample size.
+    share = successes / np.maximum(n, 1)
+    low, high = stats.wilson_share(share, stats.effective_n(n, population), confidence)
+    coarse = n >= EXACT_FROM_FRACTION * population
+    if np.any(coarse):
+        low, high = (np.array(np.broadcast_to(v, coarse.shape)) for v in (low, high))
+        k, size, total = (
+            np.broadcast_to(v, coarse.shape)[coarse] for v in (successes, n, population)
+        )
+        exact_low, exact_high = stats.hypergeometric_limits(k, size, total, confidence)
+        low[coarse], high[coarse] = exact_low / total, exact_high / total
+    return low, high
+
+
+def difference_interval(
+    difference: Ratio, discordant: Ratio, estimand: Estimand, confidence: float = 0.95
+) -> tuple[Floats, Floats, Floats]:
+    """Return low, high and effective size for a weighted paired difference.
+
+    Bonett and Price's interval at the size that gives the difference its design-based variance;
+    zero width where the whole set was scored.
+    """
+    from scipy.stats import norm
+    from scipy.stats import t as student
+
+    d = difference.value
+    # Tin's correction may push |d| past the discordant share, which it cannot exceed.
+    psi = np.maximum(discordant.value, np.abs(d))
+    change_variance = np.clip(psi - d**2, 0.0, 1.0)  # of one pair: +1, 0 or -1
+    variance, base = difference.variance[estimand], difference.base_n[estimand]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        usable = (change_variance > 0) & (variance > 0)
+        n = np.where(usable, change_variance / variance, base)
+    tail = (1 - confidence) / 2
+    quantile = student.isf(tail, degrees_of_freedom(difference, change_variance)[0])
+    n = n * (norm.isf(tail) / quantile) ** 2
+    low, high = stats.paired_difference((psi + d) / 2, (psi - d) / 2, n, confidence)
+    return low, high, n
