@@ -7,7 +7,7 @@ nothing of Streamlit, so every question of the app is tested without one.
     conditions     a filter as data: to SQL with parameters, to and from a link
     images         samples under a filter, a page at a time
     distributions  histograms, extremes, a sample of points, what a lasso holds
-    findings       findings in order of gravity, their index, one of them with its samples
+    findings       findings in severity order, their index, one of them with its samples
     overview       the three things to do first
     duplicates     which splits show the same pictures
     boxes          boxes of an image, wherever a source stored them

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
 from audit.browse.columns import ColumnOf, column, columns, source_of, table_of
 from audit.browse.conditions import Condition, used, where
 from audit.errors import UsageError
-from audit.review.export import FORMULA, NUMBER
+from audit.review.export import neutralise
 from audit.run.store import Store, identifier
 
 CARD_OF = {
@@ -208,19 +206,12 @@ def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
     known = columns(store)
     sql, values = where(known, conditions)
     named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
-    found = store.query(
+    rows = store.query(
         f"SELECT {named}, i.uri AS path FROM {source_of(store, [*known, 'pixels'])} WHERE {sql} "
         "ORDER BY i.id",
         values,
     )
-    return neutralised(found).write_csv().encode()
-
-
-def neutralised(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with text cells that a spreadsheet would run made plain text."""
-    cell = pl.col(pl.String)
-    runs = cell.str.contains(FORMULA) & ~cell.str.contains(NUMBER)
-    return frame.with_columns(pl.when(runs).then(pl.lit("'") + cell).otherwise(cell).name.keep())
+    return neutralise(rows).write_csv().encode()
 
 
 def facts(store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.review import decide, export, log, undo
+from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def scan(
     from audit import scanning
     from audit.checking.config import load_config
     from audit.progress import ProgressBar
-    from audit.report import collect
+    from audit.report import collect_report
     from audit.sources import open_source
 
     settings = load_config(config)
@@ -108,7 +108,7 @@ def scan(
         _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     _say(_what_happened(result))
-    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json)
+    _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json)
 
 
 @app.command()
@@ -123,11 +123,11 @@ def recheck(
     from audit import scanning
     from audit.checking.config import load_config
     from audit.progress import ProgressBar
-    from audit.report import collect
+    from audit.report import collect_report
 
     with ProgressBar() as bar:
         scanning.recheck(run, checks=_words(checks), config=load_config(config), progress=bar)
-    _finish(collect(run), fail_on, as_json)
+    _finish(collect_report(run), fail_on, as_json)
 
 
 @app.command()
@@ -139,9 +139,9 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
-    from audit.report import collect, write
+    from audit.report import collect_report, write
 
-    collected = collect(run, worst=12)
+    collected = collect_report(run, worst=12)
     if output is None:
         _finish(collected, FailOn.NEVER, as_json)
     else:
@@ -194,8 +194,11 @@ def overlap(
     typer.echo(found.document() if as_json else _overlap_text(found))
 
 
-for command in (decide, undo, log, export):
-    app.command()(command)
+for name, command in (
+    ("decide", decide_command), ("undo", undo_command), ("log", log_command),
+    ("export", export_command),
+):  # fmt: skip
+    app.command(name)(command)
 
 
 @app.command(name="app")

@@ -12,15 +12,18 @@ from rich.text import Text
 
 from audit.report.file_card import FileCard, Measurement, Rank
 from audit.report.text import STYLES, heading, rendered
-from audit.report.wording import ICONS, bytes_text, counted, named_ids, number_text, visible
+from audit.report.wording import (
+    ICONS,
+    ON_DISK,
+    bytes_text,
+    counted,
+    named_ids,
+    number_text,
+    visible,
+)
 
 EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked
 TOLD = ("status", "error")  # already in the line `state`
-NOTES = {
-    "changed": "the file on disk is another than the one scanned: scan again",
-    "absent": "the file is no longer there",
-    "remote": "the file is on another machine",
-}
 
 
 def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
@@ -39,8 +42,8 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
         rows.append(("size", bytes_text(sample.n_bytes)))
     status = card.value("status") or "listed, not measured"
     rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
-    if card.on_disk in NOTES:
-        rows.append(("now", NOTES[card.on_disk]))
+    if card.on_disk in ON_DISK:
+        rows.append(("now", ON_DISK[card.on_disk]))
     yield _pairs(rows)
 
 

@@ -50,7 +50,7 @@ class Stage:
 class Job:
     """A scan or re-check: `state` is running, done, failed or cancelled; `said` the last word.
 
-    `followed` is set when everything that the worker told was read.
+    `followed` is set when everything that the worker wrote was read.
     """
 
     what: str

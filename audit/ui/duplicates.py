@@ -17,10 +17,10 @@ from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
 from audit.ui.findings import COLUMNS, page_buttons
-from audit.ui.fragment import piece, turned
+from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.keeper_rule import rule_for_all
 from audit.ui.listing import Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.opened import Opened, opened
 from audit.ui.split_overlap import overlap
 
 VIEWS = ("Groups", "Overlap of splits")
@@ -29,7 +29,6 @@ FAMILY = ("DUP", "SPLIT001")
 SIZE = 24
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()
@@ -42,7 +41,7 @@ def page() -> None:
     dialogue(run)
 
 
-@piece
+@make_fragment
 def _body(run: Opened) -> None:
     """Draw the list, the rule and the open group."""
     asked = _asked()
@@ -141,5 +140,5 @@ def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
 
 
 def _open(fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.put(finding=fingerprint)

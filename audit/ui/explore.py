@@ -16,15 +16,15 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
+from audit.records import Action
 from audit.report.wording import counted, number_text
-from audit.review.decisions import Verb
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
 from audit.ui.deciding import button, decide_samples
 from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import piece, turned
+from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import default_lines, gallery
-from audit.ui.opened import Opened, cached, guarded, opened
+from audit.ui.opened import Opened, cached, opened
 from audit.ui.scatter import scatter
 
 SIZES = ("24", "36", "60")
@@ -35,7 +35,6 @@ LARGE = 1000
 X, Y, COLOUR = "brightness", "sharpness", "split"
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()
@@ -216,7 +215,7 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
 # ---- grid ----
 
 
-@piece
+@make_fragment
 def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, total: int) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
     with run.store() as store:
@@ -231,7 +230,7 @@ def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, to
         "grid",
         found.cards,
         run.thumbnails().many(found.cards),
-        marks=run.told.by_sample,
+        marks=run.ledger.by_sample,
         on_open=open_image,
         on_pick=lambda ids: _pick(found, ids),
         lines=lines,
@@ -267,7 +266,7 @@ def _bar(
             args=("after", found.last, number + 1),
         )
         if picked:
-            for verb in (Verb.keep, Verb.drop):
+            for verb in (Action.KEEP, Action.DROP):
                 button(
                     f"{verb.value.capitalize()} {len(picked):,} selected",
                     f"grid {verb}",
@@ -289,14 +288,14 @@ def _export(run: Opened, asked: Sequence[Condition]) -> bytes:
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
-    turned()
+    page_changed()
     link.first_page()
     if edge is not None and number > 1:
         link.put(page=str(number), **{way: edge.to_link()})
 
 
 def _pick(found: Page, ids: list[str]) -> None:
-    turned()
+    page_changed()
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]

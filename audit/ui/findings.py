@@ -17,16 +17,15 @@ from audit.browse.findings import Asked, Rows
 from audit.browse.findings import Opened as OpenedFinding
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
-from audit.records import Severity
+from audit.records import Action, Severity
 from audit.report.wording import counted, number_text
-from audit.review.decisions import Verb
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding
 from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import piece, turned
+from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import gallery
 from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.opened import Opened, opened
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -40,7 +39,6 @@ COLUMNS = (
 PICKED = "picked of the finding"
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()
@@ -50,7 +48,7 @@ def page() -> None:
     dialogue(run)
 
 
-@piece
+@make_fragment
 def _body(run: Opened) -> None:
     """Draw the list and the open finding."""
     asked = asked_of_link()
@@ -181,7 +179,7 @@ def _clear() -> None:
 
 
 def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
-    html.text(f"{counted(total, 'finding')}, the gravest first", "quiet small")
+    html.text(f"{counted(total, 'finding')}, the most severe first", "quiet small")
     lines = [
         Line(
             row.fingerprint,
@@ -219,13 +217,13 @@ def _about(row: browse.Row) -> str:
 
 
 def _turn(way: str, fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.first_page("finding")
     link.put(**{way: fingerprint})
 
 
 def _open(fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.put(finding=fingerprint)
     st.session_state[PICKED] = []
 
@@ -269,21 +267,21 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
     n = len(picked) or current.finding.n_samples
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
 
-    def act(verb: Verb, value: str | None = None) -> Callable[[], None]:
+    def act(verb: Action, value: str | None = None) -> Callable[[], None]:
         then = partial(step, run, asked, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
     go = partial(walk, run, asked, current.place)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        button(f"Keep {what}".strip(), "keep", act(Verb.keep), shortcut="K")
+        button(f"Keep {what}".strip(), "keep", act(Action.KEEP), shortcut="K")
         button(
             f"Drop {what}".strip(),
             "drop",
-            act(Verb.drop),
+            act(Action.DROP),
             shortcut="D",
             disabled=current.finding.n_samples == 0,
         )
-        button("False positive", "waive", act(Verb.false_positive), shortcut="F")
+        button("False positive", "waive", act(Action.FALSE_POSITIVE), shortcut="F")
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
     with st.expander("Relabel, move, note"):
@@ -291,16 +289,18 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
 
 
 def _values(
-    run: Opened, act: Callable[[Verb, str | None], Callable[[], None]], *, disabled: bool
+    run: Opened, act: Callable[[Action, str | None], Callable[[], None]], *, disabled: bool
 ) -> None:
-    st.text_input("Note, kept with the decision", key=NOTE, placeholder="why", on_change=turned)
+    st.text_input(
+        "Note, kept with the decision", key=NOTE, placeholder="why", on_change=page_changed
+    )
     data = run.report().dataset
     classes = [c for c in data.by_class() if c]
     splits = [s for s in data.by_split() if s]
     left, right = st.columns(2, vertical_alignment="bottom")
     for place, verb, label, options in (
-        (left, Verb.relabel, "New class", classes),
-        (right, Verb.move, "New split", splits),
+        (left, Action.RELABEL, "New class", classes),
+        (right, Action.MOVE, "New split", splits),
     ):
         with place.container(horizontal=True, vertical_alignment="bottom"):
             value = st.selectbox(
@@ -309,7 +309,7 @@ def _values(
                 index=None,
                 key=f"value of {verb}",
                 accept_new_options=True,
-                on_change=turned,
+                on_change=page_changed,
                 placeholder="choose or type",
             )
             button(
@@ -329,8 +329,8 @@ def step(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
 
 
 def walk(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
-    """Step on without a decision: only the piece is drawn again."""
-    turned()
+    """Step on without a decision: only the fragment is drawn again."""
+    page_changed()
     step(run, asked, place, back=back)
 
 
@@ -348,7 +348,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         "finding pictures",
         current.members,
         thumbs,
-        marks=run.told.by_sample,
+        marks=run.ledger.by_sample,
         on_open=open_image,
         on_pick=pick if several else None,
         picked=picked,
@@ -358,5 +358,5 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
 
 def pick(ids: list[str]) -> None:
     """Keep what is selected."""
-    turned()
+    page_changed()
     st.session_state[PICKED] = ids

@@ -14,7 +14,7 @@ from audit.ui import html, link
 from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import gallery
 from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.opened import Opened, opened
 
 FAMILIES = ("LABEL", "BOX", "DIST")
 COLUMNS = (
@@ -27,7 +27,6 @@ SHOWN = 60
 GALLERY = 12
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()

@@ -12,7 +12,7 @@ from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, number_text, reach, severity_counts
 from audit.ui import html, link
 from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.opened import Opened, opened
 
 COLUMNS = (
     Column("severity", "Severity", "severity", "5.8rem"),
@@ -24,7 +24,6 @@ COLUMNS = (
 )
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()
@@ -73,11 +72,11 @@ def _figures(report: Report) -> None:
 def _first(run: Opened, report: Report) -> None:
     st.subheader(
         "Do these first",
-        help="The gravest problem of three different kinds. What "
+        help="The most severe problem of three different kinds. What "
         "changes a reported number (leaks, wrong labels) comes before what only looks "
         "wrong.",
     )
-    steps = first_steps(report, run.told.settled)
+    steps = first_steps(report, run.ledger.settled)
     if not steps:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
         return

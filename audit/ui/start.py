@@ -14,7 +14,7 @@ import streamlit as st
 from audit.report.wording import counted
 from audit.ui import background, html
 from audit.ui.background import Job
-from audit.ui.opened import add_run, answering, choose_run, guarded, known_runs, run_name, say
+from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
 
 SOURCE, OUT = "folder to scan", "run to write"
 OTHER = "run to open"
@@ -32,7 +32,6 @@ def latest() -> Job | None:
     return _jobs()[-1] if _jobs() else None
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     st.title("Start")
@@ -52,7 +51,7 @@ def page() -> None:
 
 
 def going_on() -> None:
-    """Tell of running work in the sidebar."""
+    """Show running work in the sidebar."""
     job = latest()
     if job is not None and job.state == "running":
         _small()
@@ -60,6 +59,10 @@ def going_on() -> None:
 
 @st.fragment(run_every=EVERY)
 def _small() -> None:
+    safely(_draw_small)
+
+
+def _draw_small() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
@@ -68,17 +71,21 @@ def _small() -> None:
 
 @st.fragment(run_every=EVERY)
 def _follow() -> None:
+    safely(_draw_job)
+
+
+def _draw_job() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
     with st.container(border=True):
         html.text(f"{job.what} → {job.run}", "strong")
         st.progress(job.stage.share)
-        html.text(_told(job))
+        html.text(_progress_text(job))
         st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
 
 
-def _told(job: Job) -> str:
+def _progress_text(job: Job) -> str:
     stage = job.stage
     parts = [f"{stage.phase}: {stage.done:,}" + (f" of {stage.total:,}" if stage.total else "")]
     parts += [f"{stage.rate:,.0f} a second"] if stage.rate else []
@@ -93,10 +100,10 @@ def _ended(job: Job) -> None:
         "good" if job.state == "done" else "error" if job.state == "failed" else "",
     )
     if job.state == "done":
-        st.button("Open this run", type="primary", on_click=answering(partial(_turn_to, job.run)))
+        st.button("Open this run", type="primary", on_click=answering(partial(_open_run, job.run)))
 
 
-def _turn_to(run: Path) -> None:
+def _open_run(run: Path) -> None:
     choose_run(add_run(run))
     say(f"Now looking at {run}.")
 
@@ -174,4 +181,4 @@ def _open_other() -> None:
     if not (path / "CURRENT").is_file():
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
-    _turn_to(path)
+    _open_run(path)

@@ -16,7 +16,7 @@ from audit.report.wording import counted
 from audit.subset import BiasCheck, Curve, Goal, Plan, Subset, bias_check, curve, draw, plan
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
-from audit.ui.opened import Opened, answering, cached, guarded, opened
+from audit.ui.opened import Opened, answering, cached, opened
 
 TARGETS = ("Half-width", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
@@ -36,7 +36,6 @@ class Wish:
     deduplicated: bool
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     run = opened()

@@ -1,4 +1,4 @@
-"""The background worker: a scan or a re-check in a process of its own, told line by line as JSON.
+"""The background worker: a scan or a re-check in a process of its own, reported as lines of JSON.
 
     python -m audit.ui.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
 

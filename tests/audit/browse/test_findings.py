@@ -11,9 +11,10 @@ import pytest
 from audit.browse import decided, findings, overview
 from audit.browse.findings import Asked
 from audit.browse.labels import class_table, shown_classes
-from audit.report import collect
+from audit.records import Action
+from audit.report import collect_report
 from audit.review import decisions, keeper_rules
-from audit.review.decisions import Verb
+from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from tests.audit.reviewed import reviewed_dataset, scan
@@ -102,15 +103,15 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
     generation = generations.require(run)
     dark = all_rows(store, Asked(codes=("IMG001",)))[0].fingerprint
     before = findings.count(store, Asked(status="open"))
-    decisions.decide_findings(run, [dark], Verb.false_positive, by="tester")
-    said = decided.told(run, generation)
+    decisions.decide_findings(run, [dark], Action.FALSE_POSITIVE, by="tester")
+    said = decided.summarise_ledger(run, generation)
     findings.mark(store, said.statuses)
     assert findings.count(store, Asked(status="waived")) == 1
     assert findings.count(store, Asked(status="open")) == before - 1
     assert said.last is not None
-    assert said.last.verb is Verb.false_positive
-    decisions.undo(run, by="tester")
-    again = decided.told(run, generation)
+    assert said.last.verb is Action.FALSE_POSITIVE
+    Ledger(run).undo(by="tester")
+    again = decided.summarise_ledger(run, generation)
     findings.mark(store, again.statuses)
     assert findings.count(store, Asked(status="open")) == before
     assert again.last is None
@@ -120,14 +121,14 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
 def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     done = keeper_rules.apply(run, keeper_rules.propose(run, "DUP001"), by="tester")
     dropped = {d.subject for d in done if d.kind == "sample"}
-    said = decided.told(run, generations.require(run))
+    said = decided.summarise_ledger(run, generations.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
-    decisions.undo(run, by="tester")
+    Ledger(run).undo(by="tester")
 
 
 def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Path) -> None:
-    report = collect(run, worst=8)
+    report = collect_report(run, worst=8)
     steps = overview.first_steps(report)
     assert [overview.family(step.code) for step in steps] == ["SPLIT", "LABEL", "DUP"]
     assert all(step.message and step.findings for step in steps)
@@ -136,7 +137,7 @@ def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Pa
 
 
 def test_the_class_table_adds_up(run: Path) -> None:
-    data = collect(run).dataset
+    data = collect_report(run).dataset
     table = class_table(data)
     assert table["files"].sum() == data.n_samples
     assert table.group_by("split").agg(s=table["share"].sum())["s"].is_not_null().all()
