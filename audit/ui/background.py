@@ -111,7 +111,7 @@ class Job:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def start(what: str, action: str, run: Path, source: Sequence[str] = ()) -> Job:
+def start_job(what: str, action: str, run: Path, source: Sequence[str] = ()) -> Job:
     """Start the worker and a thread that follows it; `what` names the job to people."""
     process = subprocess.Popen(
         [sys.executable, "-m", WORKER, action, str(run), *source],

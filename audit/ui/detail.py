@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.boxes import boxes
+from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
 from audit.records import Action
@@ -59,7 +59,7 @@ def _card(key: str, sample: str, _run: Opened) -> FileCard:
 def _picture(run: Opened, sample: str) -> None:
     with run.store() as store:
         found = cards(store, [sample])
-        drawn = boxes(store, sample)
+        drawn = load_boxes(store, sample)
     if not found:
         html.empty("This run has no such sample.")
         return
@@ -69,10 +69,10 @@ def _picture(run: Opened, sample: str) -> None:
     else:
         html.empty("No picture", shown.error)
     if shown.note:
-        html.text(shown.note, "quiet small")
+        html.paragraph(shown.note, "quiet small")
     if drawn:
         names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
-        html.text(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
+        html.paragraph(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
 
 
 def _facts(run: Opened, card: FileCard) -> None:
@@ -87,7 +87,7 @@ def _facts(run: Opened, card: FileCard) -> None:
     if sample.id in run.ledger.by_sample:
         facts.append(("decided", run.ledger.by_sample[sample.id]))
     facts += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
-    html.write(html.tag("p", sample.id, "strong"), html.pairs(facts))
+    html.write(html.tag("p", sample.id, "strong"), html.value_table(facts))
     if card.on_disk in ON_DISK:
         html.notice(as_sentence(ON_DISK[card.on_disk]))
     html.write(html.tag("p", sample.uri, "mono quiet"))

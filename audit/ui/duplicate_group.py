@@ -8,8 +8,7 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.findings import Asked
-from audit.browse.findings import Opened as OpenedFinding
+from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card
 from audit.browse.pictures import Difference, difference
 from audit.records import Action
@@ -18,14 +17,14 @@ from audit.report.wording import counted, number_text, size_text, visible
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
-from audit.ui.findings import pick, selected, step, walk
-from audit.ui.gallery import gallery, place
+from audit.ui.findings import go_on, pick, selected, step
+from audit.ui.gallery import place, show_gallery
 from audit.ui.keeper_rule import apply, explained, marks, proposed, would_drop
 from audit.ui.opened import Opened, cached
 
 
-def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
-    """Draw the open group; `asked` is the list that Next goes on in."""
+def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
+    """Draw the open group; `filters` is the list that Next goes on in."""
     found = current.finding
     html.write(
         html.chip(found.severity.value, found.severity.value),
@@ -35,9 +34,9 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
     )
     proposal = proposed(run, found.code, (found.fingerprint,))
     picked = selected(current)
-    _group_bar(run, asked, current, proposal, picked)
+    _group_bar(run, filters, current, proposal, picked)
     shown = marks(proposal) | dict(run.ledger.by_sample)
-    gallery(
+    show_gallery(
         "group members",
         current.members,
         run.thumbnails().many(current.members),
@@ -53,7 +52,7 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         html.notice(f"The rule leaves this group open: {why}.")
     _compare(run, current)
     with st.expander("Evidence"):
-        html.write(html.pairs({k: number_text(v) for k, v in found.evidence.items()}))
+        html.write(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
 
 
 def _lines(card: Card) -> list[str]:
@@ -69,14 +68,14 @@ def _lines(card: Card) -> list[str]:
 
 def _group_bar(
     run: Opened,
-    asked: Asked,
+    filters: FindingFilter,
     current: OpenedFinding,
     proposal: pl.DataFrame | None,
     picked: list[str],
 ) -> None:
     fingerprint = current.finding.fingerprint
-    then = partial(step, run, asked, current.place)
-    go = partial(walk, run, asked, current.place)
+    then = partial(step, run, filters, current.place)
+    go = partial(go_on, run, filters, current.place)
     ready = would_drop(proposal)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         button(
@@ -133,8 +132,8 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
     ):
         with side:
             st.image(data, width="stretch")
-            html.text(title, "quiet small")
-    html.write(html.pairs(_evidence(shown, _pair(run.key, first, second, run))))
+            html.paragraph(title, "quiet small")
+    html.write(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
 @cached

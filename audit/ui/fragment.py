@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.ui.opened import Opened, opened, safely
+from audit.ui.opened import Opened, open_chosen_run, safely
 
 WITH_ITS_PAGE = "fragment drawn with its page"
 CHANGED = "page of the fragment changed"
@@ -48,5 +48,5 @@ def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
 
 
 def _is_current(run: Opened) -> bool:
-    now = opened()
+    now = open_chosen_run()
     return now.key == run.key and now.ledger.revision == run.ledger.revision

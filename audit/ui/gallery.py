@@ -32,7 +32,7 @@ def component(name: str) -> Any:
     return MOUNTED[name]
 
 
-def gallery(
+def show_gallery(
     key: str,
     cards: Sequence[Card],
     thumbnails: Sequence[Thumbnail],
@@ -53,7 +53,7 @@ def gallery(
         for card, thumb in zip(cards, thumbnails, strict=True)
     ]
 
-    def opened() -> None:
+    def card_opened() -> None:
         value = st.session_state[key].get("opened")
         if on_open is not None and isinstance(value, str):
             on_open(value)
@@ -72,7 +72,7 @@ def gallery(
             "current": current,
             "width": width,
         },
-        on_opened_change=opened,
+        on_opened_change=card_opened,
         on_picked_change=chosen,
     )
 

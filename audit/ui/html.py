@@ -47,11 +47,11 @@ def tag(name: str, text: str, kind: str = "") -> str:
 
 
 def write(*parts: str) -> None:
-    """Write elements made by `tag`, `chip` and `pairs`."""
+    """Write elements made by `tag`, `chip` and `value_table`."""
     st.html(f'<div class="ap">{"".join(parts)}</div>')
 
 
-def text(content: str, kind: str = "") -> None:
+def paragraph(content: str, kind: str = "") -> None:
     """Write a paragraph of text."""
     write(tag("p", content, kind))
 
@@ -61,7 +61,7 @@ def chip(content: str, kind: str = "") -> str:
     return tag("span", content, f"chip {kind}")
 
 
-def pairs(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
+def value_table(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
     """Return a table of names and values."""
     items = rows.items() if isinstance(rows, Mapping) else rows
     body = "".join(f"<tr>{tag('td', k)}{tag('td', v)}</tr>" for k, v in items)

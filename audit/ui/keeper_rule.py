@@ -72,7 +72,7 @@ def rule_for_all(run: Opened, code: str) -> None:
         link.choose("Across splits, drop from", "from", splits, any_="nowhere: leave open")
         proposal = proposed(run, code, None)
         if proposal is None:
-            html.text(f"No open group of {code} for a rule.", "quiet small")
+            html.paragraph(f"No open group of {code} for a rule.", "quiet small")
             return
         _summary(code, proposal)
         button(
@@ -92,7 +92,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
         ("drops", drops),
     ]
     rows += [("left open", f"{n:,}: {explained(why)}") for why, n in summary.open.items()]
-    html.write(html.pairs(rows))
+    html.write(html.value_table(rows))
 
 
 def explained(why: str) -> str:

@@ -12,7 +12,7 @@ from audit.report.wording import counted
 from audit.review.export import ExportResult, export_tables
 from audit.ui import html
 from audit.ui.deciding import button
-from audit.ui.opened import Opened, opened, say
+from audit.ui.opened import Opened, open_chosen_run, say
 
 OUT = "folder of the export"
 FORMAT = "format of the export"
@@ -20,9 +20,9 @@ FORMAT = "format of the export"
 
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Decisions")
-    html.text(
+    html.paragraph(
         "Decisions are kept in the run's ledger, which is only ever added to. Your files "
         "are never moved, changed or deleted: an export lists what to use.",
         "quiet",
@@ -67,7 +67,7 @@ def _stale(run: Opened) -> None:
     if not stale.height:
         return
     st.subheader("No longer apply")
-    html.text(
+    html.paragraph(
         "These are about a file or finding that has changed since. They are kept, and not applied.",
         "quiet small",
     )
@@ -80,7 +80,7 @@ def _stale(run: Opened) -> None:
 
 def _export(run: Opened) -> None:
     st.subheader("Export")
-    html.text(
+    html.paragraph(
         f"{counted(run.ledger.n_effective, 'sample')} decided. The export writes the manifest of "
         "the kept set (relabels and moves applied), the quarantine list with reasons, "
         "lists of file names, duplicate pairs and per-sample scores.",
@@ -91,12 +91,12 @@ def _export(run: Opened) -> None:
     button("Export", "export", partial(_write, run), primary=True)
     written: ExportResult | None = st.session_state.get("written")
     if written is not None:
-        html.text(
+        html.paragraph(
             f"{written.kept:,} kept, {written.dropped:,} dropped, {written.changed:,} changed.",
             "strong",
         )
-        html.write(html.pairs([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
-        html.text(str(next(iter(written.files)).parent.resolve()), "mono quiet")
+        html.write(html.value_table([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
+        html.paragraph(str(next(iter(written.files)).parent.resolve()), "mono quiet")
 
 
 def _write(run: Opened) -> None:

@@ -35,6 +35,7 @@ P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
+OURS = ("audit", "pipeline_profiler", "app.py")
 LOG = logging.getLogger("dataset-preflight.app")
 
 
@@ -118,7 +119,7 @@ def choose_run(name: str) -> None:
     link.put(run=name)
 
 
-def opened() -> Opened:
+def open_chosen_run() -> Opened:
     """Return the chosen run; raises RunError where there is none, or it is gone or damaged."""
     asked, name = link.get("run"), run_name()
     if asked and asked not in known_runs():
@@ -246,19 +247,18 @@ def failure(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """Return file:line of the innermost frame in our own code: below it are libraries."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if Path(f.filename).is_relative_to(ROOT)] or frames
-    if not ours:
-        return "an unknown place"
-    path = Path(ours[-1].filename)
-    shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(path.name)
-    return f"{shown.as_posix()}:{ours[-1].lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        # Installed, the libraries lie beside our packages: the folder alone does not tell.
+        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS:
+            return f"{path.relative_to(ROOT).as_posix()}:{frame.lineno}"
+    return "an unknown place"
 
 
 def sizes_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what the chosen run knows of samples named by id or path: for the page Profiles."""
     try:
-        run = opened()
+        run = open_chosen_run()
         with run.store() as store:
             return images.facts(store, names)
     except (AuditError, OSError):

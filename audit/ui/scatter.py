@@ -17,7 +17,7 @@ REST = "(others)"
 Polygon = Sequence[tuple[float, float]]
 
 
-def scatter(
+def show_scatter(
     key: str,
     rows: pl.DataFrame,
     x: str,

@@ -10,7 +10,7 @@ from audit.errors import AuditError
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.deciding import undo
-from audit.ui.opened import choose_run, known_runs, opened, run_name, safely
+from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely
 from audit.ui.start import going_on
 
 
@@ -36,7 +36,7 @@ def _ledger() -> None:
     try:
         if run_name() is None:
             return
-        run = opened()
+        run = open_chosen_run()
     except (AuditError, OSError):
         return  # the page says what is wrong
     summary = run.ledger
@@ -50,16 +50,16 @@ def _ledger() -> None:
         width="stretch",
     )
     if last is None:
-        html.text("Nothing decided yet.", "quiet small")
+        html.paragraph("Nothing decided yet.", "quiet small")
         return
     about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
-    html.text(
+    html.paragraph(
         f"{counted(summary.n_effective, 'sample')} decided, "
         f"{counted(len(summary.settled), 'finding')} settled. Last: {last.verb.value}{about}.",
         "quiet small",
     )
     if summary.stale.height:
-        html.text(
+        html.paragraph(
             f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
             "quiet small",
         )

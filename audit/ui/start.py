@@ -79,9 +79,9 @@ def _draw_job() -> None:
     if job is None or job.state != "running":
         st.rerun()
     with st.container(border=True):
-        html.text(f"{job.what} → {job.run}", "strong")
+        html.paragraph(f"{job.what} → {job.run}", "strong")
         st.progress(job.stage.share)
-        html.text(_progress_text(job))
+        html.paragraph(_progress_text(job))
         st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
 
 
@@ -113,7 +113,7 @@ def _open_run(run: Path) -> None:
 
 def _scan(busy: bool) -> None:
     st.subheader("Scan a folder")
-    html.text(
+    html.paragraph(
         "Reads every image once and writes a run directory; your files are only read. Scan "
         "again after any change: only what changed is read.",
         "quiet small",
@@ -137,7 +137,7 @@ def _scan(busy: bool) -> None:
         icon=":material/play_arrow:",
     )
     if busy:
-        html.text("One job at a time: wait for the one above, or cancel it.", "quiet small")
+        html.paragraph("One job at a time: wait for the one above, or cancel it.", "quiet small")
 
 
 def _start_scan() -> None:
@@ -146,12 +146,12 @@ def _start_scan() -> None:
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return
-    _jobs().append(background.start(f"Scan of {source.name}", "scan", out, [str(source)]))
+    _jobs().append(background.start_job(f"Scan of {source.name}", "scan", out, [str(source)]))
 
 
 def _recheck(busy: bool) -> None:
     st.subheader("Check a run again")
-    html.text(
+    html.paragraph(
         "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
         "no image.",
         "quiet small",
@@ -167,7 +167,7 @@ def _recheck(busy: bool) -> None:
 
 def _start_recheck(run: Path | None) -> None:
     if run is not None:
-        _jobs().append(background.start(f"Re-check of {run.name}", "recheck", run))
+        _jobs().append(background.start_job(f"Re-check of {run.name}", "recheck", run))
 
 
 def _open() -> None:

@@ -16,7 +16,7 @@ from audit.report.wording import counted
 from audit.subset import BiasCheck, Curve, Goal, Plan, Subset, bias_check, curve, draw, plan
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
-from audit.ui.opened import Opened, answering, cached, opened
+from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
 TARGETS = ("Half-width", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
@@ -38,9 +38,9 @@ class Wish:
 
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Subset designer")
-    html.text(
+    html.paragraph(
         "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
     )
     controls, result = st.columns([3, 8], gap="large")
@@ -156,7 +156,7 @@ def _headline(made: Plan) -> None:
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
         column.metric(label, value, border=True)
-    html.text(subsets.EXPLAINED, "quiet small")
+    html.paragraph(subsets.EXPLAINED, "quiet small")
 
 
 def _points(share: float) -> str:
@@ -190,15 +190,17 @@ def _curve(made: Plan, found: Curve, wish: Wish) -> None:
     )
     here = alt.Chart(pl.DataFrame({"n": [made.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
-    html.text(f"The dashed line is this plan: {made.n:,}.", "quiet small")
+    html.paragraph(f"The dashed line is this plan: {made.n:,}.", "quiet small")
 
 
 def _reasons(made: Plan) -> None:
     with st.expander("Why these figures, and what was left out"):
         for reason in made.reasons:
-            html.text(reason, "small")
+            html.paragraph(reason, "small")
         rows = [(reason, counted(n, "file")) for reason, n in subsets.excluded(made)]
-        html.write(html.pairs(rows)) if rows else html.text("Nothing was left out.", "small")
+        html.write(html.value_table(rows)) if rows else html.paragraph(
+            "Nothing was left out.", "small"
+        )
 
 
 # ---- the draw ----
@@ -226,7 +228,7 @@ def _draw(run: Opened, wish: Wish, made: Plan) -> None:
         )
     held = st.session_state.get(DRAWN)
     if held is None or held[0] != (run.key, wish, int(seed)):
-        html.text("Nothing is drawn for this plan yet.", "quiet small")
+        html.paragraph("Nothing is drawn for this plan yet.", "quiet small")
         return
     _taken(run, held[1], held[2])
 
@@ -239,13 +241,13 @@ def _drawn(run: Opened, wish: Wish, made: Plan, seed: int) -> None:
 
 
 def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
-    html.text(
+    html.paragraph(
         f"Drew {subset.n_units:,} of {subset.population_units:,}: "
         f"{counted(len(subset.rows), 'file')}.",
         "strong",
     )
     for said in subset.notes:
-        html.text(said, "small")
+        html.paragraph(said, "small")
     with st.container(horizontal=True):
         for label, data, ending in (
             ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
@@ -259,7 +261,7 @@ def _taken(run: Opened, subset: Subset, check: BiasCheck) -> None:
                 icon=":material/download:",
             )
     with st.expander("Is it like the full set?"):
-        html.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
+        html.paragraph(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
         for one in check.columns[:8]:
-            html.text(one.sentence, "small")
+            html.paragraph(one.sentence, "small")
     st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from audit.browse import images
-from audit.browse.boxes import Box, boxes
+from audit.browse.boxes import Box, load_boxes
 from audit.browse.images import Card
 from audit.browse.pictures import difference, view
 from audit.browse.thumbnails import LONGEST, ThumbnailCache
@@ -137,14 +137,14 @@ def test_boxes_are_drawn_where_they_lie(tmp_path: Path) -> None:
 )
 def test_boxes_are_found_by_their_columns(columns: str) -> None:
     with Store.memory() as store:
-        assert boxes(store, "a") == ()
+        assert load_boxes(store, "a") == ()
         values = "10, 20, 30, 40" if "width" in columns else "10, 20, 40, 60"
         named = ", ".join(
             f"{v} AS {c}" for v, c in zip(values.split(","), columns.split(","), strict=True)
         )
         store.execute(f"CREATE TABLE boxes AS SELECT 'a' AS sample_id, 'cat' AS label, {named}")
-        assert boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
-        assert boxes(store, "b") == ()
+        assert load_boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
+        assert load_boxes(store, "b") == ()
 
 
 def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> None:
