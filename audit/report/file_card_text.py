@@ -63,8 +63,8 @@ def _findings(card: FileCard) -> Iterator[RenderableType]:
         lines: list[RenderableType] = [head, Padding(Text(visible(found.message)), (0, 0, 0, 2))]
         others = [sample for sample in found.sample_ids if sample != card.sample.id]
         if found.n_samples > 1:
-            told = f"with {named_ids(others, found.n_samples - 1)}"
-            lines.append(Padding(Text(told, style="dim"), (0, 0, 0, 2)))
+            others_text = f"with {named_ids(others, found.n_samples - 1)}"
+            lines.append(Padding(Text(others_text, style="dim"), (0, 0, 0, 2)))
         yield Padding(Group(*lines), (0, 0, 0, 2))
     if card.n_findings > len(card.findings):
         yield Text(f"  and {card.n_findings - len(card.findings):,} more", style="dim")

@@ -121,10 +121,10 @@ def _codes(report: Report) -> str:
 def _dataset(data: Dataset) -> str:
     parts = ["<h2>Dataset</h2>", '<div class="card">']
     if bars := class_bars(data):
-        told = "Files by class. Each split has its own scale."
+        caption = "Files by class. Each split has its own scale."
         if (more := len(data.by_split()) - SPLITS) > 0:
-            told += f" {counted(more, 'split')} more not drawn."
-        parts.append(f'<p class="quiet">{told}</p><div class="scroll">{bars}</div>')
+            caption += f" {counted(more, 'split')} more not drawn."
+        parts.append(f'<p class="quiet">{caption}</p><div class="scroll">{bars}</div>')
     parts.append(_counts_line("Formats", data.formats) + _counts_line("State", data.status))
     parts.append(_sizes(data))
     left = [
@@ -140,8 +140,8 @@ def _dataset(data: Dataset) -> str:
 
 
 def _counts_line(title: str, counts: Mapping[str, int]) -> str:
-    told = ", ".join(f"{shown(name)} {n:,}" for name, n in counts.items())
-    return f'<p><span class="quiet">{title}:</span> {told}</p>' if told else ""
+    values = ", ".join(f"{shown(name)} {n:,}" for name, n in counts.items())
+    return f'<p><span class="quiet">{title}:</span> {values}</p>' if values else ""
 
 
 def _sizes(data: Dataset) -> str:

@@ -71,24 +71,12 @@ def decide_findings(
     return Ledger(run).record(finding_entries(run, fingerprints_or_codes, verb, value, note, by))
 
 
-def decide_where(
-    run: Path, predicate: str, verb: Action, value: str | None = None, note: str = "",
-    by: str | None = None, dry_run: bool = True,
-) -> tuple[int, list[str]]:  # fmt: skip
-    """Decide about the samples that an SQL predicate over the `images` view picks.
-
-    Returns their number and ids, sorted; records nothing while `dry_run`. The predicate reads the
-    run only: it can neither write nor open a file. Raises UsageError with DuckDB's first line.
-    """
-    ids = select_samples(run, predicate)
-    entries = sample_entries(run, ids, verb, value, note or f"where {predicate}", by)
-    if not dry_run:
-        Ledger(run).record(entries)
-    return len(ids), ids
-
-
 def select_samples(run: Path, predicate: str) -> list[str]:
-    """Return the ids of the samples that an SQL predicate over `images` picks, sorted."""
+    """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
+
+    The predicate reads the run only: it can neither write nor open a file. Raises UsageError with
+    DuckDB's first line.
+    """
     with open_for_deciding(run) as store:
         store.execute("SET enable_external_access = false")
         # The line break ends a trailing comment.

@@ -96,17 +96,6 @@ def waived_fingerprints(
     return frozenset(settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
-def status_of(run: Path, findings: pl.DataFrame) -> pl.DataFrame:
-    """Return the findings with a column `status`: open, waived or decided, by `fingerprint`.
-
-    Decided: by a decision on the finding, or because at most one of its samples (of one: none) is
-    left.
-    """
-    settled = apply_decisions(run).settled.select("fingerprint", "status")
-    joined = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("status").fill_null("open"))
-
-
 def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the decisions in effect, one row per sample, and those that are stale."""
     resolved = resolve(store, current.rename({"id": "decision"})).sort("decision")

@@ -129,12 +129,12 @@ def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
     base = alt.Chart(bars).properties(height=150)
     if "low" in bars.columns:
         x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
-        told = [
+        tooltip = [
             alt.Tooltip("low:Q", format=".4~g", title="from"),
             alt.Tooltip("high:Q", format=".4~g", title="to"),
             alt.Tooltip("files:Q", format=","),
         ]
-        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=told)
+        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=tooltip)
     x = alt.X("value:N", sort=None, title=name, axis=alt.Axis(labelAngle=-30, labelLimit=120))
     return base.mark_bar().encode(x=x, y=y, tooltip=["value", alt.Tooltip("files:Q", format=",")])
 

@@ -60,14 +60,14 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
         scale=alt.Scale(scheme="blues", domainMin=0),
         legend=alt.Legend(format="%"),
     )
-    told = [
+    tooltip = [
         "row",
         "column",
         alt.Tooltip("shared", format=","),
         alt.Tooltip("files", format=","),
         alt.Tooltip("share", format=".1%"),
     ]
-    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=told)
+    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=tooltip)
     text = base.mark_text(fontSize=14, fontWeight=600).encode(
         text=alt.Text("share:Q", format=".1%"),
         color=alt.condition("datum.share > 0.09", alt.value("white"), alt.value("#1c1e21")),

@@ -13,8 +13,8 @@ from audit.records import Action
 from audit.review import keeper_rules
 from audit.review.decisions import decide_findings, decide_samples
 from audit.review.ledger import Ledger
-from audit.review.status import apply_decisions, status_of
-from tests.audit.reviewed import findings, made_hash, made_run
+from audit.review.status import apply_decisions
+from tests.audit.reviewed import findings, made_hash, made_run, statuses
 
 BYTES = {"content_hash": "e" * 64, "pixel_hash": "e" * 32}
 
@@ -134,10 +134,8 @@ def test_a_named_split_is_dropped_from_and_the_other_keeps_every_copy(tmp_path: 
     assert why(proposal, "0") == "SPLIT001: 2.jpg in test stays, copies in train are dropped"
     assert keeper_rules.summarise(proposal).drops == {"train": 2}
     keeper_rules.apply(run, proposal)
-    status = status_of(
-        run, pl.DataFrame({"fingerprint": [*findings(run, "SPLIT001"), *findings(run, "DUP001")]})
-    )
-    assert status["status"].to_list() == ["decided", "open"], "two copies are left in test"
+    both = (*findings(run, "SPLIT001"), *findings(run, "DUP001"))
+    assert statuses(run, *both) == ["decided", "open"], "two copies are left in test"
     rest = keeper_rules.propose(run, "DUP001")
     assert kept(rest) == {"2": True, "3": False}, "an ordinary group of one split now"
 
