@@ -33,13 +33,16 @@ def copies() -> list[dict[str, Any]]:
     draw, rows = random.Random(7), []
     for picture in range(PICTURES):
         label = draw.choice(["cat", "dog", None])
+        grouped: set[str] = set()  # a group of near-duplicates names each distinct picture once
         for copy in range(draw.randint(1, 5)):
             kind = draw.choice(["bytes", "pixels", "near"])
             own = 1000 * (picture + 1) + copy
+            pixels = made_hash(own if kind == "near" else picture, 32)
+            near = {} if pixels in grouped else {"near": str(picture)}
+            grouped.add(pixels)
             rows.append({
-                "id": f"{picture}-{copy}.jpg", "near": str(picture),
+                "id": f"{picture}-{copy}.jpg", "pixel_hash": pixels, **near,
                 "content_hash": made_hash(picture if kind == "bytes" else own, 64),
-                "pixel_hash": made_hash(own if kind == "near" else picture, 32),
                 "split": draw.choice(SPLITS), "width": draw.choice([320, 640]),
                 "label": draw.choice(["cat", "dog"]) if draw.random() < 0.1 else label,
                 "sharpness": draw.random(), "status": draw.choice(["ok", "ok", "damaged"]),
