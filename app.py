@@ -2,7 +2,8 @@
 
     streamlit run app.py -- RUN ...      or      audit app RUN ...
 
-Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`.
+Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`. Every
+page is guarded here, in one place: one that fails says so in a sentence, and the others work.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import streamlit as st
 
 from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
-from audit.ui.html import icon, style
+from audit.ui.html import icon, write_style
 from audit.ui.link import follow
-from audit.ui.opened import sizes_of
-from audit.ui.sidebar import sidebar
+from audit.ui.opened import guarded, sizes_of
+from audit.ui.sidebar import draw_sidebar
 from pipeline_profiler.ui import profiles
 
 PAGES = {
@@ -29,10 +30,14 @@ PAGES = {
 }
 
 st.set_page_config(page_title="dataset-preflight", page_icon=icon(), layout="wide")
-style()
+write_style()
 pages = {
     name: st.Page(
-        page, title=title, icon=f":material/{icon}:", url_path=name, default=name == "overview"
+        guarded(page),
+        title=title,
+        icon=f":material/{icon}:",
+        url_path=name,
+        default=name == "overview",
     )
     for name, (_, page, title, icon) in PAGES.items()
 }
@@ -41,5 +46,5 @@ for name, (section, *_) in PAGES.items():
     sections.setdefault(section, []).append(pages[name])
 chosen = st.navigation(sections)
 follow(pages)
-sidebar()
+draw_sidebar()
 chosen.run()

@@ -32,13 +32,23 @@ class Severity(StrEnum):
 
 
 class Action(StrEnum):
-    """What a reviewer would most likely do about a finding: the verbs of the decision ledger."""
+    """What to do about a finding or a sample: what a check suggests and what a reviewer decides.
+
+    One enum for both, so that a suggestion can be recorded as it is; each side leaves one out. A
+    check never suggests FALSE_POSITIVE: it would not have reported the finding. A reviewer never
+    decides REVIEW, which means that nothing is decided yet (`DECISIONS`).
+    """
 
     KEEP = "keep"
     DROP = "drop"
     RELABEL = "relabel"
     MOVE = "move"
     REVIEW = "review"
+    FALSE_POSITIVE = "false-positive"
+
+
+# What the ledger records, in the order in which an error message lists it.
+DECISIONS = (Action.KEEP, Action.DROP, Action.RELABEL, Action.MOVE, Action.FALSE_POSITIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Box:
     height: float
 
 
-def boxes(store: Store, sample: str) -> tuple[Box, ...]:
+def load_boxes(store: Store, sample: str) -> tuple[Box, ...]:
     """Return the boxes of a sample, () where the run has none."""
     for table in TABLES:
         there = _columns(store, table)

@@ -50,7 +50,7 @@ class ColumnOf:
     plain: bool = False
 
 
-def columns(store: Store) -> Mapping[str, ColumnOf]:
+def list_columns(store: Store) -> Mapping[str, ColumnOf]:
     """Return every column of images and manifest by name, in the order of the store."""
     found: dict[str, ColumnOf] = {}
     for name, kind in store.columns("images").items():

@@ -105,7 +105,7 @@ def from_link(text: str) -> tuple[Condition, ...]:
         return ()
     try:
         return tuple(_read(row) for row in json.loads(text))
-    except (ValueError, TypeError, IndexError, KeyError):
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError):
         raise UsageError(
             "The filter in this link is damaged: clear the filters and choose again."
         ) from None

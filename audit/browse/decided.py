@@ -1,4 +1,7 @@
-"""What the ledger says, beside findings and samples: read anew only when the ledger changed."""
+"""What the ledger says, beside findings and samples: one summary for all pages.
+
+The app keeps it by `revision`, so it is read again only when the ledger has changed.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from pathlib import Path
 
 import polars as pl
 
-from audit.review.decisions import Applied, Decision, applied, log, revision
+from audit.review.ledger import Decision, Ledger
+from audit.review.status import apply_decisions
 from audit.run.generations import Generation
 
 RECENT = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LedgerSummary:
     """The ledger as pages show it.
 
-    `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided of a sample, in words
+    `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided about a sample,
     such as `drop` or `relabel to cat`. `stale`: decisions that do not apply, and why. `recent`: the
     latest entries.
     """
@@ -28,7 +32,7 @@ class Told:
     by_sample: Mapping[str, str] = field(default_factory=dict)
     stale: pl.DataFrame = field(default_factory=pl.DataFrame)
     recent: tuple[Decision, ...] = ()
-    n_live: int = 0
+    n_effective: int = 0
 
     @property
     def settled(self) -> frozenset[str]:
@@ -41,17 +45,20 @@ class Told:
         return next((d for d in self.recent if not d.undone), None)
 
 
-def told(run: Path, generation: Generation) -> Told:
-    """Return what the ledger of a run comes to for one generation."""
-    now = revision(run)
-    found: Applied = applied(run, generation)
-    return Told(
+def summarise_ledger(run: Path, generation: Generation) -> LedgerSummary:
+    """Return what the ledger of a run amounts to for one generation."""
+    ledger = Ledger(run)
+    # Before the decisions: one that arrives in between is read now and once more at the next call,
+    # and none is ever missed.
+    now = ledger.revision()
+    applied = apply_decisions(run, generation)
+    return LedgerSummary(
         revision=now,
-        statuses=tuple(found.settled.select("fingerprint", "status").iter_rows()),
-        by_sample={row["id"]: _words(row) for row in found.live.iter_rows(named=True)},
-        stale=found.stale,
-        recent=tuple(log(run, RECENT)),
-        n_live=found.live.height,
+        statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),
+        by_sample={row["id"]: _words(row) for row in applied.effective.iter_rows(named=True)},
+        stale=applied.stale,
+        recent=tuple(ledger.log(RECENT)),
+        n_effective=applied.effective.height,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.browse.columns import Kind, column, columns, source_of
+from audit.browse.columns import Kind, column, list_columns, source_of
 from audit.browse.conditions import Condition, used, where
 from audit.browse.images import Card, Order, page
 from audit.run.store import Store
@@ -33,7 +33,7 @@ class Extent:
 
 def extent(store: Store, name: str) -> Extent:
     """Return the range of a number column; `whole` where it holds integers."""
-    by = column(columns(store), name)
+    by = column(list_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
         f"coalesce(bool_and({by.sql} = floor({by.sql})), false) FROM {source_of(store, [name])}"
@@ -44,7 +44,7 @@ def extent(store: Store, name: str) -> Extent:
 
 def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> pl.DataFrame:
     """Return bars: for a number `low, high, files`, else `value, files` (the 30 most frequent)."""
-    known = columns(store)
+    known = list_columns(store)
     by = column(known, name)
     sql, values = where(known, conditions)
     source = source_of(store, [*used(conditions), name])
@@ -100,7 +100,7 @@ def points(
     limit: int = POINTS,
 ) -> Points:
     """Return up to `limit` rows that have both numbers, chosen by a hash of their ids."""
-    known = columns(store)
+    known = list_columns(store)
     a, b, c = (column(known, name) for name in (x, y, colour))
     sql, values = where(known, conditions)
     source = source_of(store, [*used(conditions), x, y, colour])

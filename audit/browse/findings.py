@@ -1,4 +1,4 @@
-"""Findings in order of gravity, filtered and paged; one of them with its samples.
+"""Findings in severity order, filtered and paged; one of them with its samples.
 
 `index` boils findings and their samples down to one narrow row each, once a generation, in the
 memory of this process: a finding's place in the order is then one integer, and every filter, page
@@ -7,14 +7,13 @@ and neighbour is a range over it. 100,000 findings take about 0.5 s and 30 MB.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from audit.browse.images import Card, cards
 from audit.records import Severity
-from audit.report.contents import Found
+from audit.report.contents import ReportedFinding
 from audit.run.store import Store
 
 INDEX = "memory.main.finding_index"
@@ -39,7 +38,7 @@ INDEX_SQL = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FindingFilter:
     """Which findings: empty means any. `codes` may be beginnings, such as DUP."""
 
     codes: tuple[str, ...] = ()
@@ -76,10 +75,10 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFinding:
     """One finding with the samples it names (the first 60 of `finding.n_samples`)."""
 
-    finding: Found
+    finding: ReportedFinding
     place: int
     status: str
     subject: str
@@ -100,50 +99,50 @@ def mark(store: Store, statuses: Sequence[tuple[str, str]]) -> None:
         store.execute(f"INSERT INTO {STATUS} SELECT unnest(?), unnest(?)", [prints, said])
 
 
-def _where(asked: Asked) -> tuple[str, list[Any]]:
+def _where(filters: FindingFilter) -> tuple[str, list[Any]]:
     parts: list[tuple[str, list[Any]]] = []
-    if asked.codes:
+    if filters.codes:
         parts.append(
             ("list_any_value(list_filter(?, lambda c: starts_with(x.code, c))) IS NOT NULL",
-             [list(asked.codes)])
+             [list(filters.codes)])
         )  # fmt: skip
-    if asked.severity:
-        parts.append(("x.severity = ?", [asked.severity]))
-    for column, value in (("splits", asked.split), ("labels", asked.label)):
+    if filters.severity:
+        parts.append(("x.severity = ?", [filters.severity]))
+    for column, value in (("splits", filters.split), ("labels", filters.label)):
         if value is not None:
             parts.append((f"list_contains(x.{column}, ?)", [value]))
-    if asked.status:
-        parts.append((f"coalesce(t.status, '{OPEN}') = ?", [asked.status]))
-    if asked.text:
+    if filters.status:
+        parts.append((f"coalesce(t.status, '{OPEN}') = ?", [filters.status]))
+    if filters.text:
         hit = "SELECT sample_id FROM finding_samples n WHERE n.fingerprint = x.fingerprint"
         parts.append(
             ("contains(lower(f.message), lower(?)) OR EXISTS "
-             f"({hit} AND contains(lower(n.sample_id), lower(?)))", [asked.text, asked.text])
+             f"({hit} AND contains(lower(n.sample_id), lower(?)))", [filters.text, filters.text])
         )  # fmt: skip
     sql = " AND ".join(f"({text})" for text, _ in parts) or "TRUE"
     return sql, [value for _, values in parts for value in values]
 
 
-def _source(asked: Asked) -> str:
-    text = " JOIN findings f ON f.fingerprint = x.fingerprint" if asked.text else ""
+def _source(filters: FindingFilter) -> str:
+    text = " JOIN findings f ON f.fingerprint = x.fingerprint" if filters.text else ""
     return f"{INDEX} x LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint{text}"
 
 
-def count(store: Store, asked: Asked) -> int:
+def count(store: Store, filters: FindingFilter) -> int:
     """Return how many findings there are."""
-    sql, values = _where(asked)
-    return int(store.scalar(f"SELECT count(*) FROM {_source(asked)} WHERE {sql}", values))
+    sql, values = _where(filters)
+    return int(store.scalar(f"SELECT count(*) FROM {_source(filters)} WHERE {sql}", values))
 
 
-def facet(store: Store, asked: Asked, column: str) -> dict[str, int]:
+def facet(store: Store, filters: FindingFilter, column: str) -> dict[str, int]:
     """Return findings by `code`, `severity`, `splits`, `labels` or `status` under a filter."""
-    sql, values = _where(asked)
+    sql, values = _where(filters)
     chosen = {
         "status": f"coalesce(t.status, '{OPEN}')",
         "splits": "unnest(x.splits)",
         "labels": "unnest(x.labels)",
     }.get(column, f"x.{column}")
-    inner = f"SELECT {chosen} AS value FROM {_source(asked)} WHERE {sql}"
+    inner = f"SELECT {chosen} AS value FROM {_source(filters)} WHERE {sql}"
     found = store.query(
         f"SELECT value, count(*) FROM ({inner}) WHERE value IS NOT NULL GROUP BY 1 ORDER BY 1",
         values,
@@ -151,25 +150,33 @@ def facet(store: Store, asked: Asked, column: str) -> dict[str, int]:
     return dict(found.iter_rows())
 
 
-def page(store: Store, asked: Asked, *, start: int = 0, back: bool = False, size: int = 24) -> Rows:
+def page(
+    store: Store,
+    filters: FindingFilter,
+    *,
+    start: int = 0,
+    back: bool = False,
+    size: int = 24,
+) -> Rows:
     """Return the findings from place `start` on, or (back) those before it."""
-    sql, values = _where(asked)
+    sql, values = _where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
     ids = store.query(
-        f"SELECT x.place FROM {_source(asked)} WHERE ({sql}) AND {beyond} "
+        f"SELECT x.place FROM {_source(filters)} WHERE ({sql}) AND {beyond} "
         f"ORDER BY x.place {way} LIMIT {size + 1}",
         [*values, start],
     )["place"].to_list()
     places = sorted(ids[:size])
     more = len(ids) > size
-    before = more if back else bool(places) and _any_before(store, asked, places[0])
+    before = more if back else bool(places) and _any_before(store, filters, places[0])
     return Rows(_rows(store, places), before, True if back else more)
 
 
-def _any_before(store: Store, asked: Asked, place: int) -> bool:
-    sql, values = _where(asked)
+def _any_before(store: Store, filters: FindingFilter, place: int) -> bool:
+    sql, values = _where(filters)
     found = store.scalar(
-        f"SELECT 1 FROM {_source(asked)} WHERE ({sql}) AND x.place < ? LIMIT 1", [*values, place]
+        f"SELECT 1 FROM {_source(filters)} WHERE ({sql}) AND x.place < ? LIMIT 1",
+        [*values, place],
     )
     return found is not None
 
@@ -192,23 +199,24 @@ def place_of(store: Store, fingerprint: str) -> int | None:
     return None if found is None else int(found)
 
 
-def neighbour(store: Store, asked: Asked, place: int, *, back: bool = False) -> str | None:
+def neighbour(
+    store: Store, filters: FindingFilter, place: int, *, back: bool = False
+) -> str | None:
     """Return the fingerprint of the next (or previous) finding, None at the end."""
-    sql, values = _where(asked)
+    sql, values = _where(filters)
     beyond, way = ("<", "DESC") if back else (">", "ASC")
     found = store.scalar(
-        f"SELECT x.fingerprint FROM {_source(asked)} WHERE ({sql}) AND x.place {beyond} ? "
+        f"SELECT x.fingerprint FROM {_source(filters)} WHERE ({sql}) AND x.place {beyond} ? "
         f"ORDER BY x.place {way} LIMIT 1",
         [*values, place],
     )
     return None if found is None else str(found)
 
 
-def opened(store: Store, fingerprint: str) -> Opened | None:
+def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
     """Return a finding with its samples, None where this run has no such finding."""
     sql = f"""
-        SELECT f.code, f.name, f.severity, f.message, f.evidence, f.action, f.n_samples, f.subject,
-            x.place, coalesce(t.status, '{OPEN}') AS status
+        SELECT f.*, x.place, coalesce(t.status, '{OPEN}') AS status
         FROM findings f JOIN {INDEX} x USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint)
         WHERE f.fingerprint = ?
     """
@@ -221,9 +229,6 @@ def opened(store: Store, fingerprint: str) -> Opened | None:
         "ORDER BY position",
         [fingerprint, MEMBERS],
     )["sample_id"].to_list()
-    found = Found(
-        row["code"], row["name"], Severity(row["severity"]), tuple(ids), row["message"],
-        json.loads(row["evidence"] or "{}"), row["action"], fingerprint, row["n_samples"],
-    )  # fmt: skip
+    finding = ReportedFinding.from_row(row, ids)
     members = tuple(cards(store, ids))
-    return Opened(found, row["place"], row["status"], row["subject"], members)
+    return OpenedFinding(finding, row["place"], row["status"], row["subject"], members)

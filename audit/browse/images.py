@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
-from audit.browse.columns import ColumnOf, column, columns, source_of, table_of
+from audit.browse.columns import ColumnOf, column, list_columns, source_of, table_of
 from audit.browse.conditions import Condition, used, where
 from audit.errors import UsageError
-from audit.review.export import FORMULA, NUMBER
+from audit.review.export import neutralise
 from audit.run.store import Store, identifier
 
 CARD_OF = {
@@ -76,7 +74,7 @@ class Edge:
             return None
         try:
             value, name = json.loads(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise UsageError(
                 "The page in this link is damaged: go to the first page and turn on from there."
             ) from None
@@ -104,7 +102,7 @@ class Page:
 
 def count(store: Store, conditions: Sequence[Condition] = ()) -> int:
     """Return how many samples the conditions leave."""
-    known = columns(store)
+    known = list_columns(store)
     sql, values = where(known, conditions)
     return int(
         store.scalar(
@@ -124,7 +122,7 @@ def page(
 ) -> Page:
     """Return the page after an edge, or the one before an edge, or the first."""
     order = order or Order()
-    known = columns(store)
+    known = list_columns(store)
     by = column(known, order.column)
     back = before is not None
     edge = before or after
@@ -205,22 +203,15 @@ def _rows(store: Store, table: str, key: str, ids: Sequence[str]) -> list[dict[s
 
 def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
     """Return every column of the samples under a filter as CSV, formulas in cells neutralised."""
-    known = columns(store)
+    known = list_columns(store)
     sql, values = where(known, conditions)
     named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
-    found = store.query(
+    rows = store.query(
         f"SELECT {named}, i.uri AS path FROM {source_of(store, [*known, 'pixels'])} WHERE {sql} "
         "ORDER BY i.id",
         values,
     )
-    return neutralised(found).write_csv().encode()
-
-
-def neutralised(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with text cells that a spreadsheet would run made plain text."""
-    cell = pl.col(pl.String)
-    runs = cell.str.contains(FORMULA) & ~cell.str.contains(NUMBER)
-    return frame.with_columns(pl.when(runs).then(pl.lit("'") + cell).otherwise(cell).name.keep())
+    return neutralise(rows).write_csv().encode()
 
 
 def facts(store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What to do first: three findings of three kinds, the gravest kind of problem first.
+"""What to do first: three findings of three kinds, the most severe first.
 
 The order is the severity of the worst finding, then how much the kind of problem falsifies a result
 (leaks and wrong labels change the number that is reported; a dark image hardly does), then how many
@@ -19,7 +19,7 @@ STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: the check, how grave, how many findings and files, its worst finding."""
+    """One thing to do: the check, how severe, how many findings and files, its worst finding."""
 
     code: str
     name: str
@@ -34,7 +34,7 @@ def first_steps(report: Report, settled: frozenset[str] = frozenset()) -> tuple[
     """Return up to three steps; `settled` fingerprints need nothing any more."""
     steps = [s for check in report.checks if (s := _step(check, settled)) is not None]
     chosen: dict[str, Step] = {}
-    for step in sorted(steps, key=_gravity):
+    for step in sorted(steps, key=_severity_order):
         chosen.setdefault(family(step.code), step)
     return tuple(chosen.values())[:STEPS]
 
@@ -56,7 +56,7 @@ def family(code: str) -> str:
     return re.sub(r"\d+$", "", code)
 
 
-def _gravity(step: Step) -> tuple[int, int, int, str]:
+def _severity_order(step: Step) -> tuple[int, int, int, str]:
     name = family(step.code)
     rank = FAMILIES.index(name) if name in FAMILIES else len(FAMILIES)
     return step.severity.rank, rank, -step.files, step.code

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from audit.browse.boxes import Box
 from audit.browse.images import Card
-from audit.browse.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
 from audit.picture.pixels import Pixels
+from audit.report.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
 
 LONGEST = 1200  # px
 COMPARED = 480  # px

@@ -1,9 +1,9 @@
-"""Thumbnails made once: a bounded cache on disk, by content, so that copies share one.
+"""The thumbnails of the app, kept on disk: a bounded cache by content, so that copies share one.
 
-A thumbnail is a JPEG of at most 256 px, about 8 kB, orientation applied; making one costs a decode
-(1 to 20 ms), reading one 0.1 ms. The folder is kept below `LIMIT_BYTES` by removing what was looked
-at longest ago. Where the folder cannot be written, thumbnails are made each time and nothing else
-changes. A file that crashed a decoder, hung it or was a bomb in the scan is not opened again.
+`audit.report.thumbnails` makes them; here they have at most 256 px and about 8 kB, and reading one
+back costs 0.1 ms in place of a decode. The folder is kept below `LIMIT_BYTES` by removing what was
+viewed longest ago. Where it cannot be written, thumbnails are made each time and nothing else
+changes.
 """
 
 from __future__ import annotations
@@ -13,36 +13,19 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
-
 from audit.browse.images import Card
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
-from audit.picture.pixels import Pixels
-from audit.sources.paths import path_of
+from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, make_thumbnail
 
 LONGEST = 256  # px
 QUALITY = 82
 LIMIT_BYTES = 256 << 20
-PRUNE_EVERY = 512  # new thumbnails between two looks at the size of the folder
-LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)
-DANGEROUS = ("crashed", "timeout", "bomb")
-CHANGED = "changed since the scan"
+PRUNE_EVERY = 512  # new thumbnails between two checks of the size of the folder
 FOLDER = "app-thumbnails"
 
 
-@dataclass(frozen=True, slots=True)
-class Thumbnail:
-    """A small JPEG, or the reason (`error`) why there is none; `note`: what to know of it."""
-
-    data: bytes = b""
-    error: str = ""
-    note: str = ""
-
-
-class Thumbnails:
+class ThumbnailCache:
     """The thumbnails of a run, kept in a folder of at most `limit` bytes."""
 
     def __init__(self, folder: Path, limit: int = LIMIT_BYTES) -> None:
@@ -61,12 +44,13 @@ class Thumbnails:
         if path is not None:
             with contextlib.suppress(OSError):
                 data = path.read_bytes()
-                os.utime(path)  # what is looked at stays longest
-                return Thumbnail(data, note=_note(card))
-        made = make(card, LONGEST)
-        if path is not None and made.data and made.note != CHANGED:
-            self._keep(path, made.data)
-        return made
+                os.utime(path)  # `prune` goes by this time, so what was viewed last stays longest
+                return Thumbnail(data, note=damage_note(card))
+        thumbnail = make_thumbnail(card, LONGEST, QUALITY)
+        # A file that changed since the scan must not be stored under the hash it had then.
+        if path is not None and thumbnail.data and thumbnail.note != CHANGED:
+            self._store(path, thumbnail.data)
+        return thumbnail
 
     def _path(self, card: Card) -> Path | None:
         if not card.content_hash:
@@ -74,7 +58,7 @@ class Thumbnails:
         name = f"{card.content_hash[:40]}-{LONGEST}.jpg"
         return self.folder / name[:2] / name
 
-    def _keep(self, path: Path, data: bytes) -> None:
+    def _store(self, path: Path, data: bytes) -> None:
         """Write a thumbnail; a folder that cannot be written is no error."""
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,62 +71,16 @@ class Thumbnails:
                 self.prune()
 
     def prune(self) -> None:
-        """Remove what was looked at longest ago until the folder is within its limit."""
-        found = []
+        """Remove what was viewed longest ago until the folder is within its limit."""
+        files = []
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                files.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
             if total <= self.limit:
                 return
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
-
-
-def make(card: Card, longest: int) -> Thumbnail:
-    """Return the picture of a card as a JPEG of at most `longest` px, or why there is none."""
-    pixels, said = pixels_of(card)
-    if pixels is None:
-        return Thumbnail(error=said)
-    return Thumbnail(jpeg(shrunk(pixels, longest)), note=said or _note(card))
-
-
-def pixels_of(card: Card) -> tuple[Pixels | None, str]:
-    """Return the shown picture of a sample and a note on it; None and the reason without one."""
-    if card.error_kind in DANGEROUS:
-        return None, f"{card.error_kind}: {card.error or 'not opened again'}"
-    path = path_of(card.uri) if card.uri else None
-    if path is None:
-        return None, "not a file of this machine"
-    try:
-        data = read_bytes(path, LIMITS)
-    except (DecodeError, ValueError) as error:
-        return None, str(error)
-    facts, picture = decode_picture(data, path, LIMITS)
-    if picture is None:
-        return None, str(facts.get("error") or "no picture came out")
-    changed = card.content_hash not in (None, facts["content_hash"])
-    return picture.rgb, CHANGED if changed else ""
-
-
-def shrunk(pixels: Pixels, longest: int) -> Pixels:
-    """Return the picture with its longer side at most `longest` px."""
-    height, width = pixels.shape[:2]
-    scale = min(1.0, longest / max(height, width))
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    return cv2.resize(pixels, size, interpolation=cv2.INTER_AREA) if scale < 1 else pixels
-
-
-def jpeg(pixels: Pixels, quality: int = QUALITY) -> bytes:
-    """Return RGB pixels as a JPEG."""
-    done, encoded = cv2.imencode(
-        ".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality]
-    )
-    return encoded.tobytes() if done else b""
-
-
-def _note(card: Card) -> str:
-    return card.error_kind or "" if card.status == "damaged" else ""

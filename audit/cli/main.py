@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.exit_codes import ExitCode, strongest
-from audit.cli.review import decide, export, log, undo
+from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def scan(
     from audit import scanning
     from audit.checking.config import load_config
     from audit.progress import ProgressBar
-    from audit.report import collect
+    from audit.report import collect_report
     from audit.sources import open_source
 
     settings = load_config(config)
@@ -113,7 +113,7 @@ def scan(
         _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     _say(_what_happened(result))
-    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json, trace)
+    _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
 @app.command()
@@ -129,11 +129,11 @@ def recheck(
     from audit import scanning
     from audit.checking.config import load_config
     from audit.progress import ProgressBar
-    from audit.report import collect
+    from audit.report import collect_report
 
     with ProgressBar() as bar:
         scanning.recheck(run, checks=_words(checks), config=load_config(config), progress=bar)
-    _finish(collect(run), fail_on, as_json, trace)
+    _finish(collect_report(run), fail_on, as_json, trace)
 
 
 @app.command(name="report")
@@ -146,9 +146,9 @@ def print_report(
     trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
-    from audit.report import collect, write
+    from audit.report import collect_report, write
 
-    collected = collect(run, worst=12)
+    collected = collect_report(run, worst=12)
     if output is None:
         _finish(collected, FailOn.NEVER, as_json, trace)
     else:
@@ -202,8 +202,11 @@ def overlap(
     typer.echo(found.document() if as_json else _overlap_text(found))
 
 
-for command in (decide, undo, log, export):
-    app.command()(command)
+for name, command in (
+    ("decide", decide_command), ("undo", undo_command), ("log", log_command),
+    ("export", export_command),
+):  # fmt: skip
+    app.command(name)(command)
 
 
 @app.command(name="app")

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from audit.review.decisions import Decision, Entry
     from audit.review.export import ExportResult
     from audit.review.keeper_rules import Summary
+    from audit.review.ledger import Decision, Entry
 
 SHOWN = 5  # examples in a preview
 CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
@@ -41,7 +41,7 @@ ByOption = Annotated[str | None, typer.Option("--by", help="Who decides (default
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
-def decide(
+def decide_command(
     run: RunArgument,
     things: Annotated[
         list[str] | None,
@@ -62,32 +62,27 @@ def decide(
         str | None,
         typer.Option("--rule", help="Who stays: largest, sharpest, least-compressed, split:NAME."),
     ] = None,
-    take_from: Annotated[
+    drop_from: Annotated[
         list[str] | None,
-        typer.Option("--take-from", help="Split that gives way in groups across splits, in order."),
+        typer.Option(
+            "--drop-from", help="Split to drop from in groups across splits; repeatable, in order."
+        ),
     ] = None,
+    take_from: Annotated[list[str] | None, typer.Option("--take-from", hidden=True)] = None,
     note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
     by: ByOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
 ) -> None:
     """Decide about findings or samples: keep, drop, relabel, move, or waive a false positive."""
     from audit.errors import UsageError
-    from audit.review import keeper_rules
 
-    if rule or take_from:
+    # `--take-from` is the name that 0.1 gave to `--drop-from`.
+    splits = [*(drop_from or ()), *(take_from or ())]
+    if rule or splits:
         if where or verdict or len(code or ()) != 1:
-            raise UsageError("--rule and --take-from go with one --code, such as --code DUP003.")
+            raise UsageError("--rule and --drop-from go with one --code, such as --code DUP003.")
         chosen = (code or [""])[0].upper()
-        proposal = keeper_rules.propose(
-            run, chosen, rule or "largest", things or None, take_from or ()
-        )
-        drops = proposal.filter(~proposal["keep"].fill_null(True))
-        shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
-        _print(
-            [*_proposal_lines(keeper_rules.summarise(proposal)), *_examples(shown, drops.height)]
-        )
-        if _goes_on(yes, drops.height):
-            _recorded(run, keeper_rules.apply(run, proposal, note, by))
+        _decide_by_rule(run, chosen, rule or "largest", things or None, splits, note, by, yes)
         return
     if verdict is None:
         raise UsageError("Say what to decide: --as drop, for one, or --code DUP003 --rule largest.")
@@ -96,15 +91,30 @@ def decide(
     _decide(run, things or [], verdict, code or [], where, note, by, yes)
 
 
+def _decide_by_rule(
+    run: Path, code: str, rule: str, fingerprints: Sequence[str] | None, splits: Sequence[str],
+    note: str, by: str | None, yes: bool,
+) -> None:  # fmt: skip
+    from audit.review import keeper_rules
+
+    proposal = keeper_rules.propose(run, code, rule, fingerprints, splits)
+    drops = proposal.filter(~proposal["keep"].fill_null(True))
+    shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
+    _print([*_proposal_lines(keeper_rules.summarise(proposal)), *_examples(shown, drops.height)])
+    if _is_confirmed(yes, drops.height):
+        _say_recorded(run, keeper_rules.apply(run, proposal, note, by))
+
+
 def _decide(
     run: Path, things: Sequence[str], verdict: str, codes: Sequence[str], where: str | None,
     note: str, by: str | None, yes: bool,
 ) -> None:  # fmt: skip
     from audit.review import decisions
+    from audit.review.ledger import Ledger
 
     verb, value = decisions.parse_verb(verdict)
     if where is not None:
-        ids = decisions.where(run, where)
+        ids = decisions.select_samples(run, where)
         entries = decisions.sample_entries(
             run, ids, verb, value, note or f"where {where}", by
         )  # fmt: skip
@@ -118,14 +128,14 @@ def _decide(
         entries += [entry for entry in more if entry.subject not in known]
     if where is not None or codes:
         _print(_preview(run, entries))
-        if not _goes_on(yes, len(entries)):
+        if not _is_confirmed(yes, len(entries)):
             return
-    _recorded(run, decisions.record(run, entries))
-    if value and (said := decisions.unheard(run, verb, value)):
-        _say(said)
+    _say_recorded(run, Ledger(run).record(entries))
+    if value and (warning := decisions.new_name_warning(run, verb, value)):
+        _say(warning)
 
 
-def undo(
+def undo_command(
     run: RunArgument,
     n: Annotated[int, typer.Argument(min=1, help="Batches: a bulk decision is one.")] = 1,
     by: ByOption = None,
@@ -134,15 +144,15 @@ def undo(
     ] = False,
 ) -> None:
     """Take back your last decisions; they stay in the log, marked as undone."""
-    from audit.review import decisions
+    from audit.review.ledger import Ledger
 
-    undone = decisions.undo(run, n, by, anyone=anyone)
+    undone = Ledger(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
         _print([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
 
 
-def log(
+def log_command(
     run: RunArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest decisions.")] = 50,
     stale: Annotated[
@@ -151,12 +161,13 @@ def log(
     as_json: JsonOption = False,
 ) -> None:
     """List the decisions, newest first; stale and undone ones are marked."""
-    from audit.review import decisions
+    from audit.review.ledger import Ledger
+    from audit.review.status import apply_decisions
 
-    # Only decisions that hold can be stale, and only a run that is there can tell.
-    reasons = dict(decisions.applied(run).stale.select("decision", "reason").iter_rows())
-    found = decisions.log(run, None if stale else limit)
-    shown = [d for d in found if not stale or d.id in reasons][:limit]
+    # Only a decision that was not undone can be stale, and only the run itself can tell.
+    reasons = dict(apply_decisions(run).stale.select("decision", "reason").iter_rows())
+    logged = Ledger(run).log(None if stale else limit)
+    shown = [d for d in logged if not stale or d.id in reasons][:limit]
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
@@ -171,7 +182,7 @@ def log(
         _say(f"{_counted(len(reasons), 'decision')} stale: `audit log {_q(run)} --stale`.")
 
 
-def export(
+def export_command(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for all of it.")] = None,
     format: Annotated[  # noqa: A002
@@ -206,7 +217,7 @@ def export(
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
     if out is not None:
-        result = exports.export(run, out, format.value, replace=replace)
+        result = exports.export_tables(run, out, format.value, replace=replace)
     else:
         result = exports.export_files(run, targets, replace=replace)
     _print(_export_lines(run, result))
@@ -232,31 +243,36 @@ def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
     """Return what a bulk decision would record."""
-    from audit.review.decisions import by_split
+    from audit.review.decisions import count_by_split
 
     samples = [entry.subject for entry in entries if entry.kind == "sample"]
     findings = len(entries) - len(samples)
-    told = [_counted(findings, "finding")] * bool(findings)
+    parts = [_counted(findings, "finding")] * bool(findings)
     if samples or not findings:
-        told.append(_counted(len(samples), "sample") + _places(by_split(run, samples)))
+        parts.append(_counted(len(samples), "sample") + _places(count_by_split(run, samples)))
     verb = (
         f"{entries[0].verb}{':' + entries[0].value if entries[0].value else ''}: "
         if entries
         else ""
     )
     return [
-        f"{verb}{', '.join(told)}.",
+        f"{verb}{', '.join(parts)}.",
         *_examples([_named(e) for e in entries[:SHOWN]], len(entries)),
     ]
 
 
-def _proposal_lines(told: Summary) -> list[str]:
-    dropped = sum(told.drops.values())
+def _proposal_lines(summary: Summary) -> list[str]:
+    from audit.review.keeper_rules import SPLIT_NEEDED
+
+    hint = {SPLIT_NEEDED: " (name it with --drop-from)"}
+    dropped = sum(summary.drops.values())
     lines = [
-        f"{_counted(told.groups, 'open group')}: {_counted(dropped, 'sample')} to drop"
-        f"{_places(told.drops)}, {told.stay:,} to stay."
+        f"{_counted(summary.groups, 'open group')}: {_counted(dropped, 'sample')} to drop"
+        f"{_places(summary.drops)}, {summary.stay:,} to stay."
     ]
-    return lines + [f"  left open, {n:,}: {reason}" for reason, n in told.open.items()]
+    return lines + [
+        f"  left open, {n:,}: {reason}{hint.get(reason, '')}" for reason, n in summary.open.items()
+    ]
 
 
 def _export_lines(run: Path, result: ExportResult) -> list[str]:
@@ -278,13 +294,13 @@ def _export_lines(run: Path, result: ExportResult) -> list[str]:
     return lines
 
 
-def _goes_on(yes: bool, n: int) -> bool:
+def _is_confirmed(yes: bool, n: int) -> bool:
     if not yes and n:
         _say("Nothing was recorded: add --yes to record it.")
     return yes and n > 0
 
 
-def _recorded(run: Path, decided: Sequence[Decision]) -> None:
+def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
     from audit.review.ledger import whoami
 
     if decided:
@@ -305,10 +321,10 @@ def _named(d: Decision | Entry) -> str:
     """Return the sample's id, or the fingerprint of a finding with what it was about."""
     if d.kind == "sample":
         return d.subject
-    fact = json.loads(d.evidence or "{}")
-    members = [sample for sample, _ in fact.get("members", ())] or [fact.get("subject", "")]
+    snapshot = json.loads(d.evidence or "{}")
+    members = [sample for sample, _ in snapshot.get("members", ())] or [snapshot.get("subject", "")]
     more = f" and {len(members) - 1:,} more" if len(members) > 1 else ""
-    return f"{d.subject} {fact.get('code', '')} {members[0]}{more}"
+    return f"{d.subject} {snapshot.get('code', '')} {members[0]}{more}"
 
 
 def _examples(lines: Sequence[str], total: int) -> list[str]:
@@ -317,8 +333,8 @@ def _examples(lines: Sequence[str], total: int) -> list[str]:
 
 
 def _places(counts: Mapping[str, int]) -> str:
-    told = ", ".join(f"{split} {n:,}" for split, n in counts.items())
-    return f" ({told})" if told else ""
+    places = ", ".join(f"{split} {n:,}" for split, n in counts.items())
+    return f" ({places})" if places else ""
 
 
 def _counted(n: int, noun: str) -> str:
@@ -339,7 +355,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def _say(text: str) -> None:
-    """Tell the person, on stderr: stdout belongs to the result."""
+    """Write a sentence to stderr: stdout belongs to the result."""
     from audit.report.wording import visible
 
     sys.stderr.write(visible(text) + "\n")

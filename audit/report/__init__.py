@@ -1,22 +1,29 @@
-"""Reports: a run as plain data, and that data as text, Markdown, HTML, JSON or SARIF.
+"""What a run found, as plain data (`Report`), and that data as text, Markdown, HTML, JSON, SARIF.
 
-    report = collect(run)            # contents.py: counts, worst examples, completeness; no pixels
-    write(report, Path("x.html"))    # the format is guessed from the extension
-    to_text(report, width, color)    # what a terminal shows
-
-Renderers are functions of a `Report`, each in its own file: a new format is one more file and a
-line in `output.FORMATS`. Only `html` opens images, for its thumbnails.
+In: a finished run, and the waivers of its ledger. Out: text or a file, one renderer a format, each
+a function of the `Report` (a new one is a file and a line in `output.FORMATS`); the cards of one
+file and of a pair. Cost: a report reads counts and the worst examples, so it hardly grows with the
+findings; JSON and SARIF stream them. Only HTML opens images, at most 200, for its thumbnails.
 """
 
 from __future__ import annotations
 
-from audit.report.collect import collect, findings
-from audit.report.contents import SCHEMA, CheckSummary, Counts, Example, Found, Member, Report
+from audit.report.collect import collect_report, stream_findings
+from audit.report.contents import (
+    SCHEMA,
+    CheckSummary,
+    Counts,
+    Example,
+    Member,
+    Report,
+    ReportedFinding,
+)
 from audit.report.document import to_json
 from audit.report.output import FORMATS, render, write
 from audit.report.text import to_text
 
 __all__ = [
-    "FORMATS", "SCHEMA", "CheckSummary", "Counts", "Example", "Found", "Member", "Report",
-    "collect", "findings", "render", "to_json", "to_text", "write",
+    "FORMATS", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",
+    "ReportedFinding",
+    "collect_report", "render", "stream_findings", "to_json", "to_text", "write",
 ]  # fmt: skip

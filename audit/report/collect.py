@@ -1,8 +1,8 @@
 """From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
 
-`collect` reads counts and the few worst findings of each code, so it costs little more for a
-hundred thousand findings than for ten. What is *worst* within a code: the graver
-severity, then more samples, then the order in which the check gave them. Findings that a reviewer
+`collect_report` reads counts and the few worst findings of each code, so it costs little more for a
+hundred thousand findings than for ten. What is *worst* within a code: the more
+severe, then more samples, then the order in which the check gave them. Findings that a reviewer
 waived as false positives are counted, and left out of everything else.
 """
 
@@ -18,22 +18,24 @@ import polars as pl
 from audit.checking.check import all_checks, page
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
+    FINDING_COLUMNS,
     CheckSummary,
     ClassCount,
     Counts,
     Dataset,
     Example,
-    Found,
     Member,
     Report,
+    ReportedFinding,
     Spread,
 )
-from audit.review.status import waived
+from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
 
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
+COLUMNS = ", ".join(FINDING_COLUMNS)
 SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
 # Every query of findings reads this view, so that a waived one is silent everywhere.
 REPORTED = """
@@ -57,7 +59,7 @@ SIZES = (
 )
 
 
-def collect(
+def collect_report(
     run: Path, *, worst: int = 5, scan_seconds: Mapping[str, float] | None = None
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
@@ -66,9 +68,9 @@ def collect(
     Raises RunError for a run that is absent, unfinished or damaged.
     """
     generation = generations.require(run)
-    silent = tuple(sorted(waived(run, generation)))
+    waived = tuple(sorted(waived_fingerprints(run, generation)))
     with generations.open_generation(generation) as store:
-        _hide(store, silent)
+        _hide(store, waived)
         facts = store.meta()
         dataset = _dataset(store, facts)
         checks = _checks(store, worst)
@@ -97,12 +99,12 @@ def collect(
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
         timing=_timing(checks, scan_seconds),
-        waived=silent,
+        waived=waived,
         failed=failed,
     )
 
 
-def findings(report: Report) -> Iterator[Found]:
+def stream_findings(report: Report) -> Iterator[ReportedFinding]:
     """Yield every finding that the report counts: worst severity first, then by code."""
     # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
@@ -110,15 +112,14 @@ def findings(report: Report) -> Iterator[Found]:
             SELECT fingerprint, list(sample_id ORDER BY position) AS ids
             FROM judged.main.finding_samples GROUP BY fingerprint
         )
-        SELECT f.code, f.name, f.severity, m.ids, f.message, f.evidence, f.action, f.fingerprint,
-            f.n_samples
+        SELECT {COLUMNS}, m.ids
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
-            yield _found(row)
+            yield ReportedFinding.from_row(row, row[-1])
 
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:
@@ -128,14 +129,6 @@ def _hide(store: Store, fingerprints: Sequence[str]) -> None:
         "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
     )
     store.execute(REPORTED)
-
-
-def _found(row: Sequence[Any]) -> Found:
-    code, name, severity, ids, message, evidence, action, fingerprint, n_samples = row
-    return Found(
-        code, name, Severity(severity), tuple(ids or ()), message, json.loads(evidence or "{}"),
-        action, fingerprint, n_samples,
-    )  # fmt: skip
 
 
 # ---- the dataset ----
@@ -188,13 +181,13 @@ def _tally(store: Store, column: str) -> dict[str, int]:
 
 
 def _sizes(store: Store) -> tuple[Spread, ...]:
-    found = []
+    spreads = []
     for name, value in SIZES:
         sql = f"SELECT min({value}), quantile_cont({value}, 0.5), max({value}) FROM images"
         low, median, high = store.query(sql).row(0)
         if low is not None:
-            found.append(Spread(name, float(low), float(median), float(high)))
-    return tuple(found)
+            spreads.append(Spread(name, float(low), float(median), float(high)))
+    return tuple(spreads)
 
 
 # ---- the checks ----
@@ -225,10 +218,10 @@ def _checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
         )
         for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
     ]
-    return tuple(sorted(summaries, key=_gravity))
+    return tuple(sorted(summaries, key=_severity_order))
 
 
-def _gravity(summary: CheckSummary) -> tuple[int, str]:
+def _severity_order(summary: CheckSummary) -> tuple[int, str]:
     worst = summary.counts.worst
     return (len(Severity) if worst is None else worst.rank, summary.code)
 
@@ -238,7 +231,7 @@ def _counts(store: Store) -> dict[str, Counts]:
     by_code: dict[str, dict[str, int]] = {}
     for code, severity, count in store.query(sql).iter_rows():
         by_code.setdefault(code, {})[severity] = count
-    return {code: Counts(**found) for code, found in by_code.items()}
+    return {code: Counts(**counts) for code, counts in by_code.items()}
 
 
 def _total(checks: Sequence[CheckSummary]) -> Counts:
@@ -256,28 +249,16 @@ def _examples(store: Store, worst: int) -> dict[str, list[Example]]:
                 PARTITION BY code ORDER BY {SEVERITY_RANK}, n_samples DESC, place
             ) AS rank FROM reported
         )
-        SELECT code, name, severity, NULL, message, evidence, action, fingerprint, n_samples
-        FROM ranked WHERE rank <= ? ORDER BY code, rank
+        SELECT {COLUMNS} FROM ranked WHERE rank <= ? ORDER BY code, rank
     """
-    chosen = [_found(row) for row in store.query(sql, [worst]).iter_rows()]
-    members = _members(store, [found.fingerprint for found in chosen])
+    rows = store.rows(sql, [worst])
+    members = _members(store, [row["fingerprint"] for row in rows])
     examples: dict[str, list[Example]] = {}
-    for found in chosen:
-        examples.setdefault(found.code, []).append(
-            _example(found, members.get(found.fingerprint, []))
-        )
+    for row in rows:
+        shown = members.get(row["fingerprint"], [])
+        finding = ReportedFinding.from_row(row, [member.id for member in shown])
+        examples.setdefault(finding.code, []).append(Example(finding, tuple(shown)))
     return examples
-
-
-def _example(found: Found, members: Sequence[Member]) -> Example:
-    ids = tuple(member.id for member in members)
-    return Example(
-        Found(
-            found.code, found.name, found.severity, ids, found.message, found.evidence,
-            found.action, found.fingerprint, found.n_samples,
-        ),
-        tuple(members),
-    )  # fmt: skip
 
 
 def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
@@ -289,11 +270,11 @@ def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member
         WHERE m.position < ? AND m.fingerprint IN (SELECT unnest(?))
         ORDER BY m.fingerprint, m.position
     """
-    found: dict[str, list[Member]] = {}
+    members: dict[str, list[Member]] = {}
     if fingerprints:
         for fingerprint, *row in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
-            found.setdefault(fingerprint, []).append(Member(*row))
-    return found
+            members.setdefault(fingerprint, []).append(Member(*row))
+    return members
 
 
 # ---- completeness and time ----
@@ -318,23 +299,23 @@ def _completeness(
 
 def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
     if hidden:
-        told = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
-        yield f"Waived as false positives and left out of the counts: {told}."
+        codes = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
+        yield f"Waived as false positives and left out of the counts: {codes}."
 
 
 def _read_files(dataset: Dataset) -> str:
     whole, measured = dataset.status.get("ok", 0), sum(dataset.status.values())
     rest = ", ".join(f"{n:,} {status}" for status, n in dataset.status.items() if status != "ok")
-    said = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} whole"
-    return f"{said}, {rest}." if rest else f"{said}."
+    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} whole"
+    return f"{sentence}, {rest}." if rest else f"{sentence}."
 
 
 def _skipped_files(dataset: Dataset) -> str:
     reasons: dict[str, int] = {}
     for skipped in dataset.skipped:
         reasons[skipped.reason] = reasons.get(skipped.reason, 0) + skipped.count
-    told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    return f"{sum(reasons.values()):,} other files are no samples and were left out: {told}."
+    by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return f"{sum(reasons.values()):,} other files are no samples and were left out: {by_reason}."
 
 
 def _timing(

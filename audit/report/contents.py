@@ -1,14 +1,15 @@
 """What a report says, as plain frozen data: the nouns between a run and its renderers.
 
-`collect` fills a `Report` once; every renderer is a function of it, so the same run gives the same
-text, page or document, and a test needs no database to try a renderer. The findings themselves are
-not in it, because a large dataset has a hundred thousand: a report carries the counts, the worst
-examples of each code and the generation to stream the rest from.
+`collect_report` fills a `Report` once; every renderer is a function of it, so the same run gives
+the same text, page or document, and a test needs no database to try a renderer. The findings
+themselves are not in it, because a large dataset has a hundred thousand: a report carries the
+counts, the worst examples of each code and the generation to stream the rest from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,9 @@ from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
+FINDING_COLUMNS = (
+    "code", "name", "severity", "message", "evidence", "action", "fingerprint", "n_samples",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReportedFinding:
     """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so."""
 
     code: str
@@ -54,6 +58,18 @@ class Found:
     action: str
     fingerprint: str
     n_samples: int
+
+    @classmethod
+    def from_row(
+        cls, row: Mapping[str, Any] | Sequence[Any], sample_ids: Iterable[str] | None
+    ) -> ReportedFinding:
+        """Return the finding of a row of table `findings`: `FINDING_COLUMNS` first, or by name."""
+        values = [row[c] for c in FINDING_COLUMNS] if isinstance(row, Mapping) else row
+        code, name, severity, message, evidence, action, fingerprint, n_samples, *_ = values
+        return cls(
+            code, name, Severity(severity), tuple(sample_ids or ()), message,
+            json.loads(evidence or "{}"), action, fingerprint, n_samples,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,7 @@ class Member:
 class Example:
     """A finding chosen to be shown, with its first members."""
 
-    finding: Found
+    finding: ReportedFinding
     members: tuple[Member, ...]
 
 

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from typing import Any
 
 from audit.records import FailedPart
-from audit.report.collect import findings
-from audit.report.contents import SCHEMA, Found, Report
+from audit.report.collect import stream_findings
+from audit.report.contents import SCHEMA, Report, ReportedFinding
 
 
-def to_json(report: Report, found: Iterable[Found] | None = None) -> Iterator[str]:
+def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
     """Yield the pieces of the JSON document, a line a finding; `found`: default, all of the run."""
     head = {
         "schema": SCHEMA,
@@ -29,7 +29,7 @@ def to_json(report: Report, found: Iterable[Found] | None = None) -> Iterator[st
         "failed_readers": [_failed_part(part) for part in report.failed_readers],
     }
     yield dumped(head)[:-1] + ', "findings": ['
-    for number, one in enumerate(findings(report) if found is None else found):
+    for number, one in enumerate(stream_findings(report) if found is None else found):
         yield (",\n" if number else "\n") + dumped(finding_facts(one))
     tail = {"completeness": list(report.completeness), "timing": _timing(report)}
     yield "\n], " + dumped(tail)[1:] + "\n"
@@ -43,17 +43,17 @@ def dumped(value: Any) -> str:
         return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
 
 
-def finding_facts(found: Found) -> dict[str, Any]:
+def finding_facts(finding: ReportedFinding) -> dict[str, Any]:
     """Return a finding as the contract has it."""
     return {
-        "code": found.code,
-        "name": found.name,
-        "severity": found.severity,
-        "sample_ids": found.sample_ids,
-        "message": found.message,
-        "evidence": found.evidence,
-        "action": found.action,
-        "fingerprint": found.fingerprint,
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "sample_ids": finding.sample_ids,
+        "message": finding.message,
+        "evidence": finding.evidence,
+        "action": finding.action,
+        "fingerprint": finding.fingerprint,
     }
 
 

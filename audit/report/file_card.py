@@ -1,4 +1,4 @@
-"""Everything known of one file: what was measured, how unusual that is, what the checks said of it.
+"""Everything known of one file: what was measured, how unusual that is, what the checks found.
 
 A number such as `sharpness 0.31` says little alone, so each comes with its place among the files of
 the same class and of the whole dataset, as a mid-rank percentile: 0 is below all others, 50 in the
@@ -7,7 +7,6 @@ middle, 100 above all. One query ranks every column at once, in one pass over th
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
-from audit.records import Column, Sample, Severity, sample_id
-from audit.report.contents import Found
+from audit.records import Column, Sample, sample_id
+from audit.report.contents import FINDING_COLUMNS, ReportedFinding
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
 from audit.sources.paths import path_of, uri_of
@@ -83,7 +82,7 @@ class FileCard:
     class_size: int
     dataset_size: int
     measurements: tuple[Measurement, ...]
-    findings: tuple[Found, ...]
+    findings: tuple[ReportedFinding, ...]
     n_findings: int
     twins: tuple[Twin, ...]
     n_twins: int
@@ -243,33 +242,18 @@ def _metadata(store: Store, found: str) -> dict[str, Any]:
 # ---- what the checks said, and who is the same ----
 
 
-def _findings(store: Store, found: str) -> tuple[tuple[Found, ...], int]:
-    sql = """
-        SELECT f.code, f.name, f.severity, f.message, f.evidence, f.action, f.fingerprint,
-            f.n_samples, list(o.sample_id ORDER BY o.position) FILTER (WHERE o.position < ?) AS ids
+def _findings(store: Store, name: str) -> tuple[tuple[ReportedFinding, ...], int]:
+    columns = ", ".join(f"f.{column}" for column in FINDING_COLUMNS)
+    sql = f"""
+        SELECT {columns},
+            list(o.sample_id ORDER BY o.position) FILTER (WHERE o.position < ?) AS ids
         FROM finding_samples m JOIN findings f USING (fingerprint)
         JOIN finding_samples o USING (fingerprint)
-        WHERE m.sample_id = ?
-        GROUP BY f.code, f.name, f.severity, f.message, f.evidence, f.action, f.fingerprint,
-            f.n_samples
+        WHERE m.sample_id = ? GROUP BY {columns}
     """
-    rows = store.rows(sql, [SHOWN, found])
     every = sorted(
-        (
-            Found(
-                code=row["code"],
-                name=row["name"],
-                severity=Severity(row["severity"]),
-                sample_ids=tuple(row["ids"] or ()),
-                message=row["message"],
-                evidence=json.loads(row["evidence"] or "{}"),
-                action=row["action"],
-                fingerprint=row["fingerprint"],
-                n_samples=row["n_samples"],
-            )
-            for row in rows
-        ),
-        key=lambda f: (f.severity.rank, f.code, f.fingerprint),
+        (ReportedFinding.from_row(row, row["ids"]) for row in store.rows(sql, [SHOWN, name])),
+        key=lambda finding: (finding.severity.rank, finding.code, finding.fingerprint),
     )
     return tuple(every[:SHOWN]), len(every)
 

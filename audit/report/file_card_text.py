@@ -12,15 +12,18 @@ from rich.text import Text
 
 from audit.report.file_card import FileCard, Measurement, Rank
 from audit.report.text import STYLES, heading, rendered
-from audit.report.wording import ICONS, bytes_text, counted, named_ids, number_text, visible
+from audit.report.wording import (
+    ICONS,
+    ON_DISK,
+    bytes_text,
+    counted,
+    named_ids,
+    number_text,
+    visible,
+)
 
 EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked
 TOLD = ("status", "error")  # already in the line `state`
-NOTES = {
-    "changed": "the file on disk is another than the one scanned: scan again",
-    "absent": "the file is no longer there",
-    "remote": "the file is on another machine",
-}
 
 
 def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
@@ -39,8 +42,8 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
         rows.append(("size", bytes_text(sample.n_bytes)))
     status = card.value("status") or "listed, not measured"
     rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
-    if card.on_disk in NOTES:
-        rows.append(("now", NOTES[card.on_disk]))
+    if card.on_disk in ON_DISK:
+        rows.append(("now", ON_DISK[card.on_disk]))
     yield _pairs(rows)
 
 
@@ -60,8 +63,8 @@ def _findings(card: FileCard) -> Iterator[RenderableType]:
         lines: list[RenderableType] = [head, Padding(Text(visible(found.message)), (0, 0, 0, 2))]
         others = [sample for sample in found.sample_ids if sample != card.sample.id]
         if found.n_samples > 1:
-            told = f"with {named_ids(others, found.n_samples - 1)}"
-            lines.append(Padding(Text(told, style="dim"), (0, 0, 0, 2)))
+            others_text = f"with {named_ids(others, found.n_samples - 1)}"
+            lines.append(Padding(Text(others_text, style="dim"), (0, 0, 0, 2)))
         yield Padding(Group(*lines), (0, 0, 0, 2))
     if card.n_findings > len(card.findings):
         yield Text(f"  and {card.n_findings - len(card.findings):,} more", style="dim")

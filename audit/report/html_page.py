@@ -3,13 +3,17 @@
 A content security policy in the page forbids every load but inline styles and data URIs, so that
 a file name which slipped through escaping could still do nothing. Everything that comes from the
 dataset goes through `shown`. The page grows with the checks and their examples, not the findings.
+The skeleton is `page.html` and the style sheet `page.css`, light and dark by the reader's system;
+both themes keep at least 4.5 to 1 contrast for text (WCAG 2.2, success criterion 1.4.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from shlex import quote
+from string import Template
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -17,8 +21,7 @@ from markdown_it import MarkdownIt
 from audit.records import Severity
 from audit.report.charts import SPLITS, class_bars
 from audit.report.contents import SCHEMA, CheckSummary, Counts, Dataset, Example, Member, Report
-from audit.report.stylesheet import CSS
-from audit.report.thumbnails import Thumbnail, Thumbnails
+from audit.report.thumbnails import ReportThumbnails, Thumbnail
 from audit.report.wording import (
     ICONS,
     bytes_text,
@@ -26,6 +29,7 @@ from audit.report.wording import (
     failures,
     next_commands,
     number_text,
+    place_text,
     reach,
     severity_count,
     visible,
@@ -33,23 +37,26 @@ from audit.report.wording import (
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 TINY = 64  # px: below this a thumbnail is enlarged with its pixels kept sharp
-NO_PICTURES = Thumbnails({}, 0)
+NO_PICTURES = ReportThumbnails({}, 0)
 
 
-def to_html(report: Report, pictures: Thumbnails = NO_PICTURES) -> str:
+def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
     title = shown(f"Audit of {report.dataset.name}")
     body = [_head(report), _codes(report), _dataset(report.dataset), _sections(report, pictures)]
     body += [_silent(report), _completeness(report, pictures), _next(report)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f'<meta name="generator" content="{shown(report.tool)}; {SCHEMA}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{CSS}</style></head>\n<body>\n"
-        + "\n".join(part for part in body if part)
-        + "\n</body></html>\n"
+    return Template(read_resource("page.html")).substitute(
+        policy=POLICY,
+        generator=f"{shown(report.tool)}; {SCHEMA}",
+        title=title,
+        css=read_resource("page.css"),
+        body="\n".join(part for part in body if part),
     )
+
+
+def read_resource(name: str) -> str:
+    """Return a text file of this folder, such as the style sheet."""
+    return files("audit.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def shown(text: object) -> str:
@@ -116,10 +123,10 @@ def _codes(report: Report) -> str:
 def _dataset(data: Dataset) -> str:
     parts = ["<h2>Dataset</h2>", '<div class="card">']
     if bars := class_bars(data):
-        told = "Files by class. Each split has its own scale."
+        caption = "Files by class. Each split has its own scale."
         if (more := len(data.by_split()) - SPLITS) > 0:
-            told += f" {counted(more, 'split')} more not drawn."
-        parts.append(f'<p class="quiet">{told}</p><div class="scroll">{bars}</div>')
+            caption += f" {counted(more, 'split')} more not drawn."
+        parts.append(f'<p class="quiet">{caption}</p><div class="scroll">{bars}</div>')
     parts.append(_counts_line("Formats", data.formats) + _counts_line("State", data.status))
     parts.append(_sizes(data))
     left = [
@@ -135,8 +142,8 @@ def _dataset(data: Dataset) -> str:
 
 
 def _counts_line(title: str, counts: Mapping[str, int]) -> str:
-    told = ", ".join(f"{shown(name)} {n:,}" for name, n in counts.items())
-    return f'<p><span class="quiet">{title}:</span> {told}</p>' if told else ""
+    values = ", ".join(f"{shown(name)} {n:,}" for name, n in counts.items())
+    return f'<p><span class="quiet">{title}:</span> {values}</p>' if values else ""
 
 
 def _sizes(data: Dataset) -> str:
@@ -160,7 +167,7 @@ def _bullets(sentences: Iterable[str]) -> str:
 # ---- one section a check ----
 
 
-def _sections(report: Report, pictures: Thumbnails) -> str:
+def _sections(report: Report, pictures: ReportThumbnails) -> str:
     parts = [_section(c, report, pictures.by_id) for c in report.checks if c.counts.total]
     return "<h2>Worst examples</h2>\n" + "\n".join(parts) if parts else ""
 
@@ -207,11 +214,11 @@ def _figure(member: Member, picture: Thumbnail | None) -> str:
     else:
         tiny = ' class="tiny"' if max(picture.width, picture.height) < TINY else ""
         frame = (
-            f'<div class="frame"><img{tiny} src="{picture.uri}" width="{picture.width}" '
+            f'<div class="frame"><img{tiny} src="{picture.data_uri}" width="{picture.width}" '
             f'height="{picture.height}" alt="" loading="lazy"></div>'
         )
         note = f'<div class="note">{shown(picture.note)}</div>' if picture.note else ""
-    place = " · ".join(part for part in (member.split, member.label) if part)
+    place = place_text(member.split, member.label)
     return (
         f'<figure>{frame}<figcaption><span class="mono">{shown(member.id)}</span>'
         f'<div class="quiet">{shown(place)}</div>{note}</figcaption></figure>'
@@ -264,7 +271,7 @@ def _by_code(check: CheckSummary) -> str:
     return check.code
 
 
-def _completeness(report: Report, pictures: Thumbnails) -> str:
+def _completeness(report: Report, pictures: ReportThumbnails) -> str:
     sentences: Sequence[str] = report.completeness
     made = len(pictures.by_id)
     if made < pictures.wanted:

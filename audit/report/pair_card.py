@@ -18,7 +18,7 @@ from audit.neighbors import comparable, describe, describe_pair, key_ranks, veri
 from audit.pairs.signatures import load
 from audit.report.file_card import find_sample
 from audit.report.text import heading, rendered
-from audit.report.wording import visible
+from audit.report.wording import VERDICTS, visible
 from audit.run.generations import open_run
 from audit.run.store import Store
 
@@ -123,14 +123,6 @@ def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> 
     }
 
 
-SAID = {
-    "bytes": "the same bytes",
-    "pixels": "the same pixels, other bytes",
-    "near": "near-duplicates, verified",
-    "different": "not the same picture as far as the scan found",
-}
-
-
 def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:
     """Return the evidence for a terminal of `width` columns, with ANSI colours if `color`."""
     from rich.console import Group
@@ -138,14 +130,15 @@ def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name, value in _lines(card):
+    for name, value in evidence_lines(card):
         table.add_row(Text(f"  {name}", style="dim"), Text(visible(value)))
     names = Text(f"{visible(card.first)}\n{visible(card.second)}", style="bold")
     return rendered(Group(names, heading("Evidence"), table), width, color)
 
 
-def _lines(card: PairCard) -> list[tuple[str, str]]:
-    lines = [("verdict", SAID[card.kind])]
+def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
+    """Return the evidence as (name, value), the verdict first."""
+    lines = [("verdict", VERDICTS[card.kind])]
     if card.distance is not None:
         lines.append(("hashes", f"{card.distance} of 64 bits differ (phash)"))
     if card.score is None:

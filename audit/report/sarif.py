@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from audit.records import Severity
-from audit.report.collect import findings
-from audit.report.contents import SCHEMA, CheckSummary, Found, Report
+from audit.report.collect import stream_findings
+from audit.report.contents import SCHEMA, CheckSummary, Report, ReportedFinding
 from audit.report.document import dumped
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -24,7 +24,7 @@ RELATED = 100
 ABSOLUTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+://|/|[A-Za-z]:/)")
 
 
-def to_sarif(report: Report, found: Iterable[Found] | None = None) -> Iterator[str]:
+def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
     """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run."""
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
@@ -40,7 +40,7 @@ def to_sarif(report: Report, found: Iterable[Found] | None = None) -> Iterator[s
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
-    for number, one in enumerate(findings(report) if found is None else found):
+    for number, one in enumerate(stream_findings(report) if found is None else found):
         result = _result(one, places, report.dataset.roots)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
@@ -71,7 +71,9 @@ def _rule(check: CheckSummary) -> dict[str, Any]:
     return rule
 
 
-def _result(found: Found, places: Mapping[str, int], roots: Mapping[str, str]) -> dict[str, Any]:
+def _result(
+    found: ReportedFinding, places: Mapping[str, int], roots: Mapping[str, str]
+) -> dict[str, Any]:
     located = [_location(sample, roots) for sample in found.sample_ids[: RELATED + 1]]
     result: dict[str, Any] = {
         "ruleId": found.code,

@@ -63,11 +63,12 @@ def heading(words: str) -> Text:
 
 def severity_text(counts: Counts) -> Text:
     """Return the counts by severity, zeros left out, each in its colour."""
-    told = Text()
+    counts_text = Text()
     for severity, n in counts.items():
         if n:
-            told.append(" " if told else "").append(f"{ICONS[severity]} {n:,}", STYLES[severity])
-    return told or Text("-", style="dim")
+            gap = " " if counts_text else ""
+            counts_text.append(gap).append(f"{ICONS[severity]} {n:,}", STYLES[severity])
+    return counts_text or Text("-", style="dim")
 
 
 # ---- top ----

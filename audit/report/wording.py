@@ -1,4 +1,4 @@
-"""Words that every renderer shares: numbers with units, safe file names, what to run next.
+"""Words shown to people, in one place for all reports and pages: numbers with units, safe names.
 
 File names and labels come from strangers. `visible` shows control and direction-changing characters
 as escapes, so that no name can move a terminal's cursor or read differently from what it is.
@@ -13,6 +13,19 @@ from collections.abc import Sequence
 from audit.records import Severity
 from audit.report.contents import Counts, Report
 
+# What the card of a file says where the file is no longer as it was scanned.
+ON_DISK = {
+    "changed": "the file on disk is another than the one scanned: scan again",
+    "absent": "the file is no longer there",
+    "remote": "the file is on another machine",
+}
+# What two files share, by the kind of a pair.
+VERDICTS = {
+    "bytes": "the same bytes",
+    "pixels": "the same pixels, other bytes",
+    "near": "near-duplicates, verified",
+    "different": "not the same picture as far as the scan found",
+}
 TITLE = "Audit of "  # how a text report starts
 ICONS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
 # C0 and C1 controls, bidirectional marks and embeddings, line separators, lone surrogates.
@@ -49,6 +62,23 @@ def bytes_text(n: float) -> str:
     return f"{n:.3g} {unit}" if n < 1000 else f"{n:,.0f} {unit}"
 
 
+def size_text(width: int | None, height: int | None, n_bytes: int) -> str:
+    """Return `640 × 427 px · 13.5 kB`, without what is unknown (None, -1)."""
+    parts = [f"{width:,} × {height:,} px"] if width and height else []
+    parts += [bytes_text(n_bytes)] if n_bytes >= 0 else []
+    return " · ".join(parts) or "size unknown"
+
+
+def place_text(split: str | None, label: str | None) -> str:
+    """Return `train · cat`, without what is missing."""
+    return " · ".join(part for part in (split, label) if part)
+
+
+def as_sentence(text: str) -> str:
+    """Return the text with a capital at its start and a full stop at its end."""
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
+
+
 def number_text(value: object) -> str:
     """Return a value of an evidence or a measurement: four digits of a real, commas in integers."""
     if isinstance(value, bool):
@@ -74,15 +104,15 @@ def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
     """Return the first ids and how many more there are; `the whole dataset` without any."""
     if not n_samples:
         return "the whole dataset"
-    told = ", ".join(visible(sample) for sample in ids[:shown])
+    names = ", ".join(visible(sample) for sample in ids[:shown])
     more = n_samples - min(shown, len(ids))
-    return f"{told} and {more:,} more" if more else told
+    return f"{names} and {more:,} more" if more else names
 
 
 def headline(report: Report) -> str:
     """Return one sentence: what was found in how many files."""
-    found = severity_counts(report.counts)
-    sentence = f"{found[0].upper()}{found[1:]} found {reach(report)}"
+    counts = severity_counts(report.counts)
+    sentence = f"{counts[0].upper()}{counts[1:]} found {reach(report)}"
     return " ".join([failures(report), sentence]).strip()
 
 
@@ -117,8 +147,8 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
     examples = [example for check in report.checks for example in check.worst]
     first = next((e for e in examples if e.members), None)
     if first is not None:
-        told = f"everything known of one file in {first.finding.code}"
-        commands.append((f"audit show {run} {shlex.quote(first.members[0].id)}", told))
+        gives = f"everything known of one file in {first.finding.code}"
+        commands.append((f"audit show {run} {shlex.quote(first.members[0].id)}", gives))
     if examples:
         code = examples[0].finding.code
         commands.append((f"audit explain {code}", f"what {code} means and what to do"))

@@ -4,7 +4,7 @@ Every call looks up what a decision is about (the content hash of a sample, the 
 finding), because a decision holds only while that stays true; `audit.review.ledger` stores it and
 `audit.review.status` says what holds. Nothing here touches an image: `audit.review.export` writes
 what follows. Deciding about 100,000 samples at once takes about two seconds, in one batch that one
-undo takes back.
+`Ledger.undo` takes back.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 import polars as pl
 
 from audit.errors import UsageError
-from audit.review.ledger import Decision, Entry, Ledger, Verb, whoami
-from audit.review.status import Applied, applied, open_for_deciding, status_of, waived
-from audit.review.waivers import load_findings, remembered
+from audit.records import DECISIONS, Action
+from audit.review.ledger import Decision, Entry, Ledger, whoami
+from audit.review.status import apply_decisions, open_for_deciding
+from audit.review.waivers import load_findings, snapshot_finding
 from audit.run.store import Store
 
 FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
@@ -26,19 +27,21 @@ FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
 COPIES = ("DUP", "SPLIT")
 
 
-def parse_verb(text: str) -> tuple[Verb, str | None]:
+def parse_verb(text: str) -> tuple[Action, str | None]:
     """Return the verb and value of `keep`, `drop`, `relabel:NAME`, `move:SPLIT`, `false-positive`.
 
     Raises UsageError for anything else.
     """
     word, colon, value = text.partition(":")
-    if word.replace("_", "-") not in set(Verb):
+    if word.replace("_", "-") not in DECISIONS:
         raise UsageError(
             f"{str(text)!r} is no decision: use keep, drop, relabel:NAME, move:SPLIT or "
             "false-positive."
         )
-    verb = Verb(word.replace("_", "-"))
-    if (verb in (Verb.relabel, Verb.move)) != bool(value.strip()) or (colon and not value.strip()):
+    verb = Action(word.replace("_", "-"))
+    if (verb in (Action.RELABEL, Action.MOVE)) != bool(value.strip()) or (
+        colon and not value.strip()
+    ):
         raise UsageError(
             f"{str(text)!r} is not complete: relabel:NAME and move:SPLIT take a name, the "
             "others none."
@@ -50,42 +53,30 @@ def parse_verb(text: str) -> tuple[Verb, str | None]:
 
 
 def decide_samples(
-    run: Path, ids: Sequence[str], verb: Verb, value: str | None = None, note: str = "",
+    run: Path, ids: Sequence[str], verb: Action, value: str | None = None, note: str = "",
     by: str | None = None,
 ) -> list[Decision]:  # fmt: skip
     """Decide about samples by id, as one batch; raises UsageError for an id the run lacks."""
-    return record(run, sample_entries(run, ids, verb, value, note, by))
+    return Ledger(run).record(sample_entries(run, ids, verb, value, note, by))
 
 
 def decide_findings(
-    run: Path, fingerprints_or_codes: Sequence[str], verb: Verb, value: str | None = None,
+    run: Path, fingerprints_or_codes: Sequence[str], verb: Action, value: str | None = None,
     note: str = "", by: str | None = None,
 ) -> list[Decision]:  # fmt: skip
     """Decide about findings, as one batch: waive them, or apply the verb to their samples.
 
     Raises UsageError for an unknown finding or code, and for a drop of every copy of a picture.
     """
-    return record(run, finding_entries(run, fingerprints_or_codes, verb, value, note, by))
+    return Ledger(run).record(finding_entries(run, fingerprints_or_codes, verb, value, note, by))
 
 
-def decide_where(
-    run: Path, predicate: str, verb: Verb, value: str | None = None, note: str = "",
-    by: str | None = None, dry_run: bool = True,
-) -> tuple[int, list[str]]:  # fmt: skip
-    """Decide about the samples that an SQL predicate over the `images` view picks.
+def select_samples(run: Path, predicate: str) -> list[str]:
+    """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
 
-    Returns their number and ids, sorted; records nothing while `dry_run`. The predicate reads the
-    run only: it can neither write nor open a file. Raises UsageError with DuckDB's first line.
+    The predicate reads the run only: it can neither write nor open a file. Raises UsageError with
+    DuckDB's first line.
     """
-    ids = where(run, predicate)
-    entries = sample_entries(run, ids, verb, value, note or f"where {predicate}", by)
-    if not dry_run:
-        record(run, entries)
-    return len(ids), ids
-
-
-def where(run: Path, predicate: str) -> list[str]:
-    """Return the ids of the samples that an SQL predicate over `images` picks, sorted."""
     with open_for_deciding(run) as store:
         store.execute("SET enable_external_access = false")
         # The line break ends a trailing comment.
@@ -96,21 +87,21 @@ def where(run: Path, predicate: str) -> list[str]:
 
 
 def sample_entries(
-    run: Path, ids: Iterable[str], verb: Verb, value: str | None = None, note: str = "",
+    run: Path, ids: Iterable[str], verb: Action, value: str | None = None, note: str = "",
     by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
     """Return the entries that a decision about these samples would record."""
     _check(verb, value)
     with open_for_deciding(run) as store:
-        known = contents(store, list(dict.fromkeys(ids)))
-        if verb is Verb.false_positive and known.height:
+        known = content_hashes(store, list(dict.fromkeys(ids)))
+        if verb is Action.FALSE_POSITIVE and known.height:
             raise _needs_finding(store, known["id"][0])
     who = by or whoami()
     return [Entry("sample", i, h, verb, value, note, who) for i, h in known.iter_rows()]
 
 
 def finding_entries(
-    run: Path, fingerprints_or_codes: Sequence[str], verb: Verb, value: str | None = None,
+    run: Path, fingerprints_or_codes: Sequence[str], verb: Action, value: str | None = None,
     note: str = "", by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
     """Return the entries that a decision about these findings would record: theirs, then samples'.
@@ -122,63 +113,42 @@ def finding_entries(
         prints = [word for word in fingerprints_or_codes if FINGERPRINT.match(word)]
         codes = [word.upper() for word in fingerprints_or_codes if not FINGERPRINT.match(word)]
         if codes:
-            prints += _open_findings(store, codes, applied(run).settled)
-        found = load_findings(store, prints)
-        if missing := sorted(set(prints) - set(found["fingerprint"])):
+            prints += _open_findings(store, codes, apply_decisions(run).settled)
+        findings = load_findings(store, prints)
+        if missing := sorted(set(prints) - set(findings["fingerprint"])):
             raise UsageError(
                 f"The run has no finding {missing[0]}: `audit report RUN -o report.json` lists the "
                 "fingerprints; one that is gone needs no decision."
             )
     who, entries = by or whoami(), []
     samples: dict[str, str | None] = {}
-    for row in found.iter_rows(named=True):
+    for row in findings.iter_rows(named=True):
         _refuse(row, verb)
-        entries.append(
-            Entry("finding", row["fingerprint"], None, verb, value, note, who, remembered(row))
-        )
+        snapshot = snapshot_finding(row)
+        entries.append(Entry("finding", row["fingerprint"], None, verb, value, note, who, snapshot))
         samples.update(zip(row["ids"] or (), row["hashes"] or (), strict=True))
-    if verb is Verb.false_positive:
+    if verb is Action.FALSE_POSITIVE:
         return entries
     return entries + [Entry("sample", i, h, verb, value, note, who) for i, h in samples.items()]
-
-
-def record(run: Path, entries: Sequence[Entry]) -> list[Decision]:
-    """Record entries as one batch; raises RunError where the ledger cannot be written."""
-    return Ledger(run).record(entries)
-
-
-def undo(run: Path, n: int = 1, by: str | None = None, *, anyone: bool = False) -> list[Decision]:
-    """Take back your last `n` batches (those of `by`, or of `anyone`); returns what was undone."""
-    return Ledger(run).undo(n, by, anyone=anyone)
-
-
-def log(run: Path, limit: int | None = None) -> list[Decision]:
-    """Return the decisions, undone ones too, newest first."""
-    return Ledger(run).log(limit)
-
-
-def revision(run: Path) -> str:
-    """Return a text that changes with every decision and undo: a cache key, read in 1 ms."""
-    return Ledger(run).revision()
 
 
 # ---- looking things up ----
 
 
-def by_split(run: Path, ids: Sequence[str]) -> dict[str, int]:
+def count_by_split(run: Path, ids: Sequence[str]) -> dict[str, int]:
     """Return the number of these samples in each split, `(none)` without one, by name."""
     with open_for_deciding(run) as store:
-        store.create_from("asked", pl.DataFrame({"id": list(ids)}, {"id": pl.String}))
-        counted = store.query(
-            "SELECT coalesce(split, '(none)') AS split, count(*) FROM samples SEMI JOIN asked "
+        store.create_from("chosen", pl.DataFrame({"id": list(ids)}, {"id": pl.String}))
+        counts = store.query(
+            "SELECT coalesce(split, '(none)') AS split, count(*) FROM samples SEMI JOIN chosen "
             "USING (id) GROUP BY 1 ORDER BY 1"
         )
-    return dict(counted.iter_rows())
+    return dict(counts.iter_rows())
 
 
-def unheard(run: Path, verb: Verb, value: str) -> str | None:
+def new_name_warning(run: Path, verb: Action, value: str) -> str | None:
     """Return a sentence if no sample of the run has this class or split: perhaps a slip."""
-    column, noun = ("label", "class") if verb is Verb.relabel else ("split", "split")
+    column, noun = ("label", "class") if verb is Action.RELABEL else ("split", "split")
     with open_for_deciding(run) as store:
         nearest = store.query(
             f"SELECT name FROM (SELECT DISTINCT {column} AS name FROM samples) "
@@ -193,24 +163,24 @@ def unheard(run: Path, verb: Verb, value: str) -> str | None:
     return f"No sample of this run has the {noun} {value!r}{hint}: if it is a slip, `audit undo`."
 
 
-def contents(store: Store, ids: Sequence[str]) -> pl.DataFrame:
+def content_hashes(store: Store, ids: Sequence[str]) -> pl.DataFrame:
     """Return (id, content_hash) of samples in the given order; raises UsageError for an unknown."""
     store.create_from(
         "wanted_samples", pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index()
     )
-    found = store.query(
+    samples = store.query(
         "SELECT w.id, f.content_hash, s.id IS NULL AS unknown FROM wanted_samples w "
         "LEFT JOIN measurements.main.samples s ON s.id = w.id "
         "LEFT JOIN measurements.main.features f ON f.sample_id = w.id ORDER BY w.index"
     )
-    unknown = found.filter("unknown")["id"]
+    unknown = samples.filter("unknown")["id"]
     if len(unknown):
         raise UsageError(
             f"The run has no sample {unknown[0]!r}"
             + (f" (and {len(unknown) - 1:,} others of these)" if len(unknown) > 1 else "")
             + ": `audit show RUN NAME` finds the nearest."
         )
-    return found.select("id", "content_hash")
+    return samples.select("id", "content_hash")
 
 
 def _open_findings(store: Store, codes: Sequence[str], settled: pl.DataFrame) -> list[str]:
@@ -222,12 +192,12 @@ def _open_findings(store: Store, codes: Sequence[str], settled: pl.DataFrame) ->
             "hex digits) or a code such as DUP003 (`audit checks` lists them)."
         )
     store.create_from("settled", settled)
-    found = store.query(
+    fingerprints = store.query(
         "SELECT f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING (fingerprint) "
         "WHERE list_contains(?, f.code) ORDER BY f.rowid",
         [codes],
     )
-    return found["fingerprint"].to_list()
+    return fingerprints["fingerprint"].to_list()
 
 
 def _needs_finding(store: Store, sample: str) -> UsageError:
@@ -237,35 +207,28 @@ def _needs_finding(store: Store, sample: str) -> UsageError:
         "ORDER BY f.code LIMIT 5",
         [sample],
     )
-    told = ", ".join(f"{code} {fingerprint}" for code, fingerprint in rows.iter_rows())
+    names = ", ".join(f"{code} {fingerprint}" for code, fingerprint in rows.iter_rows())
     return UsageError(
-        "false-positive is said of a finding, not of a sample: give a fingerprint. "
-        f"The findings of {sample} are: {told or 'none'}."
+        "false-positive applies to a finding, not to a sample: give a fingerprint. "
+        f"The findings of {sample} are: {names or 'none'}."
     )
 
 
-def _refuse(finding: dict[str, object], verb: Verb) -> None:
+def _refuse(finding: dict[str, object], verb: Action) -> None:
     """Refuse what would lose a picture, or would mean nothing."""
     code, ids = str(finding["code"]), finding["ids"]
-    if verb is Verb.drop and code.startswith(COPIES):
+    if verb is Action.DROP and code.startswith(COPIES):
         raise UsageError(
             f"Dropping {code} {finding['fingerprint']} as a whole would drop every copy of the "
             f"picture: choose who stays with `--code {code} --rule largest`, or name the samples."
         )
-    if not ids and verb not in (Verb.false_positive, Verb.keep):
+    if not ids and verb not in (Action.FALSE_POSITIVE, Action.KEEP):
         raise UsageError(
             f"{code} {finding['fingerprint']} is about the whole dataset and names no sample to "
             f"{verb}: use --as keep to accept it, or false-positive to waive it."
         )
 
 
-def _check(verb: Verb, value: str | None) -> None:
+def _check(verb: Action, value: str | None) -> None:
     """Refuse a value that is missing or superfluous before anything is looked up."""
     parse_verb(verb if value is None else f"{verb}:{value}")
-
-
-__all__ = [
-    "Applied", "Decision", "Entry", "Ledger", "Verb", "applied", "by_split", "decide_findings",
-    "decide_samples", "decide_where", "finding_entries", "log", "open_for_deciding", "parse_verb",
-    "record", "revision", "sample_entries", "status_of", "undo", "unheard", "waived", "where",
-]  # fmt: skip

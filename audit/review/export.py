@@ -6,8 +6,8 @@ moves are applied in the manifest, which `audit scan` reads again; stale decisio
 listed.
 
 `pairs` gives one row for each verified pair of samples that show one picture. Inside a set of
-copies that would be quadratic (1,000 copies are half a million pairs), so copies are written as a
-star: each with the first of them. Near-duplicates likewise, one sample standing for each picture.
+copies that would be quadratic (1,000 copies are half a million pairs), so each copy is paired
+with the first of them only. Near-duplicates likewise, one sample standing for each picture.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from urllib.parse import quote
 import polars as pl
 
 from audit.errors import UsageError
-from audit.review.decisions import Applied, applied, open_for_deciding, revision
+from audit.review.ledger import Ledger
+from audit.review.status import Applied, apply_decisions, open_for_deciding
 from audit.run import generations
 from audit.run.store import Store, identifier
 
@@ -39,13 +40,13 @@ WRITERS = (".csv", ".parquet")
 FORMULA = r"^[=+\-@\t\r\n]"
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
-STARS = """
+PAIRS = """
     WITH files AS (
         SELECT i.id, i.uri, i.split, i.label, i.content_hash, i.pixel_hash, p.blank,
             min(i.id) OVER (PARTITION BY i.content_hash) AS first_bytes,
             min(i.id) OVER (PARTITION BY i.pixel_hash) AS first_pixels
         FROM images i JOIN pictures p USING (id) WHERE i.pixel_hash IS NOT NULL
-    ), found AS (
+    ), paired AS (
         SELECT first_bytes AS x, id AS y, 'bytes' AS kind, 0 AS distance, 1.0 AS similarity,
             'same bytes' AS transformation, NULL::DOUBLE AS score
         FROM files WHERE content_hash IS NOT NULL AND id <> first_bytes
@@ -61,7 +62,7 @@ STARS = """
     SELECT x AS a, y AS b, s.split AS split_a, t.split AS split_b, s.label AS label_a,
         t.label AS label_b, kind, distance, similarity, transformation, score, true AS verified,
         s.uri AS path_a, t.uri AS path_b
-    FROM found JOIN samples s ON s.id = x JOIN samples t ON t.id = y
+    FROM paired JOIN samples s ON s.id = x JOIN samples t ON t.id = y
     ORDER BY list_position(['bytes', 'pixels', 'near'], kind), a, b
 """
 # `{extra}`: the other columns of a manifest that was scanned. Listing order is kept.
@@ -72,14 +73,14 @@ KEPT = """
     WHERE NOT coalesce(d.dropped, false) ORDER BY s.rowid
 """
 LEFT_OUT = """
-    WITH said AS (
+    WITH codes AS (
         SELECT m.sample_id, string_agg(DISTINCT f.code, ' ' ORDER BY f.code) AS findings
         FROM judged.main.finding_samples m JOIN judged.main.findings f USING (fingerprint)
         SEMI JOIN decided d ON d.id = m.sample_id GROUP BY m.sample_id
     )
     SELECT s.id, s.uri AS path, s.split, s.label, d.why AS reason, c.findings, d.by, d.at
     FROM measurements.main.samples s JOIN decided d ON d.id = s.id
-    LEFT JOIN said c ON c.sample_id = s.id WHERE d.dropped ORDER BY s.rowid
+    LEFT JOIN codes c ON c.sample_id = s.id WHERE d.dropped ORDER BY s.rowid
 """
 CHANGED = """
     SELECT s.id, s.uri AS path, s.label AS label_before, coalesce(d.label, s.label) AS label,
@@ -134,10 +135,10 @@ class Tables:
 
     def pairs(self) -> pl.DataFrame:
         """Return the verified pairs."""
-        return pairs(self.store)
+        return verified_pairs(self.store)
 
     def scores(self) -> pl.DataFrame:
-        """Return every measured feature, one row a sample, as scanned."""
+        """Return every measured feature, one row per sample, as scanned."""
         return self.store.query(SCORES)
 
     def stale(self) -> pl.DataFrame:
@@ -156,14 +157,14 @@ TABLES: Mapping[str, Callable[[Tables], pl.DataFrame]] = {
 LISTS: Mapping[str, str] = {"kept": "manifest", "quarantine": "quarantine"}
 
 
-def pairs(store: Store) -> pl.DataFrame:
-    """Return one row a verified pair (`COLUMNS`): `distance` in bits of the perceptual hash,
+def verified_pairs(store: Store) -> pl.DataFrame:
+    """Return one row per verified pair (`COLUMNS`): `distance` in bits of the perceptual hash,
     `similarity` a correlation, `score` log odds, `transformation` what turns a into b.
     """
-    return store.query(STARS).select(COLUMNS)
+    return store.query(PAIRS).select(COLUMNS)
 
 
-def export(
+def export_tables(
     run: Path,
     out_dir: Path,
     format: str = "csv",  # noqa: A002
@@ -180,9 +181,9 @@ def export(
     tables = {out_dir / f"{name}.{format}": name for name in TABLES}
     lists = {out_dir / f"{name}.txt": name for name in LISTS}
     record = out_dir / RECORD
-    ours = _earlier(record)
+    earlier = _earlier_files(record)
     for path in (*tables, *lists, record):
-        _may_write(path, run, replace or path.name in ours)
+        _may_write(path, run, replace or path.name in earlier)
     result, facts = _write(run, tables, lists)
     names = {path.name: rows for path, rows in result.files.items()}
     _replace(record, lambda part: part.write_text(json.dumps({**facts, "files": names}) + "\n"))
@@ -193,7 +194,7 @@ def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = Fals
     """Write single tables, or lists of file names: name (of `TABLES` or `LISTS`) to path.
 
     The extension decides: .csv or .parquet for a table, .txt for the paths of `kept` (also by the
-    name `manifest`) or `quarantine`. Raises UsageError as `export` does.
+    name `manifest`) or `quarantine`. Raises UsageError as `export_tables` does.
     """
     tables, lists = {}, {}
     for name, path in targets.items():
@@ -208,24 +209,16 @@ def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = Fals
     return _write(run, tables, lists)[0]
 
 
-def export_pairs(run: Path, target: Path, *, replace: bool = False) -> int:
-    """Write the verified pairs of a run to a .csv or .parquet file; returns their number.
-
-    Raises UsageError for another extension or a place that cannot be written.
-    """
-    return export_files(run, {"pairs": target}, replace=replace).files[target]
-
-
 def _write(
     run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
 ) -> tuple[ExportResult, dict[str, object]]:
     """Write tables and lists of one generation, with the decisions as they are now."""
-    generation, state = generations.require(run), revision(run)
-    decided = applied(run, generation)
+    generation, state = generations.require(run), Ledger(run).revision()
+    decided = apply_decisions(run, generation)
     files: dict[Path, int] = {}
     neutralised = 0
     with open_for_deciding(run, generation) as store:
-        store.create_from("decided", decided.live)
+        store.create_from("decided", decided.effective)
         source = Tables(store, decided)
         for path, name in tables.items():
             frame = TABLES[name](source)
@@ -234,7 +227,7 @@ def _write(
         for path, name in lists.items():
             files[path] = _write_list(TABLES[LISTS[name]](source)["path"], path)
         total, changed = store.scalar("SELECT count(*) FROM samples"), source.changes().height
-    dropped = int(decided.live["dropped"].sum())
+    dropped = int(decided.effective["dropped"].sum())
     result = ExportResult(files, total - dropped, dropped, changed, decided.stale, neutralised)
     facts: dict[str, object] = {
         "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
@@ -253,8 +246,8 @@ def _write_table(frame: pl.DataFrame, path: Path) -> tuple[int, int]:
         _replace(path, frame.write_parquet)
         return frame.height, 0
     text = frame.select(pl.col(pl.String))
-    cells = sum(int(column.sum()) for column in text.select(_runs(pl.all()).fill_null(False)))
-    _replace(path, _neutral(frame).write_csv)
+    cells = sum(int(column.sum()) for column in text.select(_is_formula(pl.all()).fill_null(False)))
+    _replace(path, neutralise(frame).write_csv)
     return frame.height, cells
 
 
@@ -287,32 +280,30 @@ def _may_write(path: Path, run: Path, replace: bool) -> None:
         raise UsageError(f"{path} is a folder: give the name of a file.")
     inside = path.resolve().parent.is_relative_to(run.resolve())
     if path.exists() and (inside or not replace):
-        cure = (
-            "choose another name" if inside else "choose another name, or allow it with --replace"
-        )
-        raise UsageError(f"{path} exists, and an export replaces nobody's file: {cure}.")
+        fix = "choose another name" + ("" if inside else ", or allow it with --replace")
+        raise UsageError(f"{path} exists, and an export replaces nobody's file: {fix}.")
 
 
-def _earlier(record: Path) -> Sequence[str]:
+def _earlier_files(record: Path) -> Sequence[str]:
     """Return the names of the files that an earlier export into this folder wrote."""
     try:
-        said = json.loads(record.read_text(encoding="utf-8"))
-        return [RECORD, *said["files"]] if said["schema"] == SCHEMA else []
+        written = json.loads(record.read_text(encoding="utf-8"))
+        return [RECORD, *written["files"]] if written["schema"] == SCHEMA else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _runs(text: pl.Expr) -> pl.Expr:
+def _is_formula(text: pl.Expr) -> pl.Expr:
     """Say whether a spreadsheet would take a text cell for a formula."""
     return text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
 
 
-def _neutral(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with texts, headers too, that a spreadsheet would run made plain text."""
+def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with every text that a spreadsheet would run made plain, headers too."""
     text = pl.col(pl.String)
     safe = frame.with_columns(
-        pl.when(_runs(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
+        pl.when(_is_formula(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
     )
     names = pl.Series(frame.columns, dtype=pl.String)
-    risky = pl.select(_runs(pl.lit(names))).to_series()
+    risky = pl.select(_is_formula(pl.lit(names))).to_series()
     return safe.rename({name: f"'{name}" for name in names.filter(risky)})

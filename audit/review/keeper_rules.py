@@ -1,11 +1,11 @@
 """Keeper rules: which copy of a picture stays, and why, for all groups of duplicates at once.
 
 A rule ranks the copies that are left of a group: sound files before damaged ones and labelled
-before unlabelled, then by what the rule is about, then larger, then by name. It never settles what
-is not its business, and leaves a group *open* (`keep` is null, `why` says what is missing) if
+before unlabelled, then by what the rule is about, then larger, then by name. It decides nothing
+else, and leaves a group *open* (`keep` is null, `why` says what is missing) if
 - its labels differ: dropping a copy would choose a label;
-- it lies in several splits and nobody said which gives way (`take_from`), so that no rule can
-  shrink a test set unasked. What gives way is dropped; all copies on the side that stays, stay.
+- it lies in several splits and nobody said from which to drop (`drop_from_splits`), so that no rule
+  shrinks a test set unasked. All copies there are dropped; all in the split that stays, stay.
 Decisions made before count: dropped copies are gone, relabelled ones have their new label, and a
 copy that somebody chose to keep stays. Columns, not loops: 100,000 samples take about a second.
 """
@@ -20,23 +20,19 @@ from pathlib import Path
 import polars as pl
 
 from audit.errors import UsageError
-from audit.review.decisions import (
-    Decision,
-    Entry,
-    Verb,
-    applied,
-    contents,
-    open_for_deciding,
-    record,
-)
-from audit.review.ledger import whoami
-from audit.review.waivers import load_findings, remembered
+from audit.records import Action
+from audit.review.decisions import content_hashes
+from audit.review.ledger import Decision, Entry, Ledger, whoami
+from audit.review.status import apply_decisions, open_for_deciding
+from audit.review.waivers import load_findings, snapshot_finding
 
 RULES = ("largest", "sharpest", "least-compressed", "split:NAME")
 CODES = ("DUP001", "DUP002", "DUP003", "SPLIT001")
-# A rule may take from these without being told: what is lost is training data.
+# A rule may drop from these unasked: what is lost is training data, never a test file.
 TRAINING = ("train", "training")
 NO_SPLIT = "(none)"
+# Why a group across splits stays open; each front end says how to name a split there.
+SPLIT_NEEDED = "lies in several splits, and no split to drop copies from is named"
 PROPOSAL = pl.Schema(
     {
         "group": pl.String, "code": pl.String, "sample_id": pl.String, "split": pl.String,
@@ -47,7 +43,7 @@ MEMBERS = """
     WITH picked AS MATERIALIZED (
         SELECT f.fingerprint AS "group", f.code, m.sample_id
         FROM judged.main.findings f JOIN judged.main.finding_samples m USING (fingerprint)
-        WHERE f.code = ? AND {asked}
+        WHERE f.code = ? AND {chosen}
             AND (starts_with(f.subject, 'group:') OR starts_with(f.subject, 'pair:'))
     )
     SELECT p.*, s.split, s.label, s.n_bytes, f.status = 'ok' AS sound, f.width, f.height,
@@ -58,7 +54,7 @@ MEMBERS = """
     FROM picked p JOIN measurements.main.samples s ON s.id = p.sample_id
     JOIN measurements.main.features f ON f.sample_id = p.sample_id
 """
-# What a rule ranks by, best first, and how it tells of it.
+# What a rule ranks by, best first, and the figures that its reason quotes.
 RANKS: Mapping[str, tuple[str, ...]] = {
     "largest": (),
     "sharpest": ("sharpness",),
@@ -100,57 +96,59 @@ def propose(
     code: str = "DUP003",
     rule: str = "largest",
     fingerprints: Sequence[str] | None = None,
-    take_from: Sequence[str] = (),
+    drop_from_splits: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Return who stays and who goes, one row a sample and group (`PROPOSAL`); records nothing.
+    """Return who stays and who goes, one row per sample and group (`PROPOSAL`); records nothing.
 
     `rule`: largest (pixels, then bytes), sharpest (the `sharpness` feature: favours the smaller of
     two sizes), least-compressed (lossless formats, then JPEG quality, then bits a pixel: a PNG made
-    from a JPEG counts as lossless), split:NAME (the largest there; across splits, training data
-    gives way to NAME). `take_from`: splits that give way, the first named first, until a group lies
-    in one split. `fingerprints`: these groups (default: all that are open). `keep` is null where a
-    group is left open. Raises UsageError for an unknown rule, code or split.
+    from a JPEG counts as lossless), split:NAME (the largest there; across splits, copies in
+    training data are dropped). `drop_from_splits`: splits to drop copies from, the first named
+    first, until a group lies in one split. `fingerprints`: these groups (default: all
+    that are open). `keep` is null where a group is left open. Raises UsageError for an
+    unknown rule, code or split.
     """
     kind, name = _rule(rule)
     if code not in CODES:
         raise UsageError(f"{code} has no groups of copies to choose from: use {', '.join(CODES)}.")
-    members = _members(run, code, fingerprints, take_from)
+    members = _members(run, code, fingerprints, drop_from_splits)
     if members.is_empty():
         return pl.DataFrame(schema=PROPOSAL)
-    yielding = tuple(take_from)
-    implied = not yielding and name is not None and name not in TRAINING
-    out = _gives_way(members, TRAINING if implied else yielding, name if implied else None)
-    ranked = _ranked(members.with_columns(out.alias("out")), kind)
-    return _judged(ranked, kind, name).select(PROPOSAL.names())
+    # split:NAME says by itself that NAME stays, so training data need not be named to be dropped.
+    implied = not drop_from_splits and name is not None and name not in TRAINING
+    splits = TRAINING if implied else tuple(drop_from_splits)
+    out = _dropped_by_split(members, splits, name if implied else None)
+    ranked = _rank(members.with_columns(out.alias("out")), kind)
+    return _give_reasons(ranked, kind, name).select(PROPOSAL.names())
 
 
 def apply(
     run: Path, proposal: pl.DataFrame, note: str = "", by: str | None = None
 ) -> list[Decision]:
-    """Record a proposal as one batch: its drops, each with its keeper, and the groups it settles.
+    """Record a proposal as one batch: its drops, each with its keeper, and the groups it decides.
 
     Keepers get no decision of their own, so that another rule may still choose a better copy.
     """
     who = by or whoami()
     drops = proposal.filter(~pl.col("keep")).unique("sample_id", maintain_order=True)
-    said = drops["why"].to_list()
     with open_for_deciding(run) as store:
-        goes = contents(store, drops["sample_id"].to_list())["content_hash"]
-        stays = contents(store, drops["keeper"].to_list())["content_hash"]
-        settled = load_findings(store, _settled(proposal))
+        dropped_hashes = content_hashes(store, drops["sample_id"].to_list())["content_hash"]
+        keeper_hashes = content_hashes(store, drops["keeper"].to_list())["content_hash"]
+        decided = load_findings(store, _decided_groups(proposal))
     groups = [
-        Entry("finding", row["fingerprint"], None, Verb.drop, None, note or "copies: a keeper rule",
-              who, remembered(row))
-        for row in settled.iter_rows(named=True)
+        Entry("finding", row["fingerprint"], None, Action.DROP, None,
+              note or "copies: a keeper rule", who, snapshot_finding(row))
+        for row in decided.iter_rows(named=True)
     ]  # fmt: skip
     samples = [
-        Entry("sample", sample, content, Verb.drop, None, f"{why}; {note}" if note else why, who,
-              json.dumps({"keeper": [keeper, kept]}, ensure_ascii=False))
-        for sample, content, why, keeper, kept in zip(
-            drops["sample_id"], goes, said, drops["keeper"], stays, strict=True
+        Entry("sample", sample, content, Action.DROP, None, f"{why}; {note}" if note else why, who,
+              json.dumps({"keeper": [keeper, keeper_hash]}, ensure_ascii=False))
+        for sample, content, why, keeper, keeper_hash in zip(
+            drops["sample_id"], dropped_hashes, drops["why"], drops["keeper"], keeper_hashes,
+            strict=True,
         )
     ]  # fmt: skip
-    return record(run, [*groups, *samples])
+    return Ledger(run).record([*groups, *samples])
 
 
 def summarise(proposal: pl.DataFrame) -> Summary:
@@ -177,55 +175,56 @@ def _rule(text: str) -> tuple[str, str | None]:
 
 
 def _members(
-    run: Path, code: str, fingerprints: Sequence[str] | None, take_from: Sequence[str]
+    run: Path, code: str, fingerprints: Sequence[str] | None, drop_from_splits: Sequence[str]
 ) -> pl.DataFrame:
     """Return the copies that are left of the groups, as the decisions have them."""
-    known = applied(run)
+    decided = apply_decisions(run)
     with open_for_deciding(run) as store:
-        asked = "true"
+        chosen = "true"
         if fingerprints is not None:
             named = pl.DataFrame({"fingerprint": list(fingerprints)}, {"fingerprint": pl.String})
-            store.create_from("asked", named)
-            asked = "f.fingerprint IN (SELECT fingerprint FROM asked)"
-        found = store.query(MEMBERS.format(asked=asked), [code])
+            store.create_from("chosen", named)
+            chosen = "f.fingerprint IN (SELECT fingerprint FROM chosen)"
+        members = store.query(MEMBERS.format(chosen=chosen), [code])
         splits = set(store.query("SELECT DISTINCT split FROM samples")["split"].fill_null(NO_SPLIT))
-    if unknown := [split for split in take_from if split not in splits]:
+    if unknown := [split for split in drop_from_splits if split not in splits]:
         raise UsageError(
-            f"The run has no split {unknown[0]!r} to take from: it has {', '.join(sorted(splits))}."
+            f"The run has no split {unknown[0]!r} to drop from: it has {', '.join(sorted(splits))}."
         )
     if fingerprints is not None:
-        if missing := sorted(set(fingerprints) - set(found["group"])):
+        if missing := sorted(set(fingerprints) - set(members["group"])):
             raise UsageError(f"{code} has no group with the fingerprint {missing[0]}.")
     else:
-        settled = known.settled.rename({"fingerprint": "group"})
-        found = found.join(settled.select("group"), on="group", how="anti")
-    live = known.live.select(
+        settled = decided.settled.rename({"fingerprint": "group"})
+        members = members.join(settled.select("group"), on="group", how="anti")
+    effective = decided.effective.select(
         "id", "verb", "dropped", "by", pl.col("label").alias("new_label"),
         pl.col("split").alias("new_split"),
     )  # fmt: skip
-    found = found.join(live, left_on="sample_id", right_on="id", how="left").filter(
+    members = members.join(effective, left_on="sample_id", right_on="id", how="left").filter(
         pl.col("dropped").fill_null(False).not_()
     )
-    return found.with_columns(
+    return members.with_columns(
         pl.coalesce("new_label", "label").alias("label"),
         pl.coalesce("new_split", "split", pl.lit(NO_SPLIT)).alias("split"),
-        (pl.col("verb") == Verb.keep.value).fill_null(False).alias("chosen"),
+        (pl.col("verb") == Action.KEEP.value).fill_null(False).alias("chosen"),
     ).filter(pl.len().over("group") > 1)
 
 
-def _gives_way(members: pl.DataFrame, splits: Sequence[str], name: str | None) -> pl.Series:
-    """Say which members give way: split after split, until a group lies in one."""
+def _dropped_by_split(members: pl.DataFrame, splits: Sequence[str], name: str | None) -> pl.Series:
+    """Say which members are dropped for their split: split after split, until one is left."""
     frame = members.with_columns(pl.lit(False).alias("out"))
     there = pl.lit(True) if name is None else (pl.col("split") == name).any().over("group")
     for split in splits:
         left = pl.col("split").filter(~pl.col("out")).n_unique().over("group")
+        # Only while another split is left: naming every split must not drop the last copy.
         goes = (pl.col("split") == split) & (left > 1) & there & ~pl.col("chosen")
         frame = frame.with_columns(pl.col("out") | goes)
     return frame["out"]
 
 
-def _ranked(members: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """Sort each group, the best copy first: members that give way last, chosen ones first."""
+def _rank(members: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """Sort each group, the best copy first: members dropped for their split last, chosen first."""
     ranks = [*RANKS[kind], "pixels", "n_bytes"]
     return members.with_columns(pl.col("label").is_not_null().alias("labelled")).sort(
         "group", "out", "chosen", "sound", "labelled", *ranks, "sample_id",
@@ -234,7 +233,7 @@ def _ranked(members: pl.DataFrame, kind: str) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _judged(ranked: pl.DataFrame, kind: str, name: str | None) -> pl.DataFrame:
+def _give_reasons(ranked: pl.DataFrame, kind: str, name: str | None) -> pl.DataFrame:
     """Add `keep`, `why` and `keeper` to ranked members."""
     over = "group"
     frame = ranked.with_columns(
@@ -254,10 +253,10 @@ def _judged(ranked: pl.DataFrame, kind: str, name: str | None) -> pl.DataFrame:
     cases = [
         (pl.col("labels") > 1, None, pl.lit("labels differ: relabel first")),
         (across & pl.col("out"), False,
-         pl.format("{}: {} in {} stays, {} gives way", "code", "keeper", "side", "split")),
-        (across & (pl.col("left") > 1), None,
-         pl.lit("lies in several splits: say which gives way with --take-from")),
-        (across, True, pl.format("stays in {}: the other side gives way", "split")),
+         pl.format("{}: {} in {} stays, copies in {} are dropped", "code", "keeper", "side",
+                   "split")),
+        (across & (pl.col("left") > 1), None, pl.lit(SPLIT_NEEDED)),
+        (across, True, pl.format("stays in {}: copies in other splits are dropped", "split")),
         (elsewhere, None, pl.lit(f"no copy lies in {name}")),
         (pl.col("chosen"), True, pl.format("{} chose to keep it", "by")),
         (pl.col("has_chosen"), False,
@@ -270,17 +269,18 @@ def _judged(ranked: pl.DataFrame, kind: str, name: str | None) -> pl.DataFrame:
                    "keeper", "copies", "best", "fact")),
     ]  # fmt: skip
     keep, why = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
-    for condition, stays, words in reversed(cases):
+    # Built from the last case to the first, so that the first that holds is the outermost `when`.
+    for condition, stays, reason in reversed(cases):
         keep = pl.when(condition).then(pl.lit(stays, pl.Boolean)).otherwise(keep)
-        why = pl.when(condition).then(words).otherwise(why)
+        why = pl.when(condition).then(reason).otherwise(why)
     split = pl.when(pl.col("split") != NO_SPLIT).then(pl.col("split"))
     return frame.with_columns(keep.alias("keep"), why.alias("why"), split.alias("split"))
 
 
-def _settled(proposal: pl.DataFrame) -> list[str]:
-    """Return the groups across splits that a proposal settles; other groups show it themselves.
+def _decided_groups(proposal: pl.DataFrame) -> list[str]:
+    """Return the groups across splits that a proposal decides; other groups show it themselves.
 
-    A group of one split is settled when one copy is left, which the ledger sees from the drops.
+    A group of one split is decided when one copy is left, which follows from the drops alone.
     """
     ends = proposal.filter(pl.col("code").str.starts_with("SPLIT")).group_by("group").agg(
         pl.col("keep").is_null().any().alias("open"),

@@ -4,7 +4,7 @@ Nothing is updated or deleted (triggers refuse it): an undo is a row that names 
 back, and what holds now is derived. SQLite, because many processes may decide at once and a bulk
 decision must be whole or absent; a rollback journal and not WAL, which fails on network file
 systems; `BEGIN IMMEDIATE`, so that a writer waits for its turn instead of failing half-way. Every
-call opens the file anew (0.3 ms): no thread shares a connection, and a run that was deleted or
+call opens the file again (0.3 ms): no thread shares a connection, and a run that was deleted or
 became read-only meanwhile is noticed. One decision costs two syncs of the disk, 100,000 in one
 batch about a second.
 """
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from audit.errors import LockedError, RunError, UsageError
+from audit.records import DECISIONS, Action
 
 LEDGER = "decisions.sqlite"
 VERSION = 1
@@ -57,16 +57,6 @@ CURRENT = pl.Schema(
 )  # fmt: skip
 
 
-class Verb(StrEnum):
-    """What a reviewer may decide; `false_positive` is about a finding, the others about samples."""
-
-    keep = "keep"
-    drop = "drop"
-    relabel = "relabel"
-    move = "move"
-    false_positive = "false-positive"
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A decision to record: `kind` is sample or finding, `subject` a sample id or a fingerprint.
@@ -78,7 +68,7 @@ class Entry:
     kind: str
     subject: str
     content_hash: str | None
-    verb: Verb
+    verb: Action
     value: str | None = None
     note: str = ""
     by: str | None = None
@@ -92,7 +82,7 @@ class Decision:
     id: int
     at: str
     by: str
-    verb: Verb
+    verb: Action
     value: str | None
     subject: str
     kind: str
@@ -114,13 +104,6 @@ class Ledger:
         """Name the ledger of `run`; no file is made before the first decision."""
         self.run, self.path, self._clock = run, run / LEDGER, clock
 
-    def __enter__(self) -> Ledger:
-        """Return self: a `with` block is allowed, and needed by nobody."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: no connection outlives its call."""
-
     # ---- writing ----
 
     def record(self, entries: Sequence[Entry]) -> list[Decision]:
@@ -132,16 +115,16 @@ class Ledger:
         at, me = self._clock().isoformat(timespec="seconds"), whoami()
         with self._writing() as con:
             first = 1 + con.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0]
-            recorded = [
+            decisions = [
                 Decision(
-                    number, at, _text(e.by or me), Verb(e.verb), e.value and _text(e.value),
+                    number, at, _text(e.by or me), Action(e.verb), e.value and _text(e.value),
                     e.subject, e.kind, e.content_hash, _text(e.note), False, str(first),
                     e.evidence,
                 )
                 for number, e in enumerate(entries, first)
             ]  # fmt: skip
-            con.executemany(INSERT, map(_row, recorded))
-        return recorded
+            con.executemany(INSERT, map(_row, decisions))
+        return decisions
 
     def undo(self, n: int = 1, by: str | None = None, *, anyone: bool = False) -> list[Decision]:
         """Take back the last `n` batches of `by` (default: yours), or of `anyone`; newest first.
@@ -165,12 +148,12 @@ class Ledger:
                 "INSERT INTO undos (at, by, batch) VALUES (?, ?, ?)",
                 [(at, who, batch) for (batch,) in batches],
             )
-            last = [
+            undone_rows = [
                 row
                 for (batch,) in batches
                 for row in con.execute(f"{LOGGED} WHERE batch = ? ORDER BY d.id DESC", [batch])
             ]
-        return [_decision(row) for row in last]
+        return [_decision(row) for row in undone_rows]
 
     def _nothing_to_undo(self, con: sqlite3.Connection, who: str, anyone: bool) -> UsageError:
         other = con.execute(
@@ -198,7 +181,7 @@ class Ledger:
         return "/".join(str(number or 0) for number in rows[0]) if rows else "0/0"
 
     def current(self) -> pl.DataFrame:
-        """Return what holds: one row a live subject (kind, subject, content_hash), by id.
+        """Return what holds: one row per subject (kind, subject, content_hash) decided, by id.
 
         `verb`, `value`, `note`, `by`, `at`, `id` are of its last decision. `dropped` says whether
         that is a drop; `label` and `split` are those of its last relabel and its last move, which
@@ -212,13 +195,13 @@ class Ledger:
         schema = {name: CURRENT.get(name, pl.Int64()) for name in names}
         frame = pl.DataFrame(rows, schema=schema, orient="row")
         last = pl.exclude("kind", "subject", "content_hash").last()
-        said = {"label": Verb.relabel, "split": Verb.move}
+        # A sample may be relabelled, then moved, then kept: each of the three still holds.
         values = [
             pl.col("value").filter(pl.col("verb") == verb.value).last().alias(name)
-            for name, verb in said.items()
+            for name, verb in (("label", Action.RELABEL), ("split", Action.MOVE))
         ]
         grouped = frame.group_by("kind", "subject", "content_hash").agg(last, *values)
-        dropped = (pl.col("verb") == Verb.drop.value).alias("dropped")
+        dropped = (pl.col("verb") == Action.DROP.value).alias("dropped")
         return grouped.with_columns(dropped).select(CURRENT.names()).sort("id")
 
     # ---- the file ----
@@ -238,6 +221,8 @@ class Ledger:
         if not self.run.is_dir():
             raise self._gone()
         with self._open("rwc") as con:
+            # A deferred transaction takes its lock at the first write, and two that have both read
+            # by then cannot both go on: one would fail without waiting.
             con.execute("BEGIN IMMEDIATE")
             try:
                 if con.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -263,9 +248,9 @@ class Ledger:
                     )
                 yield con
         except sqlite3.Error as error:
-            raise self._said(error) from None
+            raise self._explained(error) from None
 
-    def _said(self, error: sqlite3.Error) -> RunError:
+    def _explained(self, error: sqlite3.Error) -> RunError:
         """Return the sentence for what SQLite reports."""
         if not self.run.is_dir():
             return self._gone()
@@ -312,15 +297,17 @@ def _create(con: sqlite3.Connection) -> None:
 
 
 def _validate(entry: Entry) -> None:
-    needs = entry.verb in (Verb.relabel, Verb.move)
+    if entry.verb not in DECISIONS:
+        raise UsageError(f"{str(entry.verb)!r} is no decision: use one of {', '.join(DECISIONS)}.")
+    needs = entry.verb in (Action.RELABEL, Action.MOVE)
     if needs and not (entry.value or "").strip():
-        what = "class" if entry.verb is Verb.relabel else "split"
+        what = "class" if entry.verb is Action.RELABEL else "split"
         raise UsageError(f"{entry.verb} needs the new {what}: {entry.verb}:NAME.")
     if entry.value is not None and not needs:
         raise UsageError(f"{entry.verb} takes no value, so {entry.value!r} means nothing.")
-    if (entry.verb is Verb.false_positive) and entry.kind == "sample":
+    if (entry.verb is Action.FALSE_POSITIVE) and entry.kind == "sample":
         raise UsageError(
-            f"false-positive is said of a finding, and {entry.subject!r} is a sample: give the "
+            f"false-positive applies to a finding, and {entry.subject!r} is a sample: give the "
             "finding's fingerprint, or a code with --code."
         )
 
@@ -340,6 +327,6 @@ def _row(d: Decision) -> tuple[Any, ...]:
 def _decision(row: tuple[Any, ...]) -> Decision:
     number, at, by, verb, value, subject, kind, content, note, undone, batch, evidence = row
     return Decision(
-        number, at, by, Verb(verb), value, subject, kind, content, note, bool(undone), str(batch),
+        number, at, by, Action(verb), value, subject, kind, content, note, bool(undone), str(batch),
         evidence,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Standing: what of the decisions holds for a run as it is now.
+"""Status: which decisions are in effect for a run as it is now.
 
 A decision names a sample by id *and* content. It applies where both still match; it follows a file
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
@@ -15,12 +15,13 @@ from pathlib import Path
 
 import polars as pl
 
-from audit.review.ledger import Ledger, Verb
-from audit.review.waivers import resolve, settle
+from audit.records import Action
+from audit.review.ledger import Ledger
+from audit.review.waivers import resolve, still_applies
 from audit.run import generations
 from audit.run.store import Store
 
-LIVE = pl.Schema(
+EFFECTIVE = pl.Schema(
     {
         "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
         "dropped": pl.Boolean, "label": pl.String, "split": pl.String, "note": pl.String,
@@ -34,20 +35,20 @@ STALE = pl.Schema(
         "decision": pl.Int64,
     }
 )  # fmt: skip
-NO_SAMPLES = pl.DataFrame(schema=LIVE)
+NO_SAMPLES = pl.DataFrame(schema=EFFECTIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The decisions as they stand for the current generation of a run.
+    """The decisions as they apply to one generation of a run.
 
-    `live`: one row a sample with a decision (`LIVE`): its last verb and value, whether it is
-    `dropped`, its new `label` and `split` (null: unchanged), `why` in words. `stale` (`STALE`):
-    what does not apply, and the reason. `settled`: fingerprint, status (waived | decided), verb,
-    decision.
+    `effective`: one row per sample with a decision (`EFFECTIVE`): its last verb and value,
+    whether it is `dropped`, its new `label` and `split` (null: unchanged), `why` in words.
+    `stale` (`STALE`): what does not apply, and the reason. `settled`: fingerprint, status (waived |
+    decided), verb, decision.
     """
 
-    live: pl.DataFrame
+    effective: pl.DataFrame
     stale: pl.DataFrame
     settled: pl.DataFrame
 
@@ -59,8 +60,8 @@ def open_for_deciding(run: Path, generation: generations.Generation | None = Non
     return store
 
 
-def applied(run: Path, generation: generations.Generation | None = None) -> Applied:
-    """Return what the decisions come to for a generation of the run (default: the current one)."""
+def apply_decisions(run: Path, generation: generations.Generation | None = None) -> Applied:
+    """Return what the decisions amount to for a generation of the run (default: the current)."""
     current = Ledger(run).current()
     if current.is_empty():
         none = pl.DataFrame(
@@ -69,89 +70,80 @@ def applied(run: Path, generation: generations.Generation | None = None) -> Appl
         )  # fmt: skip
         return Applied(NO_SAMPLES, pl.DataFrame(schema=STALE), none)
     with open_for_deciding(run, generation) as store:
-        live, lost = _samples(store, current.filter(pl.col("kind") == "sample"))
+        effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"))
         on_findings = current.filter(pl.col("kind") == "finding")
-        held = settle(store, on_findings)
-        moot = _without_samples(store, live)
+        by_finding = still_applies(store, on_findings)
+        superseded = _without_samples(store, effective)
     lapsed = (
-        held.lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
+        by_finding.lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
         .with_columns(pl.lit("finding").alias("kind"))
         .select(STALE.names())
     )
-    status = pl.when(pl.col("verb") == Verb.false_positive.value).then(pl.lit("waived"))
-    named = held.holds.with_columns(status.otherwise(pl.lit("decided")).alias("status"))
+    status = pl.when(pl.col("verb") == Action.FALSE_POSITIVE.value).then(pl.lit("waived"))
+    decided = by_finding.effective.with_columns(status.otherwise(pl.lit("decided")).alias("status"))
     settled = pl.concat(
-        [named.select("fingerprint", "status", "verb", "decision"),
-         moot.join(named, on="fingerprint", how="anti")]
+        [decided.select("fingerprint", "status", "verb", "decision"),
+         superseded.join(decided, on="fingerprint", how="anti")]
     )  # fmt: skip
-    return Applied(live, pl.concat([lost, lapsed]), settled)
+    return Applied(effective, pl.concat([stale, lapsed]), settled)
 
 
-def waived(run: Path, generation: generations.Generation | None = None) -> frozenset[str]:
+def waived_fingerprints(
+    run: Path, generation: generations.Generation | None = None
+) -> frozenset[str]:
     """Return the fingerprints of the findings that are waived as false positives."""
-    settled = applied(run, generation).settled
+    settled = apply_decisions(run, generation).settled
     return frozenset(settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
-def status_of(run: Path, findings: pl.DataFrame) -> pl.DataFrame:
-    """Return the findings with a column `status`: open, waived or decided, by `fingerprint`.
-
-    Decided: by a decision on the finding, or because at most one of its samples (of one: none) is
-    left.
-    """
-    settled = applied(run).settled.select("fingerprint", "status")
-    joined = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("status").fill_null("open"))
-
-
 def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the live decisions, one row a sample, and those that are stale."""
-    placed = resolve(store, current.rename({"id": "decision"})).sort("decision")
-    placed = _without_keeper(store, placed)
+    """Return the decisions in effect, one row per sample, and those that are stale."""
+    resolved = resolve(store, current.rename({"id": "decision"})).sort("decision")
+    resolved = _without_keeper(store, resolved)
     moved = pl.col("sample_id") != pl.col("subject")
-    told = pl.when(pl.col("note") != "").then(pl.col("note")).otherwise(
+    reason = pl.when(pl.col("note") != "").then(pl.col("note")).otherwise(
         pl.format("{} by {}", "verb", "by")
     )  # fmt: skip
-    why = pl.when(moved).then(pl.format("{} (moved from {})", told, "subject")).otherwise(told)
+    why = pl.when(moved).then(pl.format("{} (moved from {})", reason, "subject")).otherwise(reason)
     last = ("verb", "value", "why", "dropped", "note", "by", "at", "decision", "subject")
-    live = (
-        placed.filter(pl.col("sample_id").is_not_null())
+    effective = (
+        resolved.filter(pl.col("sample_id").is_not_null())
         .with_columns(why.alias("why"))
         .group_by("sample_id")
         .agg(pl.col(*last).last(), pl.col("label", "split").drop_nulls().last())
         .rename({"sample_id": "id"})
-        .select(LIVE.names())
+        .select(EFFECTIVE.names())
         .sort("id")
     )
-    # A subject that was decided anew with its present content needs no reminder of the old.
-    anew = live.select("id", pl.col("decision").alias("later"))
-    lost = placed.filter(pl.col("sample_id").is_null()).join(
-        anew, left_on="subject", right_on="id", how="left"
+    # A subject that was decided again with its present content needs no reminder of the old.
+    redecided = effective.select("id", pl.col("decision").alias("later"))
+    stale = resolved.filter(pl.col("sample_id").is_null()).join(
+        redecided, left_on="subject", right_on="id", how="left"
     )
-    lost = lost.filter((pl.col("later") > pl.col("decision")).fill_null(False).not_())
-    return live, lost.select(STALE.names())
+    stale = stale.filter((pl.col("later") > pl.col("decision")).fill_null(False).not_())
+    return effective, stale.select(STALE.names())
 
 
-def _without_keeper(store: Store, placed: pl.DataFrame) -> pl.DataFrame:
+def _without_keeper(store: Store, resolved: pl.DataFrame) -> pl.DataFrame:
     """Make a drop stale where the copy that was to stay is gone: it would lose the picture."""
     keeper = pl.col("evidence").str.json_path_match
-    copies = placed.filter(pl.col("evidence").is_not_null() & pl.col("dropped")).select(
+    copies = resolved.filter(pl.col("evidence").is_not_null() & pl.col("dropped")).select(
         "decision",
         keeper("$.keeper[0]").alias("subject"),
         keeper("$.keeper[1]").alias("content_hash"),
     )
     if copies.is_empty():
-        return placed
+        return resolved
     lost = resolve(store, copies).filter(pl.col("sample_id").is_null())
-    told = pl.format("its copy {}, which was to stay: {}", "subject", "reason")
-    placed = placed.join(lost.select("decision", told.alias("lost")), on="decision", how="left")
+    said = pl.format("its copy {}, which was to stay: {}", "subject", "reason")
+    resolved = resolved.join(lost.select("decision", said.alias("lost")), on="decision", how="left")
     here = pl.when(pl.col("lost").is_null()).then(pl.col("sample_id"))
-    return placed.with_columns(here, pl.coalesce("lost", "reason").alias("reason"))
+    return resolved.with_columns(here, pl.coalesce("lost", "reason").alias("reason"))
 
 
-def _without_samples(store: Store, live: pl.DataFrame) -> pl.DataFrame:
-    """Return the findings that drops have settled: at most one sample left of several."""
-    store.create_from("dropped", live.filter("dropped").select("id", "decision"))
+def _without_samples(store: Store, effective: pl.DataFrame) -> pl.DataFrame:
+    """Return the findings that drops have superseded: at most one sample left of several."""
+    store.create_from("dropped", effective.filter("dropped").select("id", "decision"))
     return store.query(
         "SELECT f.fingerprint, 'decided' AS status, 'drop' AS verb, max(d.decision) AS decision "
         "FROM dropped d JOIN judged.main.finding_samples m ON m.sample_id = d.id "

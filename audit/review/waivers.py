@@ -1,11 +1,11 @@
-"""Which findings a reviewer has settled, and whether that still holds.
+"""Whether a decision on a finding still applies, now that the finding may have changed.
 
-A decision on a finding keeps what the finding said, because the finding may change under it:
+A waiver, like any decision on a finding, stores what the finding said when it was decided:
 - One about *samples* keeps its members (id and content hash) and holds for every finding of the
   same code whose members are all among them: that is pair by pair, so a group that shrinks or gets
   another representative stays settled, and one that gains a picture comes back.
 - One about a *class, split or the dataset* is known by its fingerprint and lapses when it worsens:
-  a graver severity, more samples, or a number of its evidence that moved by more than a tenth.
+  a more severe finding, more samples, or a number of its evidence that moved by more than a tenth.
   Either way counts, since a low `images` is bad and so is a high `ratio`.
 Both lapse when the severity rises. Cost: proportional to the decisions on findings, not to the
 findings.
@@ -38,12 +38,12 @@ RESOLVE = """
         SELECT s.id, f.content_hash FROM measurements.main.samples s
         LEFT JOIN measurements.main.features f ON f.sample_id = s.id
         WHERE s.id IN (SELECT subject FROM subjects)
-    ), placed AS (
+    ), present AS (
         SELECT d.*, h.id AS there, h.content_hash AS now
         FROM subjects d LEFT JOIN here h ON h.id = d.subject
     ), carriers AS (
         SELECT content_hash, count(*) AS n, min(sample_id) AS id FROM measurements.main.features
-        WHERE content_hash IN (SELECT content_hash FROM placed WHERE there IS NULL)
+        WHERE content_hash IN (SELECT content_hash FROM present WHERE there IS NULL)
         GROUP BY content_hash
     )
     SELECT p.* EXCLUDE (there, now),
@@ -54,7 +54,7 @@ RESOLVE = """
             WHEN there IS NULL AND c.n IS NULL THEN 'it is gone, and nothing has its content'
             WHEN there IS NULL AND c.n > 1
                 THEN format('it is gone, and {} samples have its content', c.n) END AS reason
-    FROM placed p LEFT JOIN carriers c ON c.content_hash = p.content_hash
+    FROM present p LEFT JOIN carriers c ON c.content_hash = p.content_hash
 """
 MATCHES = """
     WITH counted AS (
@@ -72,10 +72,10 @@ MATCHES = """
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """`holds`: fingerprint, verb, decision; `lapsed`: decision, fingerprint, reason."""
+class FindingDecisions:
+    """`effective`: fingerprint, verb, decision; `lapsed`: decision, fingerprint, reason."""
 
-    holds: pl.DataFrame
+    effective: pl.DataFrame
     lapsed: pl.DataFrame
 
 
@@ -87,15 +87,17 @@ def load_findings(store: Store, fingerprints: Sequence[str]) -> pl.DataFrame:
     return store.query(FINDINGS)
 
 
-def remembered(finding: Mapping[str, Any]) -> str:
-    """Return what to keep of a finding (a row of `load_findings`) beside a decision, as JSON."""
+def snapshot_finding(finding: Mapping[str, Any]) -> str:
+    """Return what a decision stores of a finding (a row of `load_findings`), as JSON."""
     ids, hashes = finding["ids"] or [], finding["hashes"] or []
-    fact = {name: finding[name] for name in ("code", "severity", "subject", "n_samples")}
+    snapshot = {name: finding[name] for name in ("code", "severity", "subject", "n_samples")}
+    # Members name a finding about samples exactly; a class or a split has thousands of them, and
+    # what a reviewer accepted there are its numbers.
     if about_samples(finding["subject"], ids):
-        fact["members"] = list(zip(ids, hashes, strict=True))
+        snapshot["members"] = list(zip(ids, hashes, strict=True))
     else:
-        fact["evidence"] = json.loads(finding["evidence"] or "{}")
-    return json.dumps(fact, ensure_ascii=False)
+        snapshot["evidence"] = json.loads(finding["evidence"] or "{}")
+    return json.dumps(snapshot, ensure_ascii=False)
 
 
 def about_samples(subject: str, ids: Sequence[str]) -> bool:
@@ -114,59 +116,71 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
     return store.query(RESOLVE)
 
 
-def settle(store: Store, decided: pl.DataFrame) -> Settled:
-    """Return which findings the decisions on findings (rows of `Ledger.current`) still settle."""
-    facts = {
-        row["id"]: json.loads(row["evidence"] or "{}") for row in decided.iter_rows(named=True)
+def still_applies(store: Store, decisions: pl.DataFrame) -> FindingDecisions:
+    """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what."""
+    snapshots = {
+        row["id"]: json.loads(row["evidence"] or "{}") for row in decisions.iter_rows(named=True)
     }
-    heads = decided.select(pl.col("id").alias("decision"), "subject", "verb")
-    holds, lapsed = [], []
-    for decision, fingerprint, reason in _judged(store, heads, facts):
+    heads = decisions.select(pl.col("id").alias("decision"), "subject", "verb")
+    applying, lapsed = [], []
+    for decision, fingerprint, reason in (
+        *_about_samples(store, heads, snapshots),
+        *_about_the_whole(store, heads, snapshots),
+    ):
         if reason is None:
-            holds.append((fingerprint, decision))
+            applying.append((fingerprint, decision))
         else:
             lapsed.append((decision, fingerprint, reason))
-    held = pl.DataFrame(holds, {"fingerprint": pl.String, "decision": pl.Int64}, orient="row")
-    held = held.sort("decision").unique("fingerprint", keep="last", maintain_order=True)
-    fallen = pl.DataFrame(
+    effective = pl.DataFrame(
+        applying, {"fingerprint": pl.String, "decision": pl.Int64}, orient="row"
+    )
+    effective = effective.sort("decision").unique("fingerprint", keep="last", maintain_order=True)
+    lapsed_frame = pl.DataFrame(
         lapsed, {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}, orient="row"
     )
-    return Settled(
-        held.join(heads.select("decision", "verb"), on="decision"),
-        fallen.join(held, on="fingerprint", how="anti"),
+    return FindingDecisions(
+        effective.join(heads.select("decision", "verb"), on="decision"),
+        # A finding that was decided again needs no reminder of the decision that lapsed.
+        lapsed_frame.join(effective, on="fingerprint", how="anti"),
     )
 
 
-def _judged(
-    store: Store, heads: pl.DataFrame, facts: Mapping[int, Mapping[str, Any]]
+def _about_samples(
+    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[tuple[int, str, str | None]]:
-    """Yield (decision, fingerprint, None if it holds, else why not)."""
+    """Yield (decision, fingerprint, None if it applies, else why not) by members."""
     members = [
-        (decision, fact["code"], sample, content)
-        for decision, fact in facts.items()
-        for sample, content in fact.get("members", ())
+        (decision, snapshot["code"], sample, content)
+        for decision, snapshot in snapshots.items()
+        for sample, content in snapshot.get("members", ())
     ]
     schema = {
         "decision": pl.Int64, "code": pl.String, "subject": pl.String, "content_hash": pl.String,
     }  # fmt: skip
-    named = resolve(store, pl.DataFrame(members, schema, orient="row"))
-    store.create_from("members", named)
+    store.create_from("members", resolve(store, pl.DataFrame(members, schema, orient="row")))
     store.create_from("subjects", heads)
     for decision, fingerprint, severity, unknown, same in store.query(MATCHES).iter_rows():
-        reason = _graver(facts[decision], severity)
+        reason = _more_severe(snapshots[decision], severity)
         if unknown:
             reason = f"{unknown:,} of its samples joined or changed since"
+        # Another finding that only shares a sample was never decided: that is no lapse.
         if reason is None or same:
             yield decision, fingerprint, reason
-    whole = [row for row in heads.iter_rows() if "members" not in facts[row[0]]]
+
+
+def _about_the_whole(
+    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the same for findings about a class, a split or the dataset, by fingerprint."""
+    whole = [row for row in heads.iter_rows() if "members" not in snapshots[row[0]]]
     now = load_findings(store, [fingerprint for _, fingerprint, _ in whole])
-    found = {row["fingerprint"]: row for row in now.iter_rows(named=True)}
+    by_fingerprint = {row["fingerprint"]: row for row in now.iter_rows(named=True)}
     for decision, fingerprint, _ in whole:
-        if fingerprint in found:
-            yield decision, fingerprint, _worse(facts[decision], found[fingerprint])
+        if fingerprint in by_fingerprint:
+            yield decision, fingerprint, _worse(snapshots[decision], by_fingerprint[fingerprint])
 
 
-def _graver(then: Mapping[str, Any], severity: str) -> str | None:
+def _more_severe(then: Mapping[str, Any], severity: str) -> str | None:
     was = then.get("severity", severity)
     if Severity(severity).rank < Severity(was).rank:
         return f"it was {was} and is {severity} now"
@@ -174,7 +188,7 @@ def _graver(then: Mapping[str, Any], severity: str) -> str | None:
 
 
 def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    if reason := _graver(then, now["severity"]):
+    if reason := _more_severe(then, now["severity"]):
         return reason
     if now["n_samples"] > then.get("n_samples", 0):
         return f"it concerned {then.get('n_samples', 0):,} samples and now {now['n_samples']:,}"

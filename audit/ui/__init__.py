@@ -1,8 +1,7 @@
-"""The pages of the app over an audit run: each file one page, each page `def page(...)`.
+"""The pages of the app over a run: each file a page (`def page()`) or a part that pages share.
 
-Pages hold no SQL and no arithmetic: `audit.browse` answers questions about a run,
-`audit.review.decisions` and `audit.review.keeper_rules` record what a person decides,
-`audit.subset` plans. What comes from the data (file names, labels, notes) is shown as text and
-never as Markdown or HTML: through `words`, through the three components (`gallery`, `listing`,
-`scatter`, which set `textContent`), or in tables.
+In: a link, clicks and keys. Out: Streamlit elements, and decisions in the ledger; pages hold no SQL
+and no arithmetic, `audit.browse` answers them. What comes from the data (names, labels, notes) is
+shown as text, never as Markdown or HTML: through `html`, the three components (`gallery`,
+`listing`, `scatter`, which set `textContent`) or tables. Cost: a click draws a page or a fragment.
 """

@@ -50,7 +50,7 @@ class Stage:
 class Job:
     """A scan or re-check: `state` is running, done, failed or cancelled; `said` the last word.
 
-    `followed` is set when everything that the worker told was read.
+    `followed` is set when everything that the worker wrote was read.
     """
 
     what: str
@@ -111,7 +111,7 @@ class Job:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def start(what: str, action: str, run: Path, source: Sequence[str] = ()) -> Job:
+def start_job(what: str, action: str, run: Path, source: Sequence[str] = ()) -> Job:
     """Start the worker and a thread that follows it; `what` names the job to people."""
     process = subprocess.Popen(
         [sys.executable, "-m", WORKER, action, str(run), *source],

@@ -18,13 +18,15 @@ MISSING = "(none)"
 USUAL = ("split", "label")
 
 
-def conditions_bar(run: Opened, known: Mapping[str, ColumnOf], asked: Sequence[Condition]) -> None:
+def conditions_bar(
+    run: Opened, known: Mapping[str, ColumnOf], conditions: Sequence[Condition]
+) -> None:
     """Draw the filters and write what they say to the link."""
     st.subheader("Filters")
-    named = dict.fromkeys([*(n for n in USUAL if n in known), *used(asked)])
+    named = dict.fromkeys([*(n for n in USUAL if n in known), *used(conditions)])
     extra = st.session_state.setdefault("filter columns", [])
     shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
-    by_column = {c.column: c for c in asked if not hasattr(c, "ids")}
+    by_column = {c.column: c for c in conditions if not hasattr(c, "ids")}
     for name in shown:
         _filter(run, known[name], by_column.get(name), by_column)
     st.selectbox(
@@ -35,7 +37,7 @@ def conditions_bar(run: Opened, known: Mapping[str, ColumnOf], asked: Sequence[C
         placeholder="any column",
         on_change=_add,
     )
-    if asked:
+    if conditions:
         st.button("Clear the filters", on_click=_clear)
 
 
@@ -84,7 +86,7 @@ def _filter(
 def _range(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: object) -> None:
     bounds = _extent(run.key, one.name, run)
     if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
-        html.text(f"{one.name}: no range to choose from", "quiet small")
+        html.paragraph(f"{one.name}: no range to choose from", "quiet small")
         return
     whole = (bounds.low, bounds.high)
     st.session_state[key] = _within(now, whole)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import streamlit as st
 
+from audit.records import Action
 from audit.report.wording import counted, visible
 from audit.review import decisions
-from audit.review.decisions import Decision, Verb
+from audit.review.ledger import Decision, Ledger
 from audit.ui import link
 from audit.ui.opened import Opened, answering, say
 
 DONE = {
-    Verb.keep: "Kept",
-    Verb.drop: "Dropped",
-    Verb.relabel: "Relabelled",
-    Verb.move: "Moved",
-    Verb.false_positive: "Marked as false positive",
+    Action.KEEP: "Kept",
+    Action.DROP: "Dropped",
+    Action.RELABEL: "Relabelled",
+    Action.MOVE: "Moved",
+    Action.FALSE_POSITIVE: "Marked as false positive",
 }
 NOTE = "note of the decision"
 TRAIL = "findings decided from"
@@ -44,14 +45,14 @@ def about(done: Sequence[Decision]) -> str:
 def decide_finding(
     opened: Opened,
     fingerprint: str,
-    verb: Verb,
+    verb: Action,
     value: str | None = None,
     *,
     samples: Sequence[str] = (),
     then: Callable[[], None] | None = None,
 ) -> None:
     """Decide a finding, or only the selected samples of it; then go on."""
-    if samples and verb is not Verb.false_positive:
+    if samples and verb is not Action.FALSE_POSITIVE:
         done = decisions.decide_samples(opened.run, samples, verb, value, note())
     else:
         done = decisions.decide_findings(opened.run, [fingerprint], verb, value, note())
@@ -59,14 +60,14 @@ def decide_finding(
 
 
 def decide_samples(
-    opened: Opened, ids: Sequence[str], verb: Verb, value: str | None = None
+    opened: Opened, ids: Sequence[str], verb: Action, value: str | None = None
 ) -> None:
     """Decide samples."""
     finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
 
 
 def finish(
-    done: Sequence[Decision], verb: Verb, value: str | None, then: Callable[[], None] | None
+    done: Sequence[Decision], verb: Action, value: str | None, then: Callable[[], None] | None
 ) -> None:
     """Say what was decided, forget the note, go on."""
     to = f" to {visible(value)}" if value else ""
@@ -91,7 +92,7 @@ def _go_back() -> None:
 @answering
 def undo(run: Path) -> None:
     """Take back the latest batch."""
-    done = decisions.undo(run)
+    done = Ledger(run).undo()
     _go_back()
     verbs = ", ".join(sorted({d.verb.value for d in done}))
     say(f"Taken back: {verbs} of {about(done)}." if done else "There is nothing to take back.")

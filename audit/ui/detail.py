@@ -8,21 +8,15 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.boxes import boxes
+from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
+from audit.records import Action
 from audit.report.file_card import FileCard, show
-from audit.report.wording import counted, number_text, visible
-from audit.review.decisions import Verb
+from audit.report.wording import ON_DISK, as_sentence, counted, number_text, visible
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_samples
 from audit.ui.opened import Opened, cached, safely
-
-SAID = {
-    "changed": "The file on disk is another than the one scanned: scan again.",
-    "absent": "The file is no longer there.",
-    "remote": "The file is on another machine.",
-}
 
 
 def open_image(sample: str) -> None:
@@ -65,7 +59,7 @@ def _card(key: str, sample: str, _run: Opened) -> FileCard:
 def _picture(run: Opened, sample: str) -> None:
     with run.store() as store:
         found = cards(store, [sample])
-        drawn = boxes(store, sample)
+        drawn = load_boxes(store, sample)
     if not found:
         html.empty("This run has no such sample.")
         return
@@ -75,33 +69,33 @@ def _picture(run: Opened, sample: str) -> None:
     else:
         html.empty("No picture", shown.error)
     if shown.note:
-        html.text(shown.note, "quiet small")
+        html.paragraph(shown.note, "quiet small")
     if drawn:
         names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
-        html.text(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
+        html.paragraph(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
 
 
 def _facts(run: Opened, card: FileCard) -> None:
     sample = card.sample
     rows = [("split", sample.split), ("class", sample.label), ("group", sample.group)]
-    told = [(name, value) for name, value in rows if value is not None]
+    facts = [(name, value) for name, value in rows if value is not None]
     state = card.value("status") or "listed, not measured"
     error = card.value("error")
-    told.append(("decoded", f"{state}: {error}" if error else str(state)))
+    facts.append(("decoded", f"{state}: {error}" if error else str(state)))
     if card.value("width"):
-        told.append(("size", f"{card.value('width'):,} × {card.value('height'):,} px"))
-    if sample.id in run.told.by_sample:
-        told.append(("decided", run.told.by_sample[sample.id]))
-    told += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
-    html.write(html.tag("p", sample.id, "strong"), html.pairs(told))
-    if card.on_disk in SAID:
-        html.notice(SAID[card.on_disk])
+        facts.append(("size", f"{card.value('width'):,} × {card.value('height'):,} px"))
+    if sample.id in run.ledger.by_sample:
+        facts.append(("decided", run.ledger.by_sample[sample.id]))
+    facts += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
+    html.write(html.tag("p", sample.id, "strong"), html.value_table(facts))
+    if card.on_disk in ON_DISK:
+        html.notice(as_sentence(ON_DISK[card.on_disk]))
     html.write(html.tag("p", sample.uri, "mono quiet"))
 
 
 def _decide(run: Opened, card: FileCard) -> None:
     with st.container(horizontal=True):
-        for verb in (Verb.keep, Verb.drop):
+        for verb in (Action.KEEP, Action.DROP):
             button(
                 verb.value.capitalize(),
                 f"image {verb}",

@@ -8,24 +8,23 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.findings import Asked
-from audit.browse.findings import Opened as OpenedFinding
+from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card
 from audit.browse.pictures import Difference, difference
-from audit.report.pair_card import SAID, PairCard, show_pair
-from audit.report.wording import counted, number_text, visible
-from audit.review.decisions import Verb
+from audit.records import Action
+from audit.report.pair_card import PairCard, evidence_lines, show_pair
+from audit.report.wording import counted, number_text, size_text, visible
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
-from audit.ui.findings import pick, selected, step, walk
-from audit.ui.gallery import gallery, place
+from audit.ui.findings import go_on, pick, selected, step
+from audit.ui.gallery import place, show_gallery
 from audit.ui.keeper_rule import apply, explained, marks, proposed, would_drop
 from audit.ui.opened import Opened, cached
 
 
-def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
-    """Draw the open group; `asked` is the list that Next goes on in."""
+def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
+    """Draw the open group; `filters` is the list that Next goes on in."""
     found = current.finding
     html.write(
         html.chip(found.severity.value, found.severity.value),
@@ -35,9 +34,9 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
     )
     proposal = proposed(run, found.code, (found.fingerprint,))
     picked = selected(current)
-    _group_bar(run, asked, current, proposal, picked)
-    shown = marks(proposal) | dict(run.told.by_sample)
-    gallery(
+    _group_bar(run, filters, current, proposal, picked)
+    shown = marks(proposal) | dict(run.ledger.by_sample)
+    show_gallery(
         "group members",
         current.members,
         run.thumbnails().many(current.members),
@@ -53,25 +52,30 @@ def group(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         html.notice(f"The rule leaves this group open: {why}.")
     _compare(run, current)
     with st.expander("Evidence"):
-        html.write(html.pairs({k: number_text(v) for k, v in found.evidence.items()}))
+        html.write(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
 
 
 def _lines(card: Card) -> list[str]:
     quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
     sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
-    return [place(card), html.size_text(card), f"{card.format or 'no format'}{quality}", sharp]
+    return [
+        place(card),
+        size_text(card.width, card.height, card.n_bytes),
+        f"{card.format or 'no format'}{quality}",
+        sharp,
+    ]
 
 
 def _group_bar(
     run: Opened,
-    asked: Asked,
+    filters: FindingFilter,
     current: OpenedFinding,
     proposal: pl.DataFrame | None,
     picked: list[str],
 ) -> None:
     fingerprint = current.finding.fingerprint
-    then = partial(step, run, asked, current.place)
-    go = partial(walk, run, asked, current.place)
+    then = partial(step, run, filters, current.place)
+    go = partial(go_on, run, filters, current.place)
     ready = would_drop(proposal)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         button(
@@ -86,14 +90,14 @@ def _group_bar(
         button(
             label,
             "drop selected",
-            lambda: decide_finding(run, fingerprint, Verb.drop, samples=picked, then=then),
+            lambda: decide_finding(run, fingerprint, Action.DROP, samples=picked, then=then),
             shortcut="D",
             disabled=not picked,
         )
         button(
             "False positive",
             "waive group",
-            lambda: decide_finding(run, fingerprint, Verb.false_positive, then=then),
+            lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then),
             shortcut="F",
         )
         button("Previous", "previous group", partial(go, back=True), shortcut="P")
@@ -128,8 +132,8 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
     ):
         with side:
             st.image(data, width="stretch")
-            html.text(title, "quiet small")
-    html.write(html.pairs(_evidence(shown, _pair(run.key, first, second, run))))
+            html.paragraph(title, "quiet small")
+    html.write(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
 @cached
@@ -143,7 +147,8 @@ def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
 
 
 def _evidence(shown: Difference, pair: PairCard) -> Sequence[tuple[str, str]]:
-    rows = [("verdict", SAID[pair.kind])]
+    stored = dict(evidence_lines(pair))
+    rows = [("verdict", stored["verdict"])]
     if pair.transformation and pair.kind == "near":
         rows.append(("what changed", f"{pair.transformation} (first to second)"))
     rows.append(
@@ -153,11 +158,5 @@ def _evidence(shown: Difference, pair: PairCard) -> Sequence[tuple[str, str]]:
             f"({shown.covered:.0%} of the first); second laid over: {shown.said}",
         )
     )
-    if pair.distance is not None:
-        rows.append(("hashes", f"{pair.distance} of 64 bits differ (phash)"))
-    if pair.score is not None:
-        bound = "" if pair.threshold is None else f" (same from {pair.threshold:+.2f})"
-        rows.append(("log odds", f"{pair.score:+.2f}{bound}"))
-    if pair.similarity is not None:
-        rows.append(("similarity", f"{pair.similarity:.3f} (correlation of gradients, -1..1)"))
-    return rows
+    names = ("hashes", "log odds", "similarity")
+    return rows + [(name, stored[name]) for name in names if name in stored]

@@ -9,19 +9,18 @@ from __future__ import annotations
 import streamlit as st
 
 from audit.browse import findings as browse
-from audit.browse.findings import Asked
-from audit.browse.findings import Opened as OpenedFinding
+from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.report.wording import counted
 from audit.run.store import Store
 from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
 from audit.ui.findings import COLUMNS, page_buttons
-from audit.ui.fragment import piece, turned
+from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.keeper_rule import rule_for_all
-from audit.ui.listing import Line, listing
-from audit.ui.opened import Opened, guarded, opened
-from audit.ui.split_overlap import overlap
+from audit.ui.listing import ListRow, show_listing
+from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.split_overlap import show_overlap
 
 VIEWS = ("Groups", "Overlap of splits")
 CODES = ("DUP003", "DUP002", "DUP001", "SPLIT001")
@@ -29,46 +28,45 @@ FAMILY = ("DUP", "SPLIT001")
 SIZE = 24
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Duplicates")
     if link.switch("View", "view", VIEWS) == VIEWS[1]:
-        overlap(run)
+        show_overlap(run)
         return
     _filters(run)
     _body(run)
     dialogue(run)
 
 
-@piece
+@make_fragment
 def _body(run: Opened) -> None:
     """Draw the list, the rule and the open group."""
-    asked = _asked()
+    filters = _asked()
     with run.store() as store:
         rows = browse.page(
-            store, asked, start=_start(store), back=bool(link.get("before")), size=SIZE
+            store, filters, start=_start(store), back=bool(link.get("before")), size=SIZE
         )
-        total = browse.count(store, asked)
+        total = browse.count(store, filters)
         chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
-        current = browse.opened(store, chosen) if chosen else None
+        current = browse.open_finding(store, chosen) if chosen else None
     if current is None:
-        _nothing(asked)
+        _nothing(filters)
         return
     left, right = st.columns([4, 9], gap="medium")
     with left:
         _list(rows, total, current)
         rule_for_all(run, current.finding.code)
     with right:
-        group(run, asked, current)
+        group(run, filters, current)
 
 
 def _filters(run: Opened) -> None:
     with run.store() as store:
-        counts = browse.facet(store, Asked(codes=FAMILY, status="open"), "code")
-        splits = sorted(browse.facet(store, Asked(codes=FAMILY), "splits"))
-        labels = sorted(browse.facet(store, Asked(codes=FAMILY), "labels"))
+        counts = browse.facet(store, FindingFilter(codes=FAMILY, status="open"), "code")
+        splits = sorted(browse.facet(store, FindingFilter(codes=FAMILY), "splits"))
+        labels = sorted(browse.facet(store, FindingFilter(codes=FAMILY), "labels"))
     names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
     with box[0]:
@@ -92,10 +90,10 @@ def _filters(run: Opened) -> None:
         link.write("Search", "q", resets=["finding"], placeholder="file name")
 
 
-def _asked() -> Asked:
+def _asked() -> FindingFilter:
     """Return the filter that the link holds."""
     status = link.get("status", "open")
-    return Asked(
+    return FindingFilter(
         codes=(link.get("code"),) if link.get("code") in CODES else FAMILY,
         split=link.get("split") or None,
         label=link.get("class") or None,
@@ -109,8 +107,8 @@ def _start(store: Store) -> int:
     return (browse.place_of(store, anchor) if anchor else None) or 0
 
 
-def _nothing(asked: Asked) -> None:
-    if asked.status == "open" and not (asked.split or asked.label or asked.text):
+def _nothing(filters: FindingFilter) -> None:
+    if filters.status == "open" and not (filters.split or filters.label or filters.text):
         html.empty(
             "No open group of duplicates.", "Choose the status all to see those that were decided."
         )
@@ -122,9 +120,9 @@ def _nothing(asked: Asked) -> None:
 
 
 def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
-    html.text(counted(total, "group"), "quiet small")
+    html.paragraph(counted(total, "group"), "quiet small")
     lines = [
-        Line(
+        ListRow(
             row.fingerprint,
             {
                 "severity": row.severity.value,
@@ -136,10 +134,10 @@ def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
         )
         for row in rows.rows
     ]
-    listing("groups list", COLUMNS, lines, _open, current.finding.fingerprint)
+    show_listing("groups list", COLUMNS, lines, _open, current.finding.fingerprint)
     page_buttons(rows)
 
 
 def _open(fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.put(finding=fingerprint)

@@ -16,16 +16,16 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
+from audit.records import Action
 from audit.report.wording import counted, number_text
-from audit.review.decisions import Verb
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
 from audit.ui.deciding import button, decide_samples
 from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import piece, turned
-from audit.ui.gallery import default_lines, gallery
-from audit.ui.opened import Opened, cached, guarded, opened
-from audit.ui.scatter import scatter
+from audit.ui.fragment import make_fragment, page_changed
+from audit.ui.gallery import default_lines, show_gallery
+from audit.ui.opened import Opened, cached, open_chosen_run
+from audit.ui.scatter import show_scatter
 
 SIZES = ("24", "36", "60")
 VIEWS = ("Grid", "Scatter")
@@ -35,30 +35,29 @@ LARGE = 1000
 X, Y, COLOUR = "brightness", "sharpness", "split"
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Explore")
     known = _columns(run.key, run)
-    asked = from_link(link.get("where"))
-    for name in used(asked):
+    conditions = from_link(link.get("where"))
+    for name in used(conditions):
         browse_columns.column(known, name)
     side, main = st.columns([3, 10], gap="medium")
     with side:
-        conditions_bar(run, known, asked)
+        conditions_bar(run, known, conditions)
     with main:
-        _main(run, known, asked)
+        _main(run, known, conditions)
     dialogue(run)
 
 
 @cached
 def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
     with _run.store() as store:
-        return dict(browse_columns.columns(store))
+        return dict(browse_columns.list_columns(store))
 
 
-def _main(run: Opened, known: dict[str, ColumnOf], asked: tuple[Condition, ...]) -> None:
+def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
     head = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
     with head[0]:
         link.choose("Sort by", "sort", list(known), any_=None)
@@ -75,8 +74,8 @@ def _main(run: Opened, known: dict[str, ColumnOf], asked: tuple[Condition, ...])
     order = Order(sort, descending == "descending")
     total = _count(run.key, link.get("where"), run)
     _distribution(run, known, drawn, total)
-    lasso = _scatter(run, known, asked) if view == "Scatter" else None
-    _grid(run, (*asked, *([lasso] if lasso else [])), order, int(size), total)
+    lasso = _scatter(run, known, conditions) if view == "Scatter" else None
+    _grid(run, (*conditions, *([lasso] if lasso else [])), order, int(size), total)
 
 
 @cached
@@ -94,7 +93,7 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
         return
     with st.expander(f"Distribution of {name} and its extremes", expanded=True):
         doc = known[name].doc
-        html.text(f"{name}: {doc}" if doc else name, "quiet small")
+        html.paragraph(f"{name}: {doc}" if doc else name, "quiet small")
         st.altair_chart(_chart(bars, name), width="stretch")
         if known[name].kind is Kind.NUMBER and least:
             _strip(run, "Lowest", "low strip", least)
@@ -102,8 +101,8 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
 
 
 def _strip(run: Opened, title: str, key: str, cards: tuple[Card, ...]) -> None:
-    html.text(title, "quiet small")
-    gallery(
+    html.paragraph(title, "quiet small")
+    show_gallery(
         key,
         cards,
         run.thumbnails().many(cards),
@@ -117,12 +116,12 @@ def _strip(run: Opened, title: str, key: str, cards: tuple[Card, ...]) -> None:
 def _drawn(
     key: str, name: str, where: str, _run: Opened
 ) -> tuple[pl.DataFrame, tuple[Card, ...], tuple[Card, ...]]:
-    asked = from_link(where)
+    conditions = from_link(where)
     with _run.store() as store:
-        bars = distributions.histogram(store, name, asked)
+        bars = distributions.histogram(store, name, conditions)
         if "low" not in bars.columns:
             return bars, (), ()
-        return (bars, *distributions.extremes(store, name, asked, EXTREMES))
+        return (bars, *distributions.extremes(store, name, conditions, EXTREMES))
 
 
 def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
@@ -130,12 +129,12 @@ def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
     base = alt.Chart(bars).properties(height=150)
     if "low" in bars.columns:
         x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
-        told = [
+        tooltip = [
             alt.Tooltip("low:Q", format=".4~g", title="from"),
             alt.Tooltip("high:Q", format=".4~g", title="to"),
             alt.Tooltip("files:Q", format=","),
         ]
-        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=told)
+        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=tooltip)
     x = alt.X("value:N", sort=None, title=name, axis=alt.Axis(labelAngle=-30, labelLimit=120))
     return base.mark_bar().encode(x=x, y=y, tooltip=["value", alt.Tooltip("files:Q", format=",")])
 
@@ -149,7 +148,7 @@ def _digits(bars: pl.DataFrame) -> str:
 
 
 def _scatter(
-    run: Opened, known: dict[str, ColumnOf], asked: Sequence[Condition]
+    run: Opened, known: dict[str, ColumnOf], conditions: Sequence[Condition]
 ) -> Condition | None:
     numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
     others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
@@ -171,16 +170,16 @@ def _scatter(
         if sampled
         else f"all {found.total:,}"
     )
-    html.text(
+    html.paragraph(
         f"Drawn: {said} files that have both numbers. Drag to select, double click or Esc "
         "to let go.",
         "quiet small",
     )
-    scatter("scatter", found.rows, x, y, _lassoed, ring)
+    show_scatter("scatter", found.rows, x, y, _lassoed, ring)
     if not ring:
         return None
     ids = distributions.inside(found.rows, ring)
-    html.text(
+    html.paragraph(
         f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
         "below are these.",
         "strong",
@@ -204,7 +203,7 @@ def _points(
 def _ring(text: str) -> list[tuple[float, float]]:
     try:
         return [(float(a), float(b)) for a, b in json.loads(text)] if text else []
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return []
 
 
@@ -216,22 +215,24 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
 # ---- grid ----
 
 
-@piece
-def _grid(run: Opened, asked: tuple[Condition, ...], order: Order, size: int, total: int) -> None:
+@make_fragment
+def _grid(
+    run: Opened, conditions: tuple[Condition, ...], order: Order, size: int, total: int
+) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
     with run.store() as store:
-        found = images.page(store, asked, order, after=after, before=before, size=size)
+        found = images.page(store, conditions, order, after=after, before=before, size=size)
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
     picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
-    _bar(run, found, asked, picked, total)
+    _bar(run, found, conditions, picked, total)
     lines = default_lines if order.column in ("id", "split", "label") else _with_value(order.column)
-    gallery(
+    show_gallery(
         "grid",
         found.cards,
         run.thumbnails().many(found.cards),
-        marks=run.told.by_sample,
+        marks=run.ledger.by_sample,
         on_open=open_image,
         on_pick=lambda ids: _pick(found, ids),
         lines=lines,
@@ -247,11 +248,15 @@ def _with_value(name: str) -> Any:
 
 
 def _bar(
-    run: Opened, found: Page, asked: tuple[Condition, ...], picked: list[str], total: int
+    run: Opened,
+    found: Page,
+    conditions: tuple[Condition, ...],
+    picked: list[str],
+    total: int,
 ) -> None:
     number = int(link.get("page", "1")) if link.get("page", "1").isdigit() else 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        html.text(f"{counted(total, 'file')}, page {number:,}")
+        html.paragraph(f"{counted(total, 'file')}, page {number:,}")
         st.button(
             "Previous page",
             disabled=not found.before,
@@ -267,7 +272,7 @@ def _bar(
             args=("after", found.last, number + 1),
         )
         if picked:
-            for verb in (Verb.keep, Verb.drop):
+            for verb in (Action.KEEP, Action.DROP):
                 button(
                     f"{verb.value.capitalize()} {len(picked):,} selected",
                     f"grid {verb}",
@@ -276,27 +281,27 @@ def _bar(
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
-            data=lambda: _export(run, (Among(tuple(picked)),) if picked else asked),
+            data=lambda: _export(run, (Among(tuple(picked)),) if picked else conditions),
             file_name=f"{run.name}-selection.csv",
             mime="text/csv",
             on_click="ignore",
         )
 
 
-def _export(run: Opened, asked: Sequence[Condition]) -> bytes:
+def _export(run: Opened, conditions: Sequence[Condition]) -> bytes:
     with run.store() as store:
-        return images.export_csv(store, asked)
+        return images.export_csv(store, conditions)
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
-    turned()
+    page_changed()
     link.first_page()
     if edge is not None and number > 1:
         link.put(page=str(number), **{way: edge.to_link()})
 
 
 def _pick(found: Page, ids: list[str]) -> None:
-    turned()
+    page_changed()
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]

@@ -13,49 +13,46 @@ from typing import Any
 import streamlit as st
 
 from audit.browse import findings as browse
-from audit.browse.findings import Asked, Rows
-from audit.browse.findings import Opened as OpenedFinding
+from audit.browse.findings import FindingFilter, OpenedFinding, Rows
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
-from audit.records import Severity
+from audit.records import Action, Severity
 from audit.report.wording import counted, number_text
-from audit.review.decisions import Verb
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding
 from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import piece, turned
-from audit.ui.gallery import gallery
-from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.fragment import make_fragment, page_changed
+from audit.ui.gallery import show_gallery
+from audit.ui.listing import ListColumn, ListRow, show_listing
+from audit.ui.opened import Opened, open_chosen_run
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
 ALL = "all"
 COLUMNS = (
-    Column("severity", "", "dot", "1.4rem"),
-    Column("code", "Code", "code", "5.3rem"),
-    Column("about", "About"),
-    Column("status", "", "chip", "4.9rem"),
+    ListColumn("severity", "", "dot", "1.4rem"),
+    ListColumn("code", "Code", "code", "5.3rem"),
+    ListColumn("about", "About"),
+    ListColumn("status", "", "chip", "4.9rem"),
 )
 PICKED = "picked of the finding"
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Findings")
     _filters(run)
     _body(run)
     dialogue(run)
 
 
-@piece
+@make_fragment
 def _body(run: Opened) -> None:
     """Draw the list and the open finding."""
-    asked = asked_of_link()
+    filters = filter_of_link()
     with run.store() as store:
-        rows, total, current = _look(store, asked)
+        rows, total, current = _look(store, filters)
     if current is None and not rows.rows:
         _nothing(run)
         return
@@ -64,17 +61,17 @@ def _body(run: Opened) -> None:
         _list(rows, total, current)
     with right:
         if current is not None:
-            finding(run, asked, current)
+            finding(run, filters, current)
 
 
 # ---- which findings ----
 
 
-def asked_of_link(codes: tuple[str, ...] = ()) -> Asked:
+def filter_of_link(codes: tuple[str, ...] = ()) -> FindingFilter:
     """Return the filter that the link holds."""
     severity = link.get("severity")
     status = link.get("status", "open")
-    return Asked(
+    return FindingFilter(
         codes=(link.get("code"),) if link.get("code") else codes,
         severity=severity if severity in list(Severity) else None,
         split=link.get("split") or None,
@@ -85,13 +82,13 @@ def asked_of_link(codes: tuple[str, ...] = ()) -> Asked:
 
 
 def _filters(run: Opened) -> None:
-    asked = asked_of_link()
+    filters = filter_of_link()
     with run.store() as store:
         facets = {
-            "code": browse.facet(store, _without(asked, codes=()), "code"),
-            "severity": browse.facet(store, _without(asked, severity=None), "severity"),
-            "splits": browse.facet(store, _without(asked, split=None), "splits"),
-            "labels": browse.facet(store, _without(asked, label=None), "labels"),
+            "code": browse.facet(store, _without(filters, codes=()), "code"),
+            "severity": browse.facet(store, _without(filters, severity=None), "severity"),
+            "splits": browse.facet(store, _without(filters, split=None), "splits"),
+            "labels": browse.facet(store, _without(filters, label=None), "labels"),
         }
         names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
@@ -134,10 +131,10 @@ def _filters(run: Opened) -> None:
         link.write("Search", "q", resets=["finding"], placeholder="file name or message")
 
 
-def _without(asked: Asked, **changes: Any) -> Asked:
+def _without(filters: FindingFilter, **changes: Any) -> FindingFilter:
     from dataclasses import replace
 
-    return replace(asked, **changes)
+    return replace(filters, **changes)
 
 
 def _kept(facet: Mapping[str, int], name: str) -> list[str]:
@@ -150,17 +147,17 @@ def _with_count(facets: Mapping[str, Mapping[str, int]], name: str, value: str) 
     return f"{value} ({facets[name].get(value, 0):,})"
 
 
-def _look(store: Any, asked: Asked) -> tuple[Rows, int, OpenedFinding | None]:
+def _look(store: Any, filters: FindingFilter) -> tuple[Rows, int, OpenedFinding | None]:
     """Return the page of the list, the number of findings, and the open finding."""
     before, start = link.get("before"), link.get("start")
     anchor = before or start
     place = browse.place_of(store, anchor) if anchor else None
-    rows = browse.page(store, asked, start=place or 0, back=bool(before), size=PAGE_SIZE)
+    rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
     chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
-    current = browse.opened(store, chosen) if chosen else None
+    current = browse.open_finding(store, chosen) if chosen else None
     if current is None and rows.rows:
-        current = browse.opened(store, rows.rows[0].fingerprint)
-    return rows, browse.count(store, asked), current
+        current = browse.open_finding(store, rows.rows[0].fingerprint)
+    return rows, browse.count(store, filters), current
 
 
 def _nothing(run: Opened) -> None:
@@ -181,9 +178,9 @@ def _clear() -> None:
 
 
 def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
-    html.text(f"{counted(total, 'finding')}, the gravest first", "quiet small")
+    html.paragraph(f"{counted(total, 'finding')}, the most severe first", "quiet small")
     lines = [
-        Line(
+        ListRow(
             row.fingerprint,
             {
                 "severity": row.severity.value,
@@ -196,7 +193,7 @@ def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
         for row in rows.rows
     ]
     chosen = current.finding.fingerprint if current else None
-    listing("findings list", COLUMNS, lines, lambda f: _open(f), chosen)
+    show_listing("findings list", COLUMNS, lines, lambda f: _open(f), chosen)
     page_buttons(rows)
 
 
@@ -219,13 +216,13 @@ def _about(row: browse.Row) -> str:
 
 
 def _turn(way: str, fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.first_page("finding")
     link.put(**{way: fingerprint})
 
 
 def _open(fingerprint: str) -> None:
-    turned()
+    page_changed()
     link.put(finding=fingerprint)
     st.session_state[PICKED] = []
 
@@ -233,7 +230,7 @@ def _open(fingerprint: str) -> None:
 # ---- the open finding ----
 
 
-def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
+def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Show a finding: what, why, the pictures, the decision and the check's page."""
     found = current.finding
     html.write(
@@ -244,15 +241,17 @@ def finding(run: Opened, asked: Asked, current: OpenedFinding) -> None:
         html.tag("p", found.message),
     )
     picked = selected(current)
-    _decision_bar(run, asked, current, picked)
+    _decision_bar(run, filters, current, picked)
     _pictures(run, current, picked)
     with st.expander("Evidence", expanded=True):
         evidence = {k: number_text(v) for k, v in found.evidence.items()}
-        html.write(html.pairs(evidence)) if evidence else html.text("No figures.", "quiet")
+        html.write(html.value_table(evidence)) if evidence else html.paragraph(
+            "No figures.", "quiet"
+        )
     check = all_checks().get(found.code)
     with st.expander(f"About {found.code}: what it does, its limits, what to do"):
         if check is None:
-            html.text("The package that brought this check is no longer installed.")
+            html.paragraph("The package that brought this check is no longer installed.")
         else:
             st.markdown(check_page(check))
 
@@ -263,27 +262,29 @@ def selected(current: OpenedFinding) -> list[str]:
     return [i for i in st.session_state.get(PICKED, []) if i in there]
 
 
-def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: list[str]) -> None:
+def _decision_bar(
+    run: Opened, filters: FindingFilter, current: OpenedFinding, picked: list[str]
+) -> None:
     """Draw the buttons; their names say how many samples they are about."""
     fingerprint = current.finding.fingerprint
     n = len(picked) or current.finding.n_samples
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
 
-    def act(verb: Verb, value: str | None = None) -> Callable[[], None]:
-        then = partial(step, run, asked, current.place)
+    def act(verb: Action, value: str | None = None) -> Callable[[], None]:
+        then = partial(step, run, filters, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
-    go = partial(walk, run, asked, current.place)
+    go = partial(go_on, run, filters, current.place)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        button(f"Keep {what}".strip(), "keep", act(Verb.keep), shortcut="K")
+        button(f"Keep {what}".strip(), "keep", act(Action.KEEP), shortcut="K")
         button(
             f"Drop {what}".strip(),
             "drop",
-            act(Verb.drop),
+            act(Action.DROP),
             shortcut="D",
             disabled=current.finding.n_samples == 0,
         )
-        button("False positive", "waive", act(Verb.false_positive), shortcut="F")
+        button("False positive", "waive", act(Action.FALSE_POSITIVE), shortcut="F")
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
     with st.expander("Relabel, move, note"):
@@ -291,16 +292,18 @@ def _decision_bar(run: Opened, asked: Asked, current: OpenedFinding, picked: lis
 
 
 def _values(
-    run: Opened, act: Callable[[Verb, str | None], Callable[[], None]], *, disabled: bool
+    run: Opened, act: Callable[[Action, str | None], Callable[[], None]], *, disabled: bool
 ) -> None:
-    st.text_input("Note, kept with the decision", key=NOTE, placeholder="why", on_change=turned)
+    st.text_input(
+        "Note, kept with the decision", key=NOTE, placeholder="why", on_change=page_changed
+    )
     data = run.report().dataset
     classes = [c for c in data.by_class() if c]
     splits = [s for s in data.by_split() if s]
     left, right = st.columns(2, vertical_alignment="bottom")
     for place, verb, label, options in (
-        (left, Verb.relabel, "New class", classes),
-        (right, Verb.move, "New split", splits),
+        (left, Action.RELABEL, "New class", classes),
+        (right, Action.MOVE, "New split", splits),
     ):
         with place.container(horizontal=True, vertical_alignment="bottom"):
             value = st.selectbox(
@@ -309,7 +312,7 @@ def _values(
                 index=None,
                 key=f"value of {verb}",
                 accept_new_options=True,
-                on_change=turned,
+                on_change=page_changed,
                 placeholder="choose or type",
             )
             button(
@@ -320,35 +323,37 @@ def _values(
             )
 
 
-def step(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
+def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False) -> None:
     """Open the neighbour of a place in the list, as the list stands before the decision shows."""
     with run.store() as store:
-        other = browse.neighbour(store, asked, place, back=back)
+        other = browse.neighbour(store, filters, place, back=back)
     st.session_state[PICKED] = []
     link.put(finding=other)
 
 
-def walk(run: Opened, asked: Asked, place: int, *, back: bool = False) -> None:
-    """Step on without a decision: only the piece is drawn again."""
-    turned()
-    step(run, asked, place, back=back)
+def go_on(run: Opened, filters: FindingFilter, place: int, *, back: bool = False) -> None:
+    """Step on without a decision: only the fragment is drawn again."""
+    page_changed()
+    step(run, filters, place, back=back)
 
 
 def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
     found = current.finding
     if not current.members:
         about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
-        html.text(f"This finding is about {about}.", "quiet")
+        html.paragraph(f"This finding is about {about}.", "quiet")
         return
     thumbs = run.thumbnails().many(current.members)
     several = len(current.members) > 1
     if found.n_samples > len(current.members):
-        html.text(f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small")
-    gallery(
+        html.paragraph(
+            f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small"
+        )
+    show_gallery(
         "finding pictures",
         current.members,
         thumbs,
-        marks=run.told.by_sample,
+        marks=run.ledger.by_sample,
         on_open=open_image,
         on_pick=pick if several else None,
         picked=picked,
@@ -358,5 +363,5 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
 
 def pick(ids: list[str]) -> None:
     """Keep what is selected."""
-    turned()
+    page_changed()
     st.session_state[PICKED] = ids

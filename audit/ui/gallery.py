@@ -6,7 +6,6 @@ Space, with Shift a range).
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.images import Card
-from audit.browse.thumbnails import Thumbnail
-from audit.report.wording import visible
-from audit.ui.html import size_text
+from audit.report.thumbnails import Thumbnail
+from audit.report.wording import place_text, size_text, visible
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}
@@ -34,7 +32,7 @@ def component(name: str) -> Any:
     return MOUNTED[name]
 
 
-def gallery(
+def show_gallery(
     key: str,
     cards: Sequence[Card],
     thumbnails: Sequence[Thumbnail],
@@ -48,14 +46,14 @@ def gallery(
     width: int = 180,
 ) -> None:
     """Show the cards; `on_open` gets the id of a clicked card, `on_pick` all that are selected."""
-    told = lines or default_lines
+    lines_of = lines or default_lines
     marks = marks or {}
     shown = [
-        _card(card, thumb, told(card), marks.get(card.id, ""))
+        _card(card, thumb, lines_of(card), marks.get(card.id, ""))
         for card, thumb in zip(cards, thumbnails, strict=True)
     ]
 
-    def opened() -> None:
+    def card_opened() -> None:
         value = st.session_state[key].get("opened")
         if on_open is not None and isinstance(value, str):
             on_open(value)
@@ -74,19 +72,18 @@ def gallery(
             "current": current,
             "width": width,
         },
-        on_opened_change=opened,
+        on_opened_change=card_opened,
         on_picked_change=chosen,
     )
 
 
 def _card(card: Card, thumb: Thumbnail, lines: Sequence[str], mark: str) -> dict[str, Any]:
-    image = base64.b64encode(thumb.data).decode("ascii") if thumb.data else ""
     return {
         "id": card.id,
         "title": visible(card.id.rsplit("/", 1)[-1]),
         "full": visible(card.id),
         "lines": [visible(line) for line in lines],
-        "image": f"data:image/jpeg;base64,{image}" if image else "",
+        "image": thumb.data_uri,
         "why": visible(thumb.error),
         "note": visible(thumb.note),
         "mark": visible(mark),
@@ -96,9 +93,9 @@ def _card(card: Card, thumb: Thumbnail, lines: Sequence[str], mark: str) -> dict
 
 def default_lines(card: Card) -> list[str]:
     """Return the two lines below a name: where it belongs, and how large it is."""
-    return [place(card), size_text(card)]
+    return [place(card), size_text(card.width, card.height, card.n_bytes)]
 
 
 def place(card: Card) -> str:
     """Return `train · cat`, with words for what is missing."""
-    return " · ".join(part for part in (card.split, card.label or "no label") if part)
+    return place_text(card.split, card.label or "no label")

@@ -21,7 +21,7 @@ RULES = {
 
 
 def rule() -> tuple[str, tuple[str, ...]]:
-    """Return the keeper rule of the link, and the splits that give way."""
+    """Return the keeper rule of the link, and the splits to drop copies from."""
     chosen = link.get("rule", "largest")
     split = link.get("from")
     return chosen, (split,) if split else ()
@@ -31,9 +31,9 @@ def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
     if code not in keeper_rules.CODES:
         return None
-    chosen, give_way = rule()
+    chosen, splits = rule()
     proposed: pl.DataFrame = _propose(
-        run.key, run.told.revision, code, chosen, fingerprints, give_way, run
+        run.key, run.ledger.revision, code, chosen, fingerprints, splits, run
     )
     return None if proposed.is_empty() else proposed
 
@@ -45,10 +45,10 @@ def _propose(
     code: str,
     chosen: str,
     fingerprints: tuple[str, ...] | None,
-    give_way: tuple[str, ...],
+    splits: tuple[str, ...],
     _run: Opened,
 ) -> pl.DataFrame:
-    return keeper_rules.propose(_run.run, code, chosen, fingerprints, give_way)
+    return keeper_rules.propose(_run.run, code, chosen, fingerprints, splits)
 
 
 def rule_for_all(run: Opened, code: str) -> None:
@@ -57,8 +57,8 @@ def rule_for_all(run: Opened, code: str) -> None:
         st.markdown(
             "**Keeper rule**",
             help="Ranks the copies of a group. A group whose labels "
-            "differ, or that lies in several splits while no split gives way, is left "
-            "open.",
+            "differ, or that lies in several splits while no split to drop from is chosen, is "
+            "left open.",
         )
         splits = [s for s in run.report().dataset.by_split() if s]
         options = [*RULES, *(f"split:{s}" for s in splits)]
@@ -69,10 +69,10 @@ def rule_for_all(run: Opened, code: str) -> None:
             any_=None,
             shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
         )
-        link.choose("Across splits, take from", "from", splits, any_="nowhere: leave open")
+        link.choose("Across splits, drop from", "from", splits, any_="nowhere: leave open")
         proposal = proposed(run, code, None)
         if proposal is None:
-            html.text(f"No open group of {code} for a rule.", "quiet small")
+            html.paragraph(f"No open group of {code} for a rule.", "quiet small")
             return
         _summary(code, proposal)
         button(
@@ -84,16 +84,20 @@ def rule_for_all(run: Opened, code: str) -> None:
 
 
 def _summary(code: str, proposal: pl.DataFrame) -> None:
-    told = keeper_rules.summarise(proposal)
-    drops = ", ".join(f"{n:,} from {split}" for split, n in told.drops.items()) or "nothing"
-    rows = [("groups", f"{told.groups:,} of {code}"), ("stay", f"{told.stay:,}"), ("drops", drops)]
-    rows += [("left open", f"{n:,}: {explained(why)}") for why, n in told.open.items()]
-    html.write(html.pairs(rows))
+    summary = keeper_rules.summarise(proposal)
+    drops = ", ".join(f"{n:,} from {split}" for split, n in summary.drops.items()) or "nothing"
+    rows = [
+        ("groups", f"{summary.groups:,} of {code}"),
+        ("stay", f"{summary.stay:,}"),
+        ("drops", drops),
+    ]
+    rows += [("left open", f"{n:,}: {explained(why)}") for why, n in summary.open.items()]
+    html.write(html.value_table(rows))
 
 
 def explained(why: str) -> str:
-    """Return a rule's reason with the control of this page in place of the command's option."""
-    return why.replace("say which gives way with --take-from", "choose which split gives way")
+    """Return a rule's reason, and where on this page a missing split is chosen."""
+    return f"{why}: choose it above" if why == keeper_rules.SPLIT_NEEDED else why
 
 
 def marks(proposal: pl.DataFrame | None) -> dict[str, str]:

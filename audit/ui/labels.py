@@ -7,30 +7,29 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import findings as browse
-from audit.browse.findings import Asked
+from audit.browse.findings import FindingFilter
 from audit.browse.labels import class_table, shown_classes
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.detail import dialogue, open_image
-from audit.ui.gallery import gallery
-from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.gallery import show_gallery
+from audit.ui.listing import ListColumn, ListRow, show_listing
+from audit.ui.opened import Opened, open_chosen_run
 
 FAMILIES = ("LABEL", "BOX", "DIST")
 COLUMNS = (
-    Column("severity", "Severity", "severity", "7rem"),
-    Column("code", "Code", "code", "6.4rem"),
-    Column("message", "What was found"),
-    Column("status", "", "chip", "5.4rem"),
+    ListColumn("severity", "Severity", "severity", "7rem"),
+    ListColumn("code", "Code", "code", "6.4rem"),
+    ListColumn("message", "What was found"),
+    ListColumn("status", "", "chip", "5.4rem"),
 )
 SHOWN = 60
 GALLERY = 12
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Labels")
     data = run.report().dataset
     table = class_table(data)
@@ -75,7 +74,7 @@ def _classes(table: pl.DataFrame) -> None:
     with left:
         st.altair_chart(bars, width="stretch")
         if said:
-            html.text(said, "quiet small")
+            html.paragraph(said, "quiet small")
     with right:
         wide = table.pivot("split", index="class", values="files").fill_null(0)
         st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
@@ -84,13 +83,13 @@ def _classes(table: pl.DataFrame) -> None:
 def _findings(run: Opened) -> None:
     st.subheader("What the checks say of labels and boxes")
     with run.store() as store:
-        rows = browse.page(store, Asked(codes=FAMILIES), size=SHOWN)
-        total = browse.count(store, Asked(codes=FAMILIES))
+        rows = browse.page(store, FindingFilter(codes=FAMILIES), size=SHOWN)
+        total = browse.count(store, FindingFilter(codes=FAMILIES))
     if not rows.rows:
         html.empty("The checks of labels, boxes and class counts found nothing.")
         return
     lines = [
-        Line(
+        ListRow(
             row.fingerprint,
             {
                 "severity": row.severity.value,
@@ -102,14 +101,14 @@ def _findings(run: Opened) -> None:
         )
         for row in rows.rows
     ]
-    listing(
+    show_listing(
         "label findings",
         COLUMNS,
         lines,
         lambda f: link.go("findings", run=link.get("run"), finding=f, status="all"),
     )
     if total > len(rows.rows):
-        html.text(
+        html.paragraph(
             f"The first {len(rows.rows):,} of {counted(total, 'finding')}: the rest is on "
             "the page Findings.",
             "quiet small",
@@ -118,15 +117,15 @@ def _findings(run: Opened) -> None:
 
 def _conflicts(run: Opened) -> None:
     with run.store() as store:
-        rows = browse.page(store, Asked(codes=("LABEL005",)), size=GALLERY)
-        found = [browse.opened(store, row.fingerprint) for row in rows.rows]
+        rows = browse.page(store, FindingFilter(codes=("LABEL005",)), size=GALLERY)
+        found = [browse.open_finding(store, row.fingerprint) for row in rows.rows]
     if not rows.rows:
         return
     st.subheader("One picture, two labels")
     for number, one in enumerate(o for o in found if o is not None):
         with st.container(border=True):
-            html.text(one.finding.message)
-            gallery(
+            html.paragraph(one.finding.message)
+            show_gallery(
                 f"conflict {number}",
                 one.members[:8],
                 run.thumbnails().many(one.members[:8]),

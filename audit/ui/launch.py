@@ -34,7 +34,7 @@ def script() -> Path:
         if path.is_file():
             return path
     raise RunError(
-        "This installation lacks app.py: install the package anew with "
+        "This installation lacks app.py: install the package again with "
         "`pip install --force-reinstall 'dataset-preflight[app]'`."
     )
 

@@ -9,21 +9,20 @@ import polars as pl
 import streamlit as st
 
 from audit.report.wording import counted
-from audit.review import export
+from audit.review.export import ExportResult, export_tables
 from audit.ui import html
 from audit.ui.deciding import button
-from audit.ui.opened import Opened, guarded, opened, say
+from audit.ui.opened import Opened, open_chosen_run, say
 
 OUT = "folder of the export"
 FORMAT = "format of the export"
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Decisions")
-    html.text(
+    html.paragraph(
         "Decisions are kept in the run's ledger, which is only ever added to. Your files "
         "are never moved, changed or deleted: an export lists what to use.",
         "quiet",
@@ -38,7 +37,7 @@ def page() -> None:
 
 def _log(run: Opened) -> None:
     st.subheader("Latest decisions")
-    if not run.told.recent:
+    if not run.ledger.recent:
         html.empty(
             "Nothing was decided yet.",
             "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, "
@@ -56,7 +55,7 @@ def _log(run: Opened) -> None:
             d.note,
             "taken back" if d.undone else "",
         )
-        for d in run.told.recent
+        for d in run.ledger.recent
     ]
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
@@ -64,11 +63,11 @@ def _log(run: Opened) -> None:
 
 
 def _stale(run: Opened) -> None:
-    stale = run.told.stale
+    stale = run.ledger.stale
     if not stale.height:
         return
     st.subheader("No longer apply")
-    html.text(
+    html.paragraph(
         "These are about a file or finding that has changed since. They are kept, and not applied.",
         "quiet small",
     )
@@ -81,8 +80,8 @@ def _stale(run: Opened) -> None:
 
 def _export(run: Opened) -> None:
     st.subheader("Export")
-    html.text(
-        f"{counted(run.told.n_live, 'sample')} decided. The export writes the manifest of "
+    html.paragraph(
+        f"{counted(run.ledger.n_effective, 'sample')} decided. The export writes the manifest of "
         "the kept set (relabels and moves applied), the quarantine list with reasons, "
         "lists of file names, duplicate pairs and per-sample scores.",
         "small",
@@ -90,17 +89,17 @@ def _export(run: Opened) -> None:
     st.text_input("Folder to write", key=OUT, placeholder=str(Path("exports") / run.name))
     st.segmented_control("Format", ["csv", "parquet"], default="csv", key=FORMAT)
     button("Export", "export", partial(_write, run), primary=True)
-    written: export.ExportResult | None = st.session_state.get("written")
+    written: ExportResult | None = st.session_state.get("written")
     if written is not None:
-        html.text(
+        html.paragraph(
             f"{written.kept:,} kept, {written.dropped:,} dropped, {written.changed:,} changed.",
             "strong",
         )
-        html.write(html.pairs([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
-        html.text(str(next(iter(written.files)).parent.resolve()), "mono quiet")
+        html.write(html.value_table([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
+        html.paragraph(str(next(iter(written.files)).parent.resolve()), "mono quiet")
 
 
 def _write(run: Opened) -> None:
     out = Path(st.session_state[OUT].strip() or str(Path("exports") / run.name)).expanduser()
-    st.session_state["written"] = export.export(run.run, out, st.session_state[FORMAT] or "csv")
+    st.session_state["written"] = export_tables(run.run, out, st.session_state[FORMAT] or "csv")
     say(f"Exported to {out}.")

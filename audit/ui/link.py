@@ -31,6 +31,26 @@ def put(**values: str | None) -> None:
             del st.query_params[name]
 
 
+def option_of(name: str, options: Sequence[str]) -> str:
+    """Return the option that the link names, the first of them where it names none of these."""
+    named = get(name)
+    return named if named in options else options[0]
+
+
+def number_of(name: str, low: float, high: float, default: float) -> float:
+    """Return the number in the link, of the type of the default; the default for what is none."""
+    try:
+        number = type(default)(float(get(name, str(default))))
+    except (ValueError, OverflowError):  # no number; an infinite one where an integer is wanted
+        return default
+    return number if low <= number <= high else default
+
+
+def put_unless_default(name: str, value: object, default: object) -> None:
+    """Write a value that differs from the default: what is not in the link is the default."""
+    put(**{name: None if value == default else str(value)})
+
+
 def first_page(*also: str) -> None:
     """Forget the page of the link, and the names in `also`."""
     put(**dict.fromkeys((*PAGING, *also)))
@@ -62,8 +82,7 @@ def choose(
     """Draw a choice of the link; returns "" for any. Options are shown as text, not as Markdown."""
     key = f"choice {name}"
     values = ["", *options] if any_ is not None else list(options)
-    now = get(name)
-    st.session_state[key] = now if now in values else values[0]
+    st.session_state[key] = option_of(name, values)
 
     def changed() -> None:
         first_page(*resets)
@@ -96,13 +115,12 @@ def write(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> 
 def switch(label: str, name: str, options: Sequence[str], **more: Any) -> str:
     """Draw a segmented choice of the link; the options are our own words. The first is default."""
     key = f"switch {name}"
-    now = get(name)
-    st.session_state[key] = now if now in options else options[0]
+    st.session_state[key] = option_of(name, options)
 
     def changed() -> None:
-        value = st.session_state[key] or options[0]
         first_page()
-        put(**{name: None if value == options[0] else value})
+        # A click on the chosen segment lets go of it: None, which stands for the default.
+        put_unless_default(name, st.session_state[key] or options[0], options[0])
 
     chosen = st.segmented_control(
         label, options, key=key, on_change=changed, label_visibility="collapsed", **more
@@ -115,15 +133,10 @@ def slide(
 ) -> float:
     """Draw a slider of the link."""
     key = f"slide {name}"
-    try:
-        now = type(default)(float(get(name, str(default))))
-    except ValueError:
-        now = default
-    st.session_state[key] = now if low <= now <= high else default
+    st.session_state[key] = number_of(name, low, high, default)
 
     def changed() -> None:
-        value = st.session_state[key]
-        put(**{name: None if value == default else str(value)})
+        put_unless_default(name, st.session_state[key], default)
 
     return float(st.slider(label, low, high, step=step, key=key, on_change=changed, **more))
 

@@ -13,7 +13,7 @@ from audit.ui.gallery import component
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ListColumn:
     """A column: `kind` is text, code, number, severity, dot, chip or bar; `width` is in CSS."""
 
     key: str
@@ -23,7 +23,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ListRow:
     """A row: what its click tells, its cells by column, and whether nothing is left to do."""
 
     id: str
@@ -31,16 +31,16 @@ class Line:
     settled: bool = False
 
 
-def listing(
+def show_listing(
     key: str,
-    columns: Sequence[Column],
-    lines: Sequence[Line],
+    columns: Sequence[ListColumn],
+    lines: Sequence[ListRow],
     on_open: Callable[[str], None],
     current: str | None = None,
 ) -> None:
     """Show the rows; `on_open` gets the id of the row that was clicked."""
 
-    def opened() -> None:
+    def row_opened() -> None:
         value = st.session_state[key].get("opened")
         if isinstance(value, str):
             on_open(value)
@@ -63,7 +63,7 @@ def listing(
             ],
             "current": current,
         },
-        on_opened_change=opened,
+        on_opened_change=row_opened,
     )
 
 

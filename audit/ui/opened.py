@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,11 +22,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 import streamlit as st
 
 from audit.browse import decided, findings, images
-from audit.browse.decided import Told
-from audit.browse.thumbnails import FOLDER, Thumbnails
+from audit.browse.decided import LedgerSummary
+from audit.browse.thumbnails import FOLDER, ThumbnailCache
 from audit.errors import AuditError, RunError
-from audit.report import Report, collect
-from audit.review.decisions import revision
+from audit.report import Report, collect_report
+from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from audit.ui import html, link
@@ -33,6 +34,8 @@ from audit.ui import html, link
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
+OURS = ("audit", "pipeline_profiler", "app.py")
 LOG = logging.getLogger("dataset-preflight.app")
 
 
@@ -55,7 +58,7 @@ class Opened:
     run: Path
     name: str
     generation: generations.Generation
-    told: Told
+    ledger: LedgerSummary
     key: str
 
     @contextmanager
@@ -63,16 +66,16 @@ class Opened:
         """Give the store to one thread at a time, with the ledger's statuses in it."""
         shared = _shared(self.key, self.generation)
         with shared.lock:
-            if shared.marked != self.told.revision:
-                findings.mark(shared.store, self.told.statuses)
-                shared.marked = self.told.revision
+            if shared.marked != self.ledger.revision:
+                findings.mark(shared.store, self.ledger.statuses)
+                shared.marked = self.ledger.revision
             yield shared.store
 
     def report(self) -> Report:
         """Return the counts and worst findings of the run, cached."""
         return _report(self.run, self.key)
 
-    def thumbnails(self) -> Thumbnails:
+    def thumbnails(self) -> ThumbnailCache:
         """Return the run's thumbnails."""
         return _thumbnails(self.run)
 
@@ -116,7 +119,7 @@ def choose_run(name: str) -> None:
     link.put(run=name)
 
 
-def opened() -> Opened:
+def open_chosen_run() -> Opened:
     """Return the chosen run; raises RunError where there is none, or it is gone or damaged."""
     asked, name = link.get("run"), run_name()
     if asked and asked not in known_runs():
@@ -135,7 +138,9 @@ def opened() -> Opened:
     try:
         generation = generations.require(run)
         key = _key(generation)
-        return Opened(run, name, generation, _told(run, key, revision(run), generation), key)
+        return Opened(
+            run, name, generation, _ledger(run, key, Ledger(run).revision(), generation), key
+        )
     except (OSError, RunError) as error:
         if not run.exists():
             raise RunError(
@@ -146,7 +151,7 @@ def opened() -> Opened:
 
 
 def _key(generation: generations.Generation) -> str:
-    # The time too: a run that was deleted and made anew has the same names again.
+    # The time too: a run that was deleted and made again has the same names again.
     return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
 
 
@@ -163,49 +168,55 @@ def _shared(key: str, _generation: generations.Generation) -> Shared:
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
-def _told(run: Path, key: str, revision: str, _generation: generations.Generation) -> Told:
-    return decided.told(run, _generation)
+def _ledger(
+    run: Path, key: str, revision: str, _generation: generations.Generation
+) -> LedgerSummary:
+    return decided.summarise_ledger(run, _generation)
 
 
 @st.cache_resource(max_entries=3, show_spinner="Counting …")
 def _report(run: Path, key: str) -> Report:
-    return collect(run, worst=WORST)
+    return collect_report(run, worst=WORST)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _thumbnails(run: Path) -> Thumbnails:
-    return Thumbnails(run / FOLDER)
+def _thumbnails(run: Path) -> ThumbnailCache:
+    return ThumbnailCache(run / FOLDER)
 
 
 # ---- when something is wrong ----
 
 
 def guarded(page: Callable[P, None]) -> Callable[P, None]:
-    """Show a cured-by-the-user error as its sentence, any other as one sentence without a trace."""
+    """Make a page say what goes wrong in it; the app wraps every page of its navigation so."""
 
     @wraps(page)
     def shown(*args: P.args, **kwargs: P.kwargs) -> None:
-        said = st.session_state.pop("said", None)
-        if said is not None:
-            html.notice(*said)
+        message = st.session_state.pop("said", None)
+        if message is not None:
+            html.notice(*message)
         safely(page, *args, **kwargs)
 
     return shown
 
 
 def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Draw something; what goes wrong becomes one sentence in its place."""
+    """Draw a page, or a fragment of one; what goes wrong becomes one sentence in its place.
+
+    An error that the user can fix is its own sentence; any other names its type and place.
+    Streamlit ends and restarts scripts by a `BaseException`, which passes through.
+    """
     try:
         draw(*args, **kwargs)
     except AuditError as error:
         html.notice(str(error), "error")
     except Exception as error:  # a page must never show a traceback
         LOG.exception("drawing failed")
-        html.notice(_unforeseen(error), "error")
+        html.notice(f"{failure(error)} The other pages work.", "error")
 
 
 def answering(act: Callable[P, object]) -> Callable[P, None]:
-    """Wrap a callback: what goes wrong in it is told at the top of the page."""
+    """Wrap a callback: what goes wrong in it is reported at the top of the page."""
 
     @wraps(act)
     def done(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -215,29 +226,39 @@ def answering(act: Callable[P, object]) -> Callable[P, None]:
             say(str(error), "error")
         except Exception as error:  # a callback must never show a traceback
             LOG.exception("callback failed")
-            say(_unforeseen(error), "error")
+            say(failure(error), "error")
 
     return done
 
 
 def say(text: str, kind: str = "good") -> None:
-    """Tell the person something at the top of the next page."""
+    """Show a sentence at the top of the next page that is drawn."""
     st.session_state["said"] = (text, kind)
 
 
-def _unforeseen(error: Exception) -> str:
+def failure(error: Exception) -> str:
+    """Return one sentence on an error nobody foresaw: its type, where it arose, what to do."""
     first = str(error).splitlines()[0] if str(error) else "no text"
     return (
-        f"This did not work ({type(error).__name__}: {first})."
-        " Nothing was changed: reload the page; if it comes again, the terminal that started the "
-        "app has the details."
+        f"This part of the page failed with {type(error).__name__} at {_place(error)} ({first}): "
+        "nothing was changed, so reload the page; the terminal that started the app has the rest."
     )
+
+
+def _place(error: Exception) -> str:
+    """Return file:line of the innermost frame in our own code: below it are libraries."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        # Installed, the libraries lie beside our packages: the folder alone does not tell.
+        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS:
+            return f"{path.relative_to(ROOT).as_posix()}:{frame.lineno}"
+    return "an unknown place"
 
 
 def sizes_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what the chosen run knows of samples named by id or path: for the page Profiles."""
     try:
-        run = opened()
+        run = open_chosen_run()
         with run.store() as store:
             return images.facts(store, names)
     except (AuditError, OSError):

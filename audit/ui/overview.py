@@ -11,23 +11,22 @@ from audit.report import Report
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, number_text, reach, severity_counts
 from audit.ui import html, link
-from audit.ui.listing import Column, Line, listing
-from audit.ui.opened import Opened, guarded, opened
+from audit.ui.listing import ListColumn, ListRow, show_listing
+from audit.ui.opened import Opened, open_chosen_run
 
 COLUMNS = (
-    Column("severity", "Severity", "severity", "5.8rem"),
-    Column("code", "Code", "code", "5.6rem"),
-    Column("name", "Check"),
-    Column("findings", "Findings", "number", "4.8rem"),
-    Column("files", "Files", "number", "4rem"),
-    Column("share", "Share of files", "bar", "8.5rem"),
+    ListColumn("severity", "Severity", "severity", "5.8rem"),
+    ListColumn("code", "Code", "code", "5.6rem"),
+    ListColumn("name", "Check"),
+    ListColumn("findings", "Findings", "number", "4.8rem"),
+    ListColumn("files", "Files", "number", "4rem"),
+    ListColumn("share", "Share of files", "bar", "8.5rem"),
 )
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     report = run.report()
     _head(report)
     _figures(report)
@@ -73,11 +72,11 @@ def _figures(report: Report) -> None:
 def _first(run: Opened, report: Report) -> None:
     st.subheader(
         "Do these first",
-        help="The gravest problem of three different kinds. What "
+        help="The most severe problem of three different kinds. What "
         "changes a reported number (leaks, wrong labels) comes before what only looks "
         "wrong.",
     )
-    steps = first_steps(report, run.told.settled)
+    steps = first_steps(report, run.ledger.settled)
     if not steps:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
         return
@@ -111,21 +110,21 @@ def _health(report: Report) -> None:
     if not found:
         html.empty("No check found anything.")
     else:
-        listing(
+        show_listing(
             "health",
             COLUMNS,
             [_line(check, report.dataset.n_samples) for check in found],
             lambda code: link.go("findings", run=run_link(), code=code),
         )
     if clean:
-        html.text(
+        html.paragraph(
             f"Nothing found by {counted(len(clean), 'check')}: {', '.join(clean)}.", "quiet small"
         )
 
 
-def _line(check: CheckSummary, n: int) -> Line:
+def _line(check: CheckSummary, n: int) -> ListRow:
     share = check.n_files / max(n, 1)
-    return Line(
+    return ListRow(
         check.code,
         {
             "severity": str(check.counts.worst.value if check.counts.worst else "info"),
@@ -163,18 +162,18 @@ def _contents(report: Report) -> None:
         )
         for s in data.sizes
     ]
-    html.write(html.pairs([("formats", formats), ("decoded", status), *sizes]))
+    html.write(html.value_table([("formats", formats), ("decoded", status), *sizes]))
 
 
 def _examined(report: Report) -> None:
     st.subheader("What was and was not examined")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
-            html.text(sentence)
+            html.paragraph(sentence)
         with st.expander("By check"):
             for sentence in report.completeness[2:]:
-                html.text(sentence, "small")
+                html.paragraph(sentence, "small")
         if report.dataset.n_notes:
             with st.expander(f"Notes of the source ({report.dataset.n_notes:,})"):
                 for said in report.dataset.notes:
-                    html.text(said, "small")
+                    html.paragraph(said, "small")

@@ -1,5 +1,5 @@
 """Two columns against each other, with a lasso: one canvas, because 20,000 points are too many for
-a chart of separate marks. The lasso is told in the units of the axes, so a link can hold it.
+a chart of separate marks. The lasso is reported in the units of the axes, so a link can hold it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REST = "(others)"
 Polygon = Sequence[tuple[float, float]]
 
 
-def scatter(
+def show_scatter(
     key: str,
     rows: pl.DataFrame,
     x: str,

@@ -10,16 +10,15 @@ from audit.errors import AuditError
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.deciding import undo
-from audit.ui.opened import choose_run, known_runs, opened, run_name
+from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely
 from audit.ui.start import going_on
 
 
-def sidebar() -> None:
-    """Draw it."""
+def draw_sidebar() -> None:
+    """Draw the sidebar; what fails in a part of it is a sentence in its place."""
     with st.sidebar:
-        _runs()
-        _ledger()
-        going_on()
+        for part in (_runs, _ledger, going_on):
+            safely(part)
 
 
 def _runs() -> None:
@@ -37,11 +36,11 @@ def _ledger() -> None:
     try:
         if run_name() is None:
             return
-        run = opened()
+        run = open_chosen_run()
     except (AuditError, OSError):
         return  # the page says what is wrong
-    told = run.told
-    last = told.last
+    summary = run.ledger
+    last = summary.last
     st.button(
         "Undo",
         shortcut="U",
@@ -51,17 +50,17 @@ def _ledger() -> None:
         width="stretch",
     )
     if last is None:
-        html.text("Nothing decided yet.", "quiet small")
+        html.paragraph("Nothing decided yet.", "quiet small")
         return
     about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
-    html.text(
-        f"{counted(told.n_live, 'sample')} decided, {counted(len(told.settled), 'finding')} "
-        f"settled. Last: {last.verb.value}{about}.",
+    html.paragraph(
+        f"{counted(summary.n_effective, 'sample')} decided, "
+        f"{counted(len(summary.settled), 'finding')} settled. Last: {last.verb.value}{about}.",
         "quiet small",
     )
-    if told.stale.height:
-        html.text(
-            f"{counted(told.stale.height, 'decision')} no longer apply: see Decisions.",
+    if summary.stale.height:
+        html.paragraph(
+            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
             "quiet small",
         )
     if st.button("Decisions and export", icon=":material/history:", width="stretch"):

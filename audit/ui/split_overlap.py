@@ -13,7 +13,7 @@ from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
 
-def overlap(run: Opened) -> None:
+def show_overlap(run: Opened) -> None:
     """Draw the matrix, and the way to the groups behind it."""
     matrix = _matrix(run.key, run)
     if matrix.is_empty():
@@ -22,7 +22,7 @@ def overlap(run: Opened) -> None:
             "There is nothing that could leak from one into another.",
         )
         return
-    html.text(
+    html.paragraph(
         "Of the files of a row's split, how many show a picture that the column's split "
         "shows too: by bytes, by pixels, or as a verified near-duplicate."
     )
@@ -38,7 +38,7 @@ def overlap(run: Opened) -> None:
         )
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
     for sentence in filter(None, said):
-        html.text(sentence, "quiet small")
+        html.paragraph(sentence, "quiet small")
     st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
 
 
@@ -60,14 +60,14 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
         scale=alt.Scale(scheme="blues", domainMin=0),
         legend=alt.Legend(format="%"),
     )
-    told = [
+    tooltip = [
         "row",
         "column",
         alt.Tooltip("shared", format=","),
         alt.Tooltip("files", format=","),
         alt.Tooltip("share", format=".1%"),
     ]
-    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=told)
+    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=tooltip)
     text = base.mark_text(fontSize=14, fontWeight=600).encode(
         text=alt.Text("share:Q", format=".1%"),
         color=alt.condition("datum.share > 0.09", alt.value("white"), alt.value("#1c1e21")),

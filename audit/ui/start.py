@@ -14,7 +14,7 @@ import streamlit as st
 from audit.report.wording import counted
 from audit.ui import background, html
 from audit.ui.background import Job
-from audit.ui.opened import add_run, answering, choose_run, guarded, known_runs, run_name, say
+from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
 
 SOURCE, OUT = "folder to scan", "run to write"
 OTHER = "run to open"
@@ -32,7 +32,6 @@ def latest() -> Job | None:
     return _jobs()[-1] if _jobs() else None
 
 
-@guarded
 def page() -> None:
     """Show the page."""
     st.title("Start")
@@ -52,7 +51,7 @@ def page() -> None:
 
 
 def going_on() -> None:
-    """Tell of running work in the sidebar."""
+    """Show running work in the sidebar."""
     job = latest()
     if job is not None and job.state == "running":
         _small()
@@ -60,6 +59,10 @@ def going_on() -> None:
 
 @st.fragment(run_every=EVERY)
 def _small() -> None:
+    safely(_draw_small)
+
+
+def _draw_small() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
@@ -68,17 +71,21 @@ def _small() -> None:
 
 @st.fragment(run_every=EVERY)
 def _follow() -> None:
+    safely(_draw_job)
+
+
+def _draw_job() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
     with st.container(border=True):
-        html.text(f"{job.what} → {job.run}", "strong")
+        html.paragraph(f"{job.what} → {job.run}", "strong")
         st.progress(job.stage.share)
-        html.text(_told(job))
+        html.paragraph(_progress_text(job))
         st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
 
 
-def _told(job: Job) -> str:
+def _progress_text(job: Job) -> str:
     stage = job.stage
     parts = [f"{stage.phase}: {stage.done:,}" + (f" of {stage.total:,}" if stage.total else "")]
     parts += [f"{stage.rate:,.0f} a second"] if stage.rate else []
@@ -93,10 +100,10 @@ def _ended(job: Job) -> None:
         "good" if job.state == "done" else "error" if job.state == "failed" else "",
     )
     if job.state == "done":
-        st.button("Open this run", type="primary", on_click=answering(partial(_turn_to, job.run)))
+        st.button("Open this run", type="primary", on_click=answering(partial(_open_run, job.run)))
 
 
-def _turn_to(run: Path) -> None:
+def _open_run(run: Path) -> None:
     choose_run(add_run(run))
     say(f"Now looking at {run}.")
 
@@ -106,7 +113,7 @@ def _turn_to(run: Path) -> None:
 
 def _scan(busy: bool) -> None:
     st.subheader("Scan a folder")
-    html.text(
+    html.paragraph(
         "Reads every image once and writes a run directory; your files are only read. Scan "
         "again after any change: only what changed is read.",
         "quiet small",
@@ -130,7 +137,7 @@ def _scan(busy: bool) -> None:
         icon=":material/play_arrow:",
     )
     if busy:
-        html.text("One job at a time: wait for the one above, or cancel it.", "quiet small")
+        html.paragraph("One job at a time: wait for the one above, or cancel it.", "quiet small")
 
 
 def _start_scan() -> None:
@@ -139,12 +146,12 @@ def _start_scan() -> None:
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return
-    _jobs().append(background.start(f"Scan of {source.name}", "scan", out, [str(source)]))
+    _jobs().append(background.start_job(f"Scan of {source.name}", "scan", out, [str(source)]))
 
 
 def _recheck(busy: bool) -> None:
     st.subheader("Check a run again")
-    html.text(
+    html.paragraph(
         "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
         "no image.",
         "quiet small",
@@ -160,7 +167,7 @@ def _recheck(busy: bool) -> None:
 
 def _start_recheck(run: Path | None) -> None:
     if run is not None:
-        _jobs().append(background.start(f"Re-check of {run.name}", "recheck", run))
+        _jobs().append(background.start_job(f"Re-check of {run.name}", "recheck", run))
 
 
 def _open() -> None:
@@ -174,4 +181,4 @@ def _open_other() -> None:
     if not (path / "CURRENT").is_file():
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
-    _turn_to(path)
+    _open_run(path)

@@ -24,7 +24,7 @@ from audit.subset import (
 )
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
-from audit.ui.opened import Opened, answering, cached, guarded, opened
+from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
 TARGETS = ("Half-width", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
@@ -44,12 +44,11 @@ class Wish:
     deduplicated: bool
 
 
-@guarded
 def page() -> None:
     """Show the page."""
-    run = opened()
+    run = open_chosen_run()
     st.title("Subset designer")
-    html.text(
+    html.paragraph(
         "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
     )
     controls, result = st.columns([3, 8], gap="large")
@@ -165,7 +164,7 @@ def _headline(plan: Plan) -> None:
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
         column.metric(label, value, border=True)
-    html.text(subsets.EXPLAINED, "quiet small")
+    html.paragraph(subsets.EXPLAINED, "quiet small")
 
 
 def _points(share: float) -> str:
@@ -199,15 +198,17 @@ def _curve(plan: Plan, curve: Curve) -> None:
     )
     here = alt.Chart(pl.DataFrame({"n": [plan.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
-    html.text(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
+    html.paragraph(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
 
 
 def _reasons(plan: Plan) -> None:
     with st.expander("Why these figures, and what was left out"):
         for reason in plan.reasons:
-            html.text(reason, "small")
+            html.paragraph(reason, "small")
         rows = [(reason, counted(n, "file")) for reason, n in subsets.exclusion_counts(plan)]
-        html.write(html.pairs(rows)) if rows else html.text("Nothing was left out.", "small")
+        html.write(html.value_table(rows)) if rows else html.paragraph(
+            "Nothing was left out.", "small"
+        )
 
 
 # ---- the draw ----
@@ -237,7 +238,7 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
         )
     stored = st.session_state.get(DRAWN)
     if stored is None or stored[0] != (run.key, wish, int(seed)):
-        html.text("Nothing is drawn for this plan yet.", "quiet small")
+        html.paragraph("Nothing is drawn for this plan yet.", "quiet small")
         return
     _downloads(run, stored[1], stored[2])
 
@@ -250,13 +251,13 @@ def _store_draw(run: Opened, wish: Wish, plan: Plan, seed: int) -> None:
 
 
 def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
-    html.text(
+    html.paragraph(
         f"Drew {subset.n_units:,} of {subset.population_units:,}: "
         f"{counted(len(subset.rows), 'file')}.",
         "strong",
     )
     for note in subset.notes:
-        html.text(note, "small")
+        html.paragraph(note, "small")
     with st.container(horizontal=True):
         for label, data, ending in (
             ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
@@ -270,7 +271,7 @@ def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
                 icon=":material/download:",
             )
     with st.expander("Is it like the full set?"):
-        html.text(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
+        html.paragraph(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
         for column in check.columns[:8]:
-            html.text(column.sentence, "small")
+            html.paragraph(column.sentence, "small")
     st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)

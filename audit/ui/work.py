@@ -1,4 +1,4 @@
-"""The background worker: a scan or a re-check in a process of its own, told line by line as JSON.
+"""The background worker: a scan or a re-check in a process of its own, reported as lines of JSON.
 
     python -m audit.ui.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
 
@@ -27,7 +27,7 @@ def tell(**facts: Any) -> None:
     sys.stdout.flush()
 
 
-def progress(step: scanning.Progress) -> None:
+def report_progress(step: scanning.Progress) -> None:
     """Tell where the work is."""
     tell(phase=step.phase, done=step.done, total=step.total, errors=step.errors)
 
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(None)
         if action == "recheck":
-            scanning.recheck(Path(run), config=config, progress=progress)
+            scanning.recheck(Path(run), config=config, progress=report_progress)
             tell(result="The checks ran again over what the scan had measured.")
             return 0
         opened = open_source(source, exclude=config.exclude, ignore=[Path(run)])
-        done = scanning.scan(opened, Path(run), config=config, progress=progress)
+        done = scanning.scan(opened, Path(run), config=config, progress=report_progress)
         tell(result=said(done))
     except AuditError as error:
         tell(error=str(error))

@@ -102,7 +102,7 @@ def _photograph(browser: Any, address: str, name: str) -> None:
     tall = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": WIDTH, "height": max(700, min(tall, TALLEST))})
     page.locator(there).first.wait_for()
-    page.wait_for_timeout(1500)  # charts are drawn anew for the new size
+    page.wait_for_timeout(1500)  # charts are drawn again for the new size
     _save(page.screenshot(), HERE / f"{name}.png")
     context.close()
 

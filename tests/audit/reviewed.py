@@ -15,6 +15,7 @@ from audit import scanning
 from audit.checking.cases import HEALTHY
 from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW, MEASURED
+from audit.review.status import apply_decisions
 from audit.run import generations
 from audit.run.store import SAMPLES, Store
 from audit.sources import open_source
@@ -68,6 +69,13 @@ def findings(run: Path, code: str) -> dict[str, list[str]]:
             [code],
         )
     return dict(rows.iter_rows())
+
+
+def statuses(run: Path, *fingerprints: str) -> list[str]:
+    """Whether each finding is open, waived or decided."""
+    settled = apply_decisions(run).settled.select("fingerprint", "status")
+    known = dict(settled.iter_rows())
+    return [known.get(fingerprint, "open") for fingerprint in fingerprints]
 
 
 def made_hash(number: int, digits: int) -> str:

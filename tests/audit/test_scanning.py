@@ -27,7 +27,7 @@ from audit.errors import LockedError, RunError, UsageError
 from audit.executors import Executor, Serial
 from audit.picture.decode import Limits
 from audit.records import Action, Finding, Sample, Severity
-from audit.report import collect
+from audit.report import collect_report
 from audit.run import generations
 from audit.run.generations import open_run
 from audit.run.store import Store
@@ -420,7 +420,7 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
         assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
     assert skipped["code"] == "IMG003"
     assert "did not measure whash" in skipped["reason"]
-    report = collect(run)
+    report = collect_report(run)
     assert not report.failed
     assert any("IMG003 blurry-image did not run" in line for line in report.completeness)
     scan(tree, run, config=Config(hashes=("whash",)))

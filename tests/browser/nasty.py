@@ -7,7 +7,8 @@ from pathlib import Path
 from PIL import Image
 
 from audit import scanning
-from audit.review.decisions import Verb, decide_samples
+from audit.records import Action
+from audit.review.decisions import decide_samples
 from audit.sources import open_source
 from tests.conftest import picture
 
@@ -28,5 +29,5 @@ def nasty_run(folder: Path) -> Path:
     Image.fromarray(picture(50) // 12).save(dark)
     run = folder / "nasty"
     scanning.scan(open_source([str(folder / "names")]), run, jobs=1)
-    decide_samples(run, [f"test/{LABEL}/0.jpg"], Verb.drop, note=NOTE)
+    decide_samples(run, [f"test/{LABEL}/0.jpg"], Action.DROP, note=NOTE)
     return run

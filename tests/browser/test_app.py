@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from audit.review import decisions
+from audit.review.ledger import Ledger
 from tests.browser.app import PATIENCE_MS, Visitor
 from tests.browser.conftest import Served
 from tests.browser.nasty import LABEL, NAME
@@ -65,11 +65,11 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     assert visitor.page.locator(".gallery .card").count() >= 2
     visitor.press("k", "Keeper rule applied")
     visitor.says("8 groups")
-    dropped = [d.subject for d in decisions.log(run) if d.kind == "sample"]
+    dropped = [d.subject for d in Ledger(run).log() if d.kind == "sample"]
     assert dropped
     visitor.press("u", "Taken back")
     visitor.says("9 groups")
-    assert all(d.undone for d in decisions.log(run))
+    assert all(d.undone for d in Ledger(run).log())
     visitor.press("k", "Keeper rule applied")
     visitor.says("8 groups")
     visitor.turn_to("Decisions")
@@ -98,18 +98,18 @@ def test_keys_walk_through_findings_and_decide(visitor: Visitor, app: Served) ->
     visitor.press("f", "Marked as false positive")
     visitor.says("4 findings")
     assert current.get_attribute("data-id") == second  # the next one is open
-    assert [d.subject for d in decisions.log(app.runs["walked"])] == [first]
+    assert [d.subject for d in Ledger(app.runs["walked"]).log()] == [first]
 
 
 def test_keys_do_nothing_while_text_is_typed(visitor: Visitor, app: Served) -> None:
     visitor.open("findings?run=walked&code=IMG001")
-    before = len(decisions.log(app.runs["walked"]))
+    before = len(Ledger(app.runs["walked"]).log())
     search = visitor.page.get_by_label("Search")
     search.click()
     search.press_sequentially("kdfnpu")
     search.press("Enter")
     visitor.says("No finding fits these filters")
-    assert len(decisions.log(app.runs["walked"])) == before
+    assert len(Ledger(app.runs["walked"]).log()) == before
 
 
 def test_filters_page_and_image_survive_a_reload(visitor: Visitor) -> None:
@@ -154,7 +154,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     page.get_by_label("Note, kept with the decision").press("Enter")
     relabel.click()
     visitor.says("Relabelled to fish")
-    last = decisions.log(run)[0]  # the newest first
+    last = Ledger(run).log()[0]  # the newest first
     assert (last.verb.value, last.value, last.note) == ("relabel", "fish", "seen by hand")
     visitor.press("u", "Taken back")
 
@@ -165,7 +165,7 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     run = app.runs["walked"]
     visitor.open("explore?run=walked")
     visitor.says("307 files, page 1")
-    before = len(decisions.log(run))
+    before = len(Ledger(run).log())
     visitor.press("PageDown", "page 2")
     card = visitor.page.locator(".gallery").last.locator(".card").first  # below the extremes
     name = card.get_attribute("data-id")
@@ -174,8 +174,8 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     visitor.page.get_by_role("button", name="Drop 1 selected").click()
     visitor.says("Dropped: 1 sample")
     visitor.says(f"Last: drop of {str(name).rsplit('/', 1)[-1]}")
-    assert len(decisions.log(run)) == before + 1
-    assert decisions.log(run)[0].verb.value == "drop"
+    assert len(Ledger(run).log()) == before + 1
+    assert Ledger(run).log()[0].verb.value == "drop"
     visitor.says("page 2")
     visitor.press("u", "Taken back")
 
@@ -278,7 +278,7 @@ def test_a_scan_runs_in_the_background_and_opens(visitor: Visitor, app: Served) 
 
 def test_a_run_deleted_under_the_app_is_one_sentence(visitor: Visitor, app: Served) -> None:
     visitor.open("findings?run=doomed")
-    visitor.says("findings, the gravest first")
+    visitor.says("findings, the most severe first")
     shutil.rmtree(app.runs["doomed"])
     visitor.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Explore").click()
     visitor.says("is gone: it was moved or deleted")

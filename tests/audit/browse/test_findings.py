@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from audit.browse import decided, findings, overview
-from audit.browse.findings import Asked
+from audit.browse.findings import FindingFilter
 from audit.browse.labels import class_table, shown_classes
-from audit.report import collect
+from audit.records import Action
+from audit.report import collect_report
 from audit.review import decisions, keeper_rules
-from audit.review.decisions import Verb
+from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from tests.audit.reviewed import reviewed_dataset, scan
@@ -32,7 +33,7 @@ def store(run: Path) -> Iterator[Store]:
         yield opened
 
 
-def all_rows(store: Store, asked: Asked, size: int = 3) -> list[findings.Row]:
+def all_rows(store: Store, asked: FindingFilter, size: int = 3) -> list[findings.Row]:
     """Every finding, page after page."""
     page = findings.page(store, asked, size=size)
     rows = list(page.rows)
@@ -43,9 +44,11 @@ def all_rows(store: Store, asked: Asked, size: int = 3) -> list[findings.Row]:
 
 
 def test_pages_give_every_finding_once_the_gravest_first(store: Store) -> None:
-    rows = all_rows(store, Asked())
+    rows = all_rows(store, FindingFilter())
     assert (
-        len(rows) == store.scalar("SELECT count(*) FROM findings") == findings.count(store, Asked())
+        len(rows)
+        == store.scalar("SELECT count(*) FROM findings")
+        == findings.count(store, FindingFilter())
     )
     assert len({row.fingerprint for row in rows}) == len(rows)
     ranks = [row.severity.rank for row in rows]
@@ -53,9 +56,9 @@ def test_pages_give_every_finding_once_the_gravest_first(store: Store) -> None:
 
 
 def test_pages_go_back_as_they_came(store: Store) -> None:
-    first = findings.page(store, Asked(), size=3)
-    second = findings.page(store, Asked(), start=first.rows[-1].place + 1, size=3)
-    back = findings.page(store, Asked(), start=second.rows[0].place, back=True, size=3)
+    first = findings.page(store, FindingFilter(), size=3)
+    second = findings.page(store, FindingFilter(), start=first.rows[-1].place + 1, size=3)
+    back = findings.page(store, FindingFilter(), start=second.rows[0].place, back=True, size=3)
     assert back.rows == first.rows
     assert (first.before, back.before, second.before, back.after) == (False, False, True, True)
 
@@ -63,23 +66,23 @@ def test_pages_go_back_as_they_came(store: Store) -> None:
 def test_filters_agree_with_their_counts(store: Store) -> None:
     for column, field in (("code", "codes"), ("severity", "severity"), ("splits", "split"),
                           ("labels", "label")):  # fmt: skip
-        for value, n in findings.facet(store, Asked(), column).items():
-            asked = Asked(**{field: (value,) if field == "codes" else value})
+        for value, n in findings.facet(store, FindingFilter(), column).items():
+            asked = FindingFilter(**{field: (value,) if field == "codes" else value})
             assert len(all_rows(store, asked)) == n, (column, value)
 
 
 def test_a_code_may_be_a_family(store: Store) -> None:
-    codes = {row.code for row in all_rows(store, Asked(codes=("DUP", "SPLIT001")))}
+    codes = {row.code for row in all_rows(store, FindingFilter(codes=("DUP", "SPLIT001")))}
     assert codes == {"DUP001", "DUP003", "SPLIT001"}
 
 
 def test_search_looks_at_names_and_messages(store: Store) -> None:
-    assert {row.code for row in all_rows(store, Asked(text="DARK.jpg"))} == {"IMG001"}
-    assert findings.count(store, Asked(text="no such thing")) == 0
+    assert {row.code for row in all_rows(store, FindingFilter(text="DARK.jpg"))} == {"IMG001"}
+    assert findings.count(store, FindingFilter(text="no such thing")) == 0
 
 
 def test_neighbours_walk_the_filtered_list(store: Store) -> None:
-    asked = Asked(codes=("DUP001",))
+    asked = FindingFilter(codes=("DUP001",))
     rows = all_rows(store, asked)
     for row, following in pairwise(rows):
         assert findings.neighbour(store, asked, row.place) == following.fingerprint
@@ -88,31 +91,31 @@ def test_neighbours_walk_the_filtered_list(store: Store) -> None:
 
 
 def test_an_opened_finding_has_its_samples_in_order(store: Store) -> None:
-    row = next(r for r in all_rows(store, Asked(codes=("SPLIT001",))))
-    found = findings.opened(store, row.fingerprint)
+    row = next(r for r in all_rows(store, FindingFilter(codes=("SPLIT001",))))
+    found = findings.open_finding(store, row.fingerprint)
     assert found is not None
     assert [card.id for card in found.members] == list(found.finding.sample_ids)
     assert {card.split for card in found.members} == {"train", "test"}
     assert all(card.width and card.content_hash for card in found.members)
-    assert findings.opened(store, "f" * 16) is None
+    assert findings.open_finding(store, "f" * 16) is None
     assert findings.place_of(store, "f" * 16) is None
 
 
 def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> None:
     generation = generations.require(run)
-    dark = all_rows(store, Asked(codes=("IMG001",)))[0].fingerprint
-    before = findings.count(store, Asked(status="open"))
-    decisions.decide_findings(run, [dark], Verb.false_positive, by="tester")
-    said = decided.told(run, generation)
+    dark = all_rows(store, FindingFilter(codes=("IMG001",)))[0].fingerprint
+    before = findings.count(store, FindingFilter(status="open"))
+    decisions.decide_findings(run, [dark], Action.FALSE_POSITIVE, by="tester")
+    said = decided.summarise_ledger(run, generation)
     findings.mark(store, said.statuses)
-    assert findings.count(store, Asked(status="waived")) == 1
-    assert findings.count(store, Asked(status="open")) == before - 1
+    assert findings.count(store, FindingFilter(status="waived")) == 1
+    assert findings.count(store, FindingFilter(status="open")) == before - 1
     assert said.last is not None
-    assert said.last.verb is Verb.false_positive
-    decisions.undo(run, by="tester")
-    again = decided.told(run, generation)
+    assert said.last.verb is Action.FALSE_POSITIVE
+    Ledger(run).undo(by="tester")
+    again = decided.summarise_ledger(run, generation)
     findings.mark(store, again.statuses)
-    assert findings.count(store, Asked(status="open")) == before
+    assert findings.count(store, FindingFilter(status="open")) == before
     assert again.last is None
     assert again.revision != said.revision
 
@@ -120,14 +123,14 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
 def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     done = keeper_rules.apply(run, keeper_rules.propose(run, "DUP001"), by="tester")
     dropped = {d.subject for d in done if d.kind == "sample"}
-    said = decided.told(run, generations.require(run))
+    said = decided.summarise_ledger(run, generations.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
-    decisions.undo(run, by="tester")
+    Ledger(run).undo(by="tester")
 
 
 def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Path) -> None:
-    report = collect(run, worst=8)
+    report = collect_report(run, worst=8)
     steps = overview.first_steps(report)
     assert [overview.family(step.code) for step in steps] == ["SPLIT", "LABEL", "DUP"]
     assert all(step.message and step.findings for step in steps)
@@ -136,7 +139,7 @@ def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Pa
 
 
 def test_the_class_table_adds_up(run: Path) -> None:
-    data = collect(run).dataset
+    data = collect_report(run).dataset
     table = class_table(data)
     assert table["files"].sum() == data.n_samples
     assert table.group_by("split").agg(s=table["share"].sum())["s"].is_not_null().all()

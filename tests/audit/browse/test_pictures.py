@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from audit.browse import images
-from audit.browse.boxes import Box, boxes
+from audit.browse.boxes import Box, load_boxes
 from audit.browse.images import Card
 from audit.browse.pictures import difference, view
-from audit.browse.thumbnails import LONGEST, Thumbnails
+from audit.browse.thumbnails import LONGEST, ThumbnailCache
 from audit.run import generations
 from audit.run.store import Store
 from tests.conftest import picture
@@ -37,7 +37,7 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter
     path = saved(tmp_path / "a.jpg", picture(1, 800, 400), exif=exif)
-    made = Thumbnails(tmp_path / "cache")
+    made = ThumbnailCache(tmp_path / "cache")
     first = made.one(card(path))
     assert Image.open(io.BytesIO(first.data)).size == (LONGEST // 2, LONGEST)
     files = list((tmp_path / "cache").glob("*/*.jpg"))
@@ -52,7 +52,7 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
 
 
 def test_the_cache_keeps_to_its_bound_and_drops_the_oldest(tmp_path: Path) -> None:
-    made = Thumbnails(tmp_path / "cache", limit=1 << 40)
+    made = ThumbnailCache(tmp_path / "cache", limit=1 << 40)
     cards = [card(saved(tmp_path / f"{i}.jpg", picture(i))) for i in range(6)]
     made.many(cards)
     files = {c.id: made._path(c) for c in cards}
@@ -69,11 +69,11 @@ def test_the_cache_keeps_to_its_bound_and_drops_the_oldest(tmp_path: Path) -> No
 def test_a_folder_that_cannot_be_written_still_gives_thumbnails(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    assert Thumbnails(blocked / "cache").one(card(saved(tmp_path / "a.jpg", picture(1)))).data
+    assert ThumbnailCache(blocked / "cache").one(card(saved(tmp_path / "a.jpg", picture(1)))).data
 
 
 def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
-    made = Thumbnails(tmp_path / "cache")
+    made = ThumbnailCache(tmp_path / "cache")
     broken = tmp_path / "b.jpg"
     broken.write_bytes(b"<html>")
     sound = saved(tmp_path / "a.jpg", picture(1))
@@ -137,14 +137,14 @@ def test_boxes_are_drawn_where_they_lie(tmp_path: Path) -> None:
 )
 def test_boxes_are_found_by_their_columns(columns: str) -> None:
     with Store.memory() as store:
-        assert boxes(store, "a") == ()
+        assert load_boxes(store, "a") == ()
         values = "10, 20, 30, 40" if "width" in columns else "10, 20, 40, 60"
         named = ", ".join(
             f"{v} AS {c}" for v, c in zip(values.split(","), columns.split(","), strict=True)
         )
         store.execute(f"CREATE TABLE boxes AS SELECT 'a' AS sample_id, 'cat' AS label, {named}")
-        assert boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
-        assert boxes(store, "b") == ()
+        assert load_boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
+        assert load_boxes(store, "b") == ()
 
 
 def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> None:

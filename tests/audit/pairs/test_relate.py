@@ -25,7 +25,7 @@ from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table
 from audit.records import Severity
 from audit.report.pair_card import pair_text, show_pair
-from audit.review.export import COLUMNS, export_pairs
+from audit.review.export import COLUMNS, export_files
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.sources import open_source
@@ -252,15 +252,16 @@ def test_pairs_are_exported_and_formulas_neutralised(pets: Path, tmp_path: Path)
     twin.mkdir()
     (twin / "0.jpg").write_bytes((pets / "train/owl/0.jpg").read_bytes())
     scan(pets, tmp_path / "run")
-    assert export_pairs(tmp_path / "run", tmp_path / "p.parquet") == 3
+    written = export_files(tmp_path / "run", {"pairs": tmp_path / "p.parquet"})
+    assert list(written.files.values()) == [3]
     table = pl.read_parquet(tmp_path / "p.parquet")
     assert tuple(table.columns) == COLUMNS
     assert table["kind"].to_list() == ["bytes", "near", "near"]
     assert {table.row(0, named=True)[k] for k in ("label_a", "label_b")} == {"owl", "=cmd|calc"}
-    export_pairs(tmp_path / "run", tmp_path / "p.csv")
+    export_files(tmp_path / "run", {"pairs": tmp_path / "p.csv"})
     assert "'=cmd|calc" in (tmp_path / "p.csv").read_text().splitlines()[1]
     with pytest.raises(UsageError, match=r"\.csv or \.parquet"):
-        export_pairs(tmp_path / "run", tmp_path / "p.xlsx")
+        export_files(tmp_path / "run", {"pairs": tmp_path / "p.xlsx"})
 
 
 def test_new_images_are_looked_up_in_a_run(pets: Path, tmp_path: Path) -> None:

@@ -24,13 +24,22 @@ from audit import scanning
 from audit.errors import RunError, UsageError
 from audit.picture.features import FEATURE_ROW
 from audit.records import Action, Finding, Severity
-from audit.report import FORMATS, Found, Member, Report, collect, findings, to_json, to_text, write
+from audit.report import (
+    FORMATS,
+    Member,
+    Report,
+    ReportedFinding,
+    collect_report,
+    stream_findings,
+    to_json,
+    to_text,
+    write,
+)
 from audit.report.charts import FEWEST, MOST, class_bars
-from audit.report.html_page import from_markdown, shown, to_html
+from audit.report.html_page import from_markdown, read_resource, shown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.sarif import to_sarif
-from audit.report.stylesheet import CSS
-from audit.report.thumbnails import LONGEST, make_thumbnails, thumbnail
+from audit.report.thumbnails import LONGEST, make_thumbnail, make_thumbnails
 from audit.report.wording import bytes_text, counted, visible
 from audit.run import generations
 from audit.run.store import Store, findings_table
@@ -85,7 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(run: Path) -> Report:
-    return collect(run)
+    return collect_report(run)
 
 
 def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[Finding]) -> Path:
@@ -180,7 +189,7 @@ def test_dataset_counts_by_split_class_and_format(report: Report) -> None:
 
 
 def test_the_worst_check_comes_first_and_only_asked_for_examples(run: Path) -> None:
-    few = collect(run, worst=1)
+    few = collect_report(run, worst=1)
     ranks = [c.counts.worst.rank for c in few.checks if c.counts.worst]
     assert ranks == sorted(ranks)
     assert all(len(c.worst) == min(1, c.counts.total) for c in few.checks)
@@ -194,7 +203,7 @@ def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
         finding(4, severity=Severity.INFO, sample_ids=tuple(f"{i}.jpg" for i in range(9))),
     ]
     run = built_run(tmp_path, [sample(i) for i in range(9)], found)
-    (check,) = collect(run).checks
+    (check,) = collect_report(run).checks
     assert [e.finding.message for e in check.worst] == [
         "Message 3.", "Message 2.", "Message 1.", "Message 4."
     ]  # fmt: skip
@@ -215,20 +224,20 @@ def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
 def test_files_concerned_leaves_out_info(tmp_path: Path) -> None:
     found = [finding(0), finding(1, severity=Severity.INFO, sample_ids=("0.jpg", "1.jpg", "2.jpg"))]
     run = built_run(tmp_path, [sample(i) for i in range(3)], found)
-    assert collect(run).n_files_concerned == 1
+    assert collect_report(run).n_files_concerned == 1
 
 
 def test_an_absent_run_is_said_with_the_cure(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="audit scan"):
-        collect(tmp_path / "none")
+        collect_report(tmp_path / "none")
 
 
 def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
     run = scanned(tmp_path)
-    before = collect(run)
+    before = collect_report(run)
     scanning.recheck(run, checks=["FILE001"])
-    assert sum(1 for _ in findings(before)) == before.counts.total
-    assert collect(run).counts.total < before.counts.total
+    assert sum(1 for _ in stream_findings(before)) == before.counts.total
+    assert collect_report(run).counts.total < before.counts.total
 
 
 # ---- text ----
@@ -262,7 +271,7 @@ def test_text_keeps_to_its_width(report: Report, width: int) -> None:
 def test_a_clean_run_says_so(tmp_path: Path) -> None:
     photo(tmp_path / "data" / "a" / "1.jpg", 1)
     scanning.scan(open_source([str(tmp_path / "data")]), tmp_path / "run", jobs=1, checks=CHECKS)
-    report = collect(tmp_path / "run")
+    report = collect_report(tmp_path / "run")
     assert "Nothing found by 3 checks." in to_text(report)
     assert "Nothing found by 3 checks." in to_markdown(report)
     assert "Worst examples" not in to_html(report)
@@ -327,8 +336,9 @@ def test_html_has_a_section_a_code_with_its_page_folded(html: str, report: Repor
 def test_thumbnails_are_small_upright_jpegs(run: Path) -> None:
     with generations.open_run(run) as store:
         row = store.rows("SELECT id, uri FROM samples WHERE id LIKE '%turned.jpg'")[0]
-    made = thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
-    data = base64.b64decode(made.uri.removeprefix("data:image/jpeg;base64,"))
+    made = make_thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
+    data = base64.b64decode(made.data_uri.removeprefix("data:image/jpeg;base64,"))
+    assert data == made.data
     with Image.open(io.BytesIO(data)) as image:
         assert image.size == (made.width, made.height) == (LONGEST // 4, LONGEST)
 
@@ -344,21 +354,23 @@ def member(path: Path, **fields: Any) -> Member:
 def test_a_thumbnail_of_what_is_no_picture_says_why(tmp_path: Path) -> None:
     fake = tmp_path / "page.jpg"
     fake.write_text("<html>")
-    assert "does not exist" in thumbnail(member(tmp_path / "gone.jpg")).error
-    assert thumbnail(member(fake)).error
-    assert "is a directory" in thumbnail(member(tmp_path)).error.lower()
-    assert thumbnail(member(fake, uri="s3://bucket/a.jpg")).error == "not a file of this machine"
-    assert thumbnail(member(fake, uri="/a\0b")).error
+    assert "does not exist" in make_thumbnail(member(tmp_path / "gone.jpg")).error
+    assert make_thumbnail(member(fake)).error
+    assert "is a directory" in make_thumbnail(member(tmp_path)).error.lower()
+    assert (
+        make_thumbnail(member(fake, uri="s3://bucket/a.jpg")).error == "not a file of this machine"
+    )
+    assert make_thumbnail(member(fake, uri="/a\0b")).error
     whole = photo(tmp_path / "whole.jpg", 1)
-    assert not thumbnail(member(whole)).error
-    bomb = thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
-    assert (bomb.uri, bomb.error) == ("", "crashed: the decoder crashed")
+    assert not make_thumbnail(member(whole)).error
+    bomb = make_thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
+    assert (bomb.data_uri, bomb.error) == ("", "crashed: the decoder crashed")
 
 
 def test_a_file_that_changed_since_the_scan_is_marked(tmp_path: Path) -> None:
     whole = photo(tmp_path / "whole.jpg", 1)
-    assert thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
-    assert thumbnail(member(whole)).note == ""
+    assert make_thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
+    assert make_thumbnail(member(whole)).note == ""
 
 
 def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -> None:
@@ -380,7 +392,7 @@ def test_html_does_not_grow_with_the_findings(tmp_path: Path) -> None:
     for n in (50, 5000):
         folder = tmp_path / str(n)
         run = built_run(folder, [sample(i) for i in range(n)], [finding(i) for i in range(n)])
-        page = to_html(collect(run, worst=5))
+        page = to_html(collect_report(run, worst=5))
         assert f"{n - 5:,} findings more, not shown here" in Page(page).text
         sizes.append(len(page))
     assert sizes[1] - sizes[0] < 500
@@ -402,7 +414,7 @@ def test_raw_html_in_a_check_page_stays_text() -> None:
 def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> None:
     samples = [sample(i, label=f"c{i % 60:02}", split="train") for i in range(200)]
     run = built_run(tmp_path, samples, [finding(0)])
-    bars = Page(class_bars(collect(run).dataset))
+    bars = Page(class_bars(collect_report(run).dataset))
     assert len(bars.tags("rect")) == MOST + FEWEST
     assert f"{60 - MOST - FEWEST} classes between" in bars.text
     assert "c00" in bars.text
@@ -410,7 +422,7 @@ def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> 
 
 def test_a_class_that_a_split_lacks_is_marked(tmp_path: Path) -> None:
     samples = [sample(0, label="cat", split="train"), sample(1, label="dog", split="test")]
-    bars = Page(class_bars(collect(built_run(tmp_path, samples, [])).dataset))
+    bars = Page(class_bars(collect_report(built_run(tmp_path, samples, [])).dataset))
     assert len(bars.tags("rect")) == 2
     assert len([a for a in bars.tags("text") if a["class"] == "count zero"]) == 2
 
@@ -423,7 +435,7 @@ def _luminance(color: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
-    part = CSS.split("@media (prefers-color-scheme: dark)")[theme]
+    part = read_resource("page.css").split("@media (prefers-color-scheme: dark)")[theme]
     colors = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))
     pairs = [(ink, ground) for ink in ("ink", "quiet", "info") for ground in ("page", "card")]
     pairs += [(name, f"{name}-soft") for name in ("error", "warning", "info", "good")]
@@ -457,14 +469,14 @@ def test_json_findings_carry_all_their_samples_in_order(tmp_path: Path) -> None:
     ids = tuple(f"{i}.jpg" for i in (5, 3, 8, 1, 7, 2, 6, 4, 0))
     found = [finding(1, sample_ids=ids), finding(2, sample_ids=())]
     run = built_run(tmp_path, [sample(i) for i in range(9)], found)
-    document = json.loads("".join(to_json(collect(run))))
+    document = json.loads("".join(to_json(collect_report(run))))
     assert [f["sample_ids"] for f in document["findings"]] == [list(ids), []]
     assert [f["fingerprint"] for f in document["findings"]] == [f.fingerprint for f in found]
 
 
 def test_json_streams_and_is_strict(report: Report) -> None:
-    one = Found("ZED001", "zed", Severity.INFO, (), "m", {"x": math.nan}, "keep", "f", 0)
-    endless: Iterator[Found] = itertools.repeat(one)
+    one = ReportedFinding("ZED001", "zed", Severity.INFO, (), "m", {"x": math.nan}, "keep", "f", 0)
+    endless: Iterator[ReportedFinding] = itertools.repeat(one)
     pieces = list(itertools.islice(to_json(report, endless), 5))
     assert len(pieces) == 5
     whole = "".join(to_json(report, [one, one]))
@@ -495,9 +507,9 @@ def test_sarif_of_a_dataset_finding_and_of_several_roots(tmp_path: Path) -> None
     assert leak.exists()
     source = open_source([f"train={tmp_path / 'old set'}", f"test={tmp_path / 'new'}"])
     scanning.scan(source, tmp_path / "run", jobs=1, checks=["DUP001"])
-    whole = Found("ZED001", "zed", Severity.INFO, (), "m", {}, "keep", "f", 0)
-    report = collect(tmp_path / "run")
-    (one,) = json.loads("".join(to_sarif(report, [*findings(report), whole])))["runs"]
+    whole = ReportedFinding("ZED001", "zed", Severity.INFO, (), "m", {}, "keep", "f", 0)
+    report = collect_report(tmp_path / "run")
+    (one,) = json.loads("".join(to_sarif(report, [*stream_findings(report), whole])))["runs"]
     first, last = one["results"]
     places = [*first["locations"], *first["relatedLocations"]]
     uris = {p["physicalLocation"]["artifactLocation"]["uri"] for p in places}
@@ -553,7 +565,7 @@ def test_write_never_takes_the_place_of_another_file(report: Report, tmp_path: P
 
 def test_a_report_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
     run, path = scanned(tmp_path), tmp_path / "x.json"
-    report = collect(run)
+    report = collect_report(run)
     write(report, path)
     before = path.read_bytes()
     report.generation.findings.unlink()

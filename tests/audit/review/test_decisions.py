@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,11 +22,13 @@ from PIL import Image
 
 from audit.cli import main
 from audit.errors import AuditError, LockedError, RunError, UsageError
-from audit.report import collect
+from audit.records import Action
+from audit.report import collect_report
 from audit.review import decisions
-from audit.review.decisions import Entry, Ledger, Verb, applied, decide_findings, decide_samples
-from audit.review.ledger import LEDGER
-from tests.audit.reviewed import copy, findings, reviewed_dataset, save, scan
+from audit.review.decisions import decide_findings, decide_samples
+from audit.review.ledger import LEDGER, Entry, Ledger
+from audit.review.status import apply_decisions, waived_fingerprints
+from tests.audit.reviewed import copy, findings, reviewed_dataset, save, scan, statuses
 from tests.conftest import ROOT, picture
 
 Command = Callable[..., tuple[int, str, str]]
@@ -59,7 +60,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return audit
 
 
-def sample(subject: str, verb: Verb, value: str | None = None, by: str = "anna") -> Entry:
+def sample(subject: str, verb: Action, value: str | None = None, by: str = "anna") -> Entry:
     return Entry("sample", subject, "h", verb, value, "", by)
 
 
@@ -71,8 +72,8 @@ def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
     assert ledger.log() == []
     assert ledger.current().is_empty()
     assert not ledger.path.exists(), "reading makes no file"
-    first = ledger.record([sample("a", Verb.relabel, "cat"), sample("b", Verb.drop)])
-    second = ledger.record([sample("c", Verb.move, "test", by="ben")])
+    first = ledger.record([sample("a", Action.RELABEL, "cat"), sample("b", Action.DROP)])
+    second = ledger.record([sample("c", Action.MOVE, "test", by="ben")])
     assert ledger.log() == [*second, *reversed(first)]
     assert [d.batch for d in first] == ["1", "1"]
     assert second[0].batch == "3"
@@ -83,8 +84,8 @@ def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
 
 def test_undo_adds_rows_and_takes_back_whole_batches(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.record([sample("a", Verb.drop), sample("b", Verb.drop)])
-    ledger.record([sample("a", Verb.keep)])
+    ledger.record([sample("a", Action.DROP), sample("b", Action.DROP)])
+    ledger.record([sample("a", Action.KEEP)])
     assert [d.subject for d in ledger.undo(1, "anna")] == ["a"]
     assert dict(ledger.current().select("subject", "verb").iter_rows()) == {
         "a": "drop",
@@ -99,8 +100,8 @@ def test_undo_adds_rows_and_takes_back_whole_batches(tmp_path: Path) -> None:
 
 def test_undo_leaves_the_decisions_of_others_alone(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.record([sample("a", Verb.drop, by="anna")])
-    ledger.record([sample("b", Verb.drop, by="ben")])
+    ledger.record([sample("a", Action.DROP, by="anna")])
+    ledger.record([sample("b", Action.DROP, by="ben")])
     assert [d.subject for d in ledger.undo(1, "anna")] == ["a"]
     with pytest.raises(UsageError, match=r"'anna' has no decision left to undo; .* by 'ben'"):
         ledger.undo(1, "anna")
@@ -108,7 +109,7 @@ def test_undo_leaves_the_decisions_of_others_alone(tmp_path: Path) -> None:
 
 
 def test_the_file_refuses_to_be_rewritten(tmp_path: Path) -> None:
-    Ledger(tmp_path).record([sample("a", Verb.drop)])
+    Ledger(tmp_path).record([sample("a", Action.DROP)])
     Ledger(tmp_path).undo(1, "anna")
     with sqlite3.connect(tmp_path / LEDGER) as con:
         for sql in (
@@ -125,22 +126,22 @@ def test_the_file_refuses_to_be_rewritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        (sample("a", Verb.relabel), "relabel:NAME"),
-        (sample("a", Verb.move, "  "), "move:NAME"),
-        (sample("a", Verb.drop, "cat"), "no value"),
-        (sample("a", Verb.false_positive), "fingerprint"),
+        (sample("a", Action.RELABEL), "relabel:NAME"),
+        (sample("a", Action.MOVE, "  "), "move:NAME"),
+        (sample("a", Action.DROP, "cat"), "no value"),
+        (sample("a", Action.FALSE_POSITIVE), "fingerprint"),
     ],
 )
 def test_an_incomplete_decision_is_refused_and_none_of_its_batch_recorded(
     entry: Entry, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        Ledger(tmp_path).record([sample("b", Verb.keep), entry])
+        Ledger(tmp_path).record([sample("b", Action.KEEP), entry])
     assert Ledger(tmp_path).log() == []
 
 
 def test_text_that_is_no_text_is_stored_escaped(tmp_path: Path) -> None:
-    Ledger(tmp_path).record([Entry("sample", "a", None, Verb.keep, None, "odd \udcff", "anna")])
+    Ledger(tmp_path).record([Entry("sample", "a", None, Action.KEEP, None, "odd \udcff", "anna")])
     assert Ledger(tmp_path).log()[0].note == "odd \\udcff"
 
 
@@ -169,7 +170,7 @@ def test_the_current_view_is_what_replaying_the_log_gives(steps: list[object]) -
             if isinstance(step, tuple):
                 verb, subject, value = step
                 named = value if verb in ("relabel", "move") else None
-                ledger.record([sample(subject, Verb(verb), named)])
+                ledger.record([sample(subject, Action(verb), named)])
                 done.append(step)
             elif done:
                 ledger.undo(1, "anna")
@@ -187,12 +188,13 @@ def test_the_current_view_is_what_replaying_the_log_gives(steps: list[object]) -
 WRITER = """
 import sys
 from pathlib import Path
-from audit.decisions import Entry, Ledger, Verb
+from audit.records import Action
+from audit.review.ledger import Entry, Ledger
 run, me = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(1000):
-    Ledger(run).record([Entry("sample", f"{me}/{number}.jpg", "h", Verb.drop, None, "", me)])
+    Ledger(run).record([Entry("sample", f"{me}/{number}.jpg", "h", Action.DROP, None, "", me)])
 """
 
 
@@ -227,19 +229,19 @@ def test_two_processes_write_a_thousand_decisions_each(tmp_path: Path) -> None:
 def test_a_writer_that_waits_in_vain_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Ledger(tmp_path).record([sample("a", Verb.drop)])
+    Ledger(tmp_path).record([sample("a", Action.DROP)])
     monkeypatch.setattr("audit.review.ledger.BUSY_S", 0.05)
     con = sqlite3.connect(tmp_path / LEDGER, isolation_level=None)
     con.execute("BEGIN IMMEDIATE")
     with pytest.raises(LockedError, match="nothing was recorded"):
-        Ledger(tmp_path).record([sample("b", Verb.drop)])
+        Ledger(tmp_path).record([sample("b", Action.DROP)])
     assert len(Ledger(tmp_path).log()) == 1, "readers go on"
     con.execute("ROLLBACK")
     con.close()
 
 
 def test_a_ledger_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
-    entry = sample("a", Verb.drop)
+    entry = sample("a", Action.DROP)
     with pytest.raises(RunError, match="There is no run at"):
         Ledger(tmp_path / "none").record([entry])
     Ledger(tmp_path).record([entry])
@@ -262,7 +264,7 @@ def test_a_ledger_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
 def test_a_read_only_ledger_is_read_and_says_why_it_is_not_written() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder)
-        Ledger(run).record([sample("a", Verb.drop)])
+        Ledger(run).record([sample("a", Action.DROP)])
         (run / LEDGER).chmod(0o444)
         run.chmod(0o555)
         root = os.geteuid() == 0  # root may write anything, so it becomes nobody meanwhile
@@ -271,7 +273,7 @@ def test_a_read_only_ledger_is_read_and_says_why_it_is_not_written() -> None:
         try:
             assert len(Ledger(run).log()) == 1
             with pytest.raises(RunError, match="cannot be written, so nothing was recorded"):
-                Ledger(run).record([sample("b", Verb.drop)])
+                Ledger(run).record([sample("b", Action.DROP)])
         finally:
             if root:
                 os.seteuid(0)
@@ -283,38 +285,34 @@ def test_a_read_only_ledger_is_read_and_says_why_it_is_not_written() -> None:
 
 
 def test_samples_are_decided_with_their_content(run: Path) -> None:
-    decide_samples(run, ["train/cat/0.jpg"], Verb.relabel, "dog", "whiskers", "anna")
-    (row,) = applied(run).live.to_dicts()
+    decide_samples(run, ["train/cat/0.jpg"], Action.RELABEL, "dog", "whiskers", "anna")
+    (row,) = apply_decisions(run).effective.to_dicts()
     assert (row["id"], row["label"], row["dropped"], row["why"]) == (
         "train/cat/0.jpg", "dog", False, "whiskers",
     )  # fmt: skip
     assert len(Ledger(run).log()[0].content_hash or "") == 64
     with pytest.raises(UsageError, match=r"no sample 'nobody.jpg' \(and 1 others"):
-        decide_samples(run, ["nobody.jpg", "nor.jpg"], Verb.drop)
+        decide_samples(run, ["nobody.jpg", "nor.jpg"], Action.DROP)
     with pytest.raises(
         UsageError, match=r"findings of train/cat/dark.jpg are: IMG001 [0-9a-f]{16}"
     ):
-        decide_samples(run, ["train/cat/dark.jpg"], Verb.false_positive)
+        decide_samples(run, ["train/cat/dark.jpg"], Action.FALSE_POSITIVE)
 
 
 def test_a_relabel_outlives_a_later_keep_and_brings_a_dropped_sample_back(run: Path) -> None:
-    decide_samples(run, ["train/cat/0.jpg"], Verb.drop)
-    decide_samples(run, ["train/cat/0.jpg"], Verb.relabel, "dog")
-    decide_samples(run, ["train/cat/0.jpg"], Verb.move, "test")
-    decide_samples(run, ["train/cat/0.jpg"], Verb.keep)
-    (row,) = applied(run).live.to_dicts()
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP)
+    decide_samples(run, ["train/cat/0.jpg"], Action.RELABEL, "dog")
+    decide_samples(run, ["train/cat/0.jpg"], Action.MOVE, "test")
+    decide_samples(run, ["train/cat/0.jpg"], Action.KEEP)
+    (row,) = apply_decisions(run).effective.to_dicts()
     assert (row["verb"], row["dropped"], row["label"], row["split"]) == (
         "keep", False, "dog", "test",
     )  # fmt: skip
 
 
-def test_where_counts_first_and_reads_only(run: Path, tmp_path: Path) -> None:
-    n, ids = decisions.decide_where(run, "width > 100 -- the large one", Verb.drop)
-    assert (n, ids) == (1, ["train/dog/large.jpg"])
-    assert Ledger(run).log() == []
-    decisions.decide_where(run, "width > 100", Verb.drop, dry_run=False, by="anna")
-    (made,) = Ledger(run).log()
-    assert (made.subject, made.note) == ("train/dog/large.jpg", "where width > 100")
+def test_a_condition_selects_samples_and_reads_only(run: Path, tmp_path: Path) -> None:
+    ids = decisions.select_samples(run, "width > 100 -- the large one")
+    assert ids == ["train/dog/large.jpg"]
     for predicate in (
         "widht > 100",
         f"true); COPY samples TO '{tmp_path}/stolen.csv'; SELECT id FROM samples WHERE (true",
@@ -323,22 +321,21 @@ def test_where_counts_first_and_reads_only(run: Path, tmp_path: Path) -> None:
     ):
         before = sorted(tmp_path.iterdir())
         with contextlib.suppress(UsageError):
-            decisions.decide_where(run, predicate, Verb.drop, dry_run=False)
+            decisions.select_samples(run, predicate)
         assert sorted(tmp_path.iterdir()) == before
-    assert len(Ledger(run).log()) == 1
 
 
 # ---- deciding about findings ----
 
 
 def test_a_waived_finding_is_silent_in_reports_and_exit_codes(run: Path, command: Command) -> None:
-    before = collect(run)
+    before = collect_report(run)
     errors = [
         f for code in ("DUP001", "FILE001", "LABEL005", "SPLIT001") for f in findings(run, code)
     ]
     (dark,) = findings(run, "IMG001")
-    decide_findings(run, [dark], Verb.false_positive, note="a cellar", by="anna")
-    report = collect(run)
+    decide_findings(run, [dark], Action.FALSE_POSITIVE, note="a cellar", by="anna")
+    report = collect_report(run)
     assert report.waived == (dark,)
     assert report.counts.warning == before.counts.warning - 1
     assert report.n_files_concerned == before.n_files_concerned - 1
@@ -351,50 +348,48 @@ def test_a_waived_finding_is_silent_in_reports_and_exit_codes(run: Path, command
     assert command("undo", run, "--by", "anna")[0] == 0
     assert command("recheck", run, "--checks", "IMG001", "--fail-on", "warning")[0] == 1
     assert command("recheck", run, "--checks", "DUP,SPLIT,FILE001,LABEL005")[0] == 1
-    decide_findings(run, errors, Verb.false_positive)
+    decide_findings(run, errors, Action.FALSE_POSITIVE)
     assert command("recheck", run, "--checks", "DUP,SPLIT,FILE001,LABEL005")[0] == 0
     text = command("report", run)[1]
     assert f"{len(errors)} waived as false positives" in text
 
 
-def test_status_of_findings(run: Path) -> None:
+def test_the_status_of_findings(run: Path) -> None:
     (dark,), (broken,) = findings(run, "IMG001"), findings(run, "FILE001")
     (near,), (across,) = findings(run, "DUP003"), findings(run, "SPLIT001")
-    decide_findings(run, [dark], Verb.false_positive)
-    decide_findings(run, [broken], Verb.drop)
-    decide_samples(run, ["train/dog/small.jpg"], Verb.drop)
-    frame = pl.DataFrame({"fingerprint": [near, dark, across, broken]})
-    said = decisions.status_of(run, frame)
-    assert said["status"].to_list() == ["open", "waived", "open", "decided"]
-    assert said["fingerprint"].to_list() == frame["fingerprint"].to_list()
-    decide_samples(run, ["train/dog/0.jpg", "train/cat/1.jpg"], Verb.drop)
-    said = decisions.status_of(run, frame)
-    assert said["status"].to_list() == ["decided", "waived", "decided", "decided"]
+    decide_findings(run, [dark], Action.FALSE_POSITIVE)
+    decide_findings(run, [broken], Action.DROP)
+    decide_samples(run, ["train/dog/small.jpg"], Action.DROP)
+    assert statuses(run, near, dark, across, broken) == ["open", "waived", "open", "decided"]
+    decide_samples(run, ["train/dog/0.jpg", "train/cat/1.jpg"], Action.DROP)
+    assert statuses(run, near, dark, across, broken) == [
+        "decided", "waived", "decided", "decided",
+    ]  # fmt: skip
 
 
 def test_a_code_stands_for_its_open_findings(run: Path) -> None:
     first, second, third = findings(run, "DUP001")
-    decide_findings(run, [second], Verb.false_positive)
-    made = decide_findings(run, ["dup001"], Verb.keep)
+    decide_findings(run, [second], Action.FALSE_POSITIVE)
+    made = decide_findings(run, ["dup001"], Action.KEEP)
     assert {d.subject for d in made if d.kind == "finding"} == {first, third}
     assert len({d.batch for d in made}) == 1
-    assert decide_findings(run, ["DUP001"], Verb.keep) == []
+    assert decide_findings(run, ["DUP001"], Action.KEEP) == []
 
 
 def test_dropping_every_copy_and_dropping_nothing_are_refused(run: Path) -> None:
     for code in ("DUP001", "DUP003", "SPLIT001"):
         with pytest.raises(UsageError, match="would drop every copy"):
-            decide_findings(run, [code], Verb.drop)
+            decide_findings(run, [code], Action.DROP)
     with pytest.raises(UsageError, match="no finding ffffffffffffffff"):
-        decide_findings(run, ["f" * 16], Verb.keep)
+        decide_findings(run, ["f" * 16], Action.KEEP)
     with pytest.raises(UsageError, match="'XYZ001'"):
-        decide_findings(run, ["XYZ001"], Verb.keep)
+        decide_findings(run, ["XYZ001"], Action.KEEP)
     assert Ledger(run).log() == []
 
 
 def test_a_class_finding_relabels_its_samples(run: Path) -> None:
-    decide_findings(run, ["LABEL002"], Verb.relabel, "cat")
-    live = applied(run).live
+    decide_findings(run, ["LABEL002"], Action.RELABEL, "cat")
+    live = apply_decisions(run).effective
     assert live.select("id", "label").rows() == [("train/Cat/0.jpg", "cat")]
 
 
@@ -417,16 +412,16 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
         "test/dog/1.jpg",
         "test/dog/2.jpg",
     ]
-    decide_samples(run, names, Verb.drop, by="anna")
+    decide_samples(run, names, Action.DROP, by="anna")
     (root / "train/dog/1.jpg").rename(root / "train/dog/moved.jpg")
     copy(root / "train/dog/2.jpg", root / "train/dog/twin1.jpg")
     (root / "train/dog/2.jpg").rename(root / "train/dog/twin2.jpg")
     Image.fromarray(picture(77)).save(root / "train/dog/3.jpg", quality=88)
     (root / "test/dog/1.jpg").unlink()
     scan(root, run)
-    now = applied(run)
-    assert now.live["id"].to_list() == ["test/dog/2.jpg", "train/dog/moved.jpg"]
-    assert now.live["why"].to_list() == [
+    now = apply_decisions(run)
+    assert now.effective["id"].to_list() == ["test/dog/2.jpg", "train/dog/moved.jpg"]
+    assert now.effective["why"].to_list() == [
         "drop by anna",
         "drop by anna (moved from train/dog/1.jpg)",
     ]
@@ -436,35 +431,37 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
         "train/dog/3.jpg": "its content changed since",
         "test/dog/1.jpg": "it is gone, and nothing has its content",
     }
-    decide_samples(run, ["train/dog/3.jpg"], Verb.keep)
-    assert "train/dog/3.jpg" not in applied(run).stale["subject"], "decided anew"
+    decide_samples(run, ["train/dog/3.jpg"], Action.KEEP)
+    assert "train/dog/3.jpg" not in apply_decisions(run).stale["subject"], "decided again"
 
 
 def test_the_latest_decision_wins_where_two_meet_in_one_file(own: tuple[Path, Path]) -> None:
     root, run = own
-    decide_samples(run, ["train/dog/1.jpg"], Verb.relabel, "cat")
+    decide_samples(run, ["train/dog/1.jpg"], Action.RELABEL, "cat")
     (root / "train/dog/1.jpg").rename(root / "train/dog/moved.jpg")
     scan(root, run)
-    decide_samples(run, ["train/dog/moved.jpg"], Verb.drop)
-    (row,) = applied(run).live.to_dicts()
+    decide_samples(run, ["train/dog/moved.jpg"], Action.DROP)
+    (row,) = apply_decisions(run).effective.to_dicts()
     assert (row["id"], row["dropped"], row["label"]) == ("train/dog/moved.jpg", True, "cat")
 
 
 def test_a_sample_without_a_hash_is_known_by_its_id(own: tuple[Path, Path]) -> None:
     _, run = own
-    Ledger(run).record([Entry("sample", "train/cat/gone.jpg", None, Verb.drop, None, "", "anna")])
-    assert applied(run).stale["reason"].to_list() == ["it is gone, and nothing has its content"]
+    Ledger(run).record([Entry("sample", "train/cat/gone.jpg", None, Action.DROP, None, "", "anna")])
+    assert apply_decisions(run).stale["reason"].to_list() == [
+        "it is gone, and nothing has its content"
+    ]
 
 
 def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> None:
     root, run = own
     (group,) = findings(run, "DUP003")
-    decide_findings(run, [group], Verb.false_positive)
-    assert decisions.waived(run) == {group}
+    decide_findings(run, [group], Action.FALSE_POSITIVE)
+    assert waived_fingerprints(run) == {group}
     another = root / "train/dog/another.jpg"
     save(another, picture(4), 50)
     scan(root, run)
-    now = applied(run)
+    now = apply_decisions(run)
     assert now.settled.is_empty(), "a fourth picture was never looked at"
     # Another representative makes it another finding; the old one is gone, and needs no word.
     (wider,) = findings(run, "DUP003")
@@ -475,29 +472,29 @@ def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> Non
     (root / "train/dog/small.jpg").rename(root / "train/dog/elsewhere.jpg")
     (root / "train/dog/large.jpg").unlink()
     scan(root, run)
-    assert decisions.waived(run) == set(findings(run, "DUP003")), "a waived pair, one renamed"
-    assert len(decisions.waived(run)) == 1
+    assert waived_fingerprints(run) == set(findings(run, "DUP003")), "a waived pair, one renamed"
+    assert len(waived_fingerprints(run)) == 1
 
 
 def test_a_waiver_of_a_class_lapses_when_it_worsens(own: tuple[Path, Path]) -> None:
     root, run = own
     (near,) = findings(run, "LABEL002")
-    decide_findings(run, [near], Verb.false_positive)
+    decide_findings(run, [near], Action.FALSE_POSITIVE)
     Image.fromarray(picture(90)).save(root / "train/dog/new.jpg", quality=88)
     scan(root, run)
-    assert decisions.waived(run) == {near}, "another class grew"
+    assert waived_fingerprints(run) == {near}, "another class grew"
     Image.fromarray(picture(91)).save(root / "train/Cat/1.jpg", quality=88)
     scan(root, run)
-    assert decisions.waived(run) == frozenset()
-    assert applied(run).stale["reason"].to_list() == ["it concerned 1 samples and now 2"]
+    assert waived_fingerprints(run) == frozenset()
+    assert apply_decisions(run).stale["reason"].to_list() == ["it concerned 1 samples and now 2"]
 
 
 def test_revision_changes_with_every_decision_and_undo(run: Path) -> None:
-    seen = [decisions.revision(run)]
-    decide_samples(run, ["train/cat/0.jpg"], Verb.drop)
-    seen.append(decisions.revision(run))
-    decisions.undo(run)
-    seen.append(decisions.revision(run))
+    seen = [Ledger(run).revision()]
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP)
+    seen.append(Ledger(run).revision())
+    Ledger(run).undo()
+    seen.append(Ledger(run).revision())
     assert len(set(seen)) == 3
 
 
@@ -568,11 +565,11 @@ def test_mistakes_get_one_sentence(
 
 
 def test_a_run_deleted_under_the_reader_gets_a_sentence(run: Path, command: Command) -> None:
-    decide_samples(run, ["train/cat/0.jpg"], Verb.drop)
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP)
     shutil.rmtree(run)
     for use in (
-        lambda: applied(run), lambda: decisions.log(run), lambda: decisions.undo(run),
-        lambda: decide_samples(run, ["train/cat/0.jpg"], Verb.drop),
+        lambda: apply_decisions(run), lambda: Ledger(run).log(), lambda: Ledger(run).undo(),
+        lambda: decide_samples(run, ["train/cat/0.jpg"], Action.DROP),
     ):  # fmt: skip
         with pytest.raises(AuditError, match="There is no run at"):
             use()

@@ -13,9 +13,11 @@ import pytest
 from audit import scanning
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
+from audit.records import Action
 from audit.review import keeper_rules
-from audit.review.decisions import Entry, Ledger, Verb, decide_findings, decide_samples
-from audit.review.export import TABLES, export, export_files, export_pairs
+from audit.review.decisions import decide_findings, decide_samples
+from audit.review.export import TABLES, export_files, export_tables
+from audit.review.ledger import Entry, Ledger
 from audit.run.generations import open_run
 from audit.sources import open_source
 from audit.sources.paths import path_of
@@ -27,12 +29,14 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A scanned dataset with decisions of every kind; its run lies beside it."""
     root = reviewed_dataset(tmp_path_factory.mktemp("reviewed") / "pets")
     run = scan(root, root.parent / "run")
-    decide_samples(run, ["train/dog/wrong.jpg"], Verb.relabel, "cat", by="anna")
-    keeper_rules.apply(run, keeper_rules.propose(run, "DUP001", take_from=["train"]), by="anna")
+    decide_samples(run, ["train/dog/wrong.jpg"], Action.RELABEL, "cat", by="anna")
+    keeper_rules.apply(
+        run, keeper_rules.propose(run, "DUP001", drop_from_splits=["train"]), by="anna"
+    )
     keeper_rules.apply(run, keeper_rules.propose(run, "DUP003"), by="anna")
-    decide_findings(run, ["FILE001"], Verb.drop, note="an error page", by="anna")
-    decide_findings(run, ["LABEL002"], Verb.relabel, "cat", by="anna")
-    decide_samples(run, ["train/dog/3.jpg"], Verb.move, "test", by="anna")
+    decide_findings(run, ["FILE001"], Action.DROP, note="an error page", by="anna")
+    decide_findings(run, ["LABEL002"], Action.RELABEL, "cat", by="anna")
+    decide_samples(run, ["train/dog/3.jpg"], Action.MOVE, "test", by="anna")
     return root
 
 
@@ -50,7 +54,7 @@ def every_file(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def test_everything_is_written_and_the_dataset_is_as_it_was(pets: Path, tmp_path: Path) -> None:
     before = every_file(pets)
-    result = export(pets.parent / "run", tmp_path / "out")
+    result = export_tables(pets.parent / "run", tmp_path / "out")
     assert every_file(pets) == before
     assert {path.name for path in result.files} == {f"{t}.csv" for t in TABLES} | {
         "kept.txt", "quarantine.txt",
@@ -66,7 +70,7 @@ def test_everything_is_written_and_the_dataset_is_as_it_was(pets: Path, tmp_path
 
 
 def test_the_manifest_is_the_kept_set_as_decided(pets: Path, tmp_path: Path) -> None:
-    export(pets.parent / "run", tmp_path, "parquet")
+    export_tables(pets.parent / "run", tmp_path, "parquet")
     manifest = pl.read_parquet(tmp_path / "manifest.parquet")
     rows = {row["id"]: row for row in manifest.iter_rows(named=True)}
     dropped = {
@@ -96,7 +100,7 @@ def test_the_quarantine_says_why_and_by_whom(pets: Path, tmp_path: Path) -> None
     assert rows["train/cat/broken.jpg"]["reason"] == "an error page"
     assert rows["train/cat/broken.jpg"]["findings"] == "FILE001"
     assert rows["train/cat/1.jpg"]["reason"] == (
-        "DUP001: test/cat/leak.jpg in test stays, train gives way"
+        "DUP001: test/cat/leak.jpg in test stays, copies in train are dropped"
     )
     assert rows["train/cat/1.jpg"]["findings"] == "DUP001 SPLIT001"
     assert "train/dog/large.jpg stays, the largest of 3 copies" in rows["train/dog/0.jpg"]["reason"]
@@ -105,7 +109,7 @@ def test_the_quarantine_says_why_and_by_whom(pets: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_manifest_can_be_scanned_again(pets: Path, tmp_path: Path, kind: str) -> None:
-    export(pets.parent / "run", tmp_path / "out", kind)
+    export_tables(pets.parent / "run", tmp_path / "out", kind)
     source = open_source([str(tmp_path / f"out/manifest.{kind}")])
     scanning.scan(source, tmp_path / "again", jobs=1, checks=CODES)
     columns = "SELECT id, uri, split, label FROM samples ORDER BY id"
@@ -158,8 +162,8 @@ def stranger(tmp_path: Path) -> Path:
 
 def test_formulas_are_neutralised_in_csv_and_kept_in_parquet(tmp_path: Path) -> None:
     run = stranger(tmp_path)
-    decide_samples(run, ["b.jpg"], Verb.drop, note="=HYPERLINK(0)", by="@anna")
-    result = export(run, tmp_path / "out")
+    decide_samples(run, ["b.jpg"], Action.DROP, note="=HYPERLINK(0)", by="@anna")
+    result = export_tables(run, tmp_path / "out")
     rows = table(tmp_path / "out/manifest.csv")
     assert [row["id"] for row in rows] == ["'=1+1.jpg", "c.jpg", "'-d.jpg"]
     assert [row["label"] for row in rows] == ["'=cmd|' /C calc'!A1", "+1.5e3", "'\tcat"]
@@ -172,7 +176,7 @@ def test_formulas_are_neutralised_in_csv_and_kept_in_parquet(tmp_path: Path) -> 
             risky = [cell for cell in (*row, *row.values()) if cell[:1] in ("=", "@", "\t")]
             assert not risky, name
     assert result.neutralised > 0
-    exact = export(run, tmp_path / "exact", "parquet")
+    exact = export_tables(run, tmp_path / "exact", "parquet")
     assert exact.neutralised == 0
     manifest = pl.read_parquet(tmp_path / "exact/manifest.parquet")
     assert manifest["label"].to_list() == ["=cmd|' /C calc'!A1", "+1.5e3", "\tcat"]
@@ -191,8 +195,8 @@ def test_a_path_with_a_line_break_stays_one_line(tmp_path: Path) -> None:
 
 def test_stale_decisions_are_listed_and_not_applied(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}, {}])
-    Ledger(run).record([Entry("sample", "0.jpg", "another", Verb.drop, None, "", "anna")])
-    result = export(run, tmp_path / "out")
+    Ledger(run).record([Entry("sample", "0.jpg", "another", Action.DROP, None, "", "anna")])
+    result = export_tables(run, tmp_path / "out")
     assert (result.kept, result.dropped, result.stale.height) == (2, 0, 1)
     (row,) = table(tmp_path / "out/stale.csv")
     assert (row["subject"], row["reason"]) == ("0.jpg", "its content changed since")
@@ -200,21 +204,22 @@ def test_stale_decisions_are_listed_and_not_applied(tmp_path: Path) -> None:
 
 def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
     run, out = made_run(tmp_path / "run", [{}, {}]), tmp_path / "out"
-    export(run, out)
-    decide_samples(run, ["0.jpg"], Verb.drop)
-    assert export(run, out).kept == 1
+    export_tables(run, out)
+    decide_samples(run, ["0.jpg"], Action.DROP)
+    assert export_tables(run, out).kept == 1
     assert len((out / "kept.txt").read_text().splitlines()) == 1
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "manifest.csv").write_text("path\nprecious.jpg\n")
     with pytest.raises(UsageError, match="replaces nobody's file"):
-        export(run, mine)
+        export_tables(run, mine)
     with pytest.raises(UsageError, match="--replace"):
-        export_pairs(run, mine / "manifest.csv")
+        export_files(run, {"pairs": mine / "manifest.csv"})
     assert {p.name: p.read_text() for p in mine.iterdir()} == {
         "manifest.csv": "path\nprecious.jpg\n"
     }
-    assert export_pairs(run, mine / "manifest.csv", replace=True) == 0
+    written = export_files(run, {"pairs": mine / "manifest.csv"}, replace=True)
+    assert list(written.files.values()) == [0]
 
 
 def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:
@@ -222,7 +227,7 @@ def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:
     (run / "signatures").mkdir()
     (run / "signatures/part.parquet").write_bytes(b"precious")
     with pytest.raises(UsageError, match="choose another name"):
-        export_pairs(run, run / "signatures/part.parquet", replace=True)
+        export_files(run, {"pairs": run / "signatures/part.parquet"}, replace=True)
     assert (run / "signatures/part.parquet").read_bytes() == b"precious"
 
 
@@ -235,14 +240,14 @@ def test_other_extensions_are_refused(name: str, says: str, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=says):
         export_files(run, {"scores": tmp_path / name})
     with pytest.raises(UsageError, match="csv or parquet"):
-        export(run, tmp_path / "out", "xlsx")
+        export_tables(run, tmp_path / "out", "xlsx")
 
 
 def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}])
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
-        export(run, tmp_path / "file" / "out")
+        export_tables(run, tmp_path / "file" / "out")
     with pytest.raises(UsageError, match="is a folder"):
         export_files(run, {"pairs": tmp_path})
     assert not [p for p in tmp_path.iterdir() if p.name.endswith(".part")]

@@ -9,9 +9,12 @@ import polars as pl
 import pytest
 
 from audit.errors import RunError, UsageError
-from audit.review import decisions, keeper_rules
-from audit.review.decisions import Verb, applied, decide_findings, decide_samples
-from tests.audit.reviewed import findings, made_hash, made_run
+from audit.records import Action
+from audit.review import keeper_rules
+from audit.review.decisions import decide_findings, decide_samples
+from audit.review.ledger import Ledger
+from audit.review.status import apply_decisions
+from tests.audit.reviewed import findings, made_hash, made_run, statuses
 
 BYTES = {"content_hash": "e" * 64, "pixel_hash": "e" * 32}
 
@@ -50,7 +53,7 @@ def test_each_rule_keeps_the_best_of_its_kind(rule: str, stays: str, tmp_path: P
     assert sorted(kept(proposal)) == ["big", "fine", "sharp"]
     dropped = next(name for name, keep in kept(proposal).items() if not keep)
     assert f"DUP003: {stays}.jpg stays" in why(proposal, dropped)
-    assert decisions.log(run) == [], "a proposal records nothing"
+    assert Ledger(run).log() == [], "a proposal records nothing"
 
 
 def test_the_reason_holds_the_figures_that_decided(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_differing_labels_are_left_open_until_relabelled(tmp_path: Path) -> None
     assert kept(proposal) == {"a": None, "b": None}
     assert why(proposal, "a") == "labels differ: relabel first"
     assert keeper_rules.apply(run, proposal) == []
-    decide_samples(run, ["a.jpg"], Verb.relabel, "cat")
+    decide_samples(run, ["a.jpg"], Action.RELABEL, "cat")
     assert kept(keeper_rules.propose(run)) == {"a": True, "b": False}
 
 
@@ -120,32 +123,30 @@ def test_no_rule_chooses_between_splits_unasked(code: str, rule: str, tmp_path: 
     run = across(tmp_path, "train", "test", "test")
     proposal = keeper_rules.propose(run, code, rule)
     assert proposal["keep"].null_count() == 3
-    assert "--take-from" in why(proposal, "0")
+    assert why(proposal, "0") == keeper_rules.SPLIT_NEEDED
     assert keeper_rules.summarise(proposal).open == {why(proposal, "0"): 1}
 
 
-def test_the_named_side_gives_way_and_the_other_keeps_every_copy(tmp_path: Path) -> None:
+def test_a_named_split_is_dropped_from_and_the_other_keeps_every_copy(tmp_path: Path) -> None:
     run = across(tmp_path, "train", "train", "test", "test")
-    proposal = keeper_rules.propose(run, "SPLIT001", take_from=["train"])
+    proposal = keeper_rules.propose(run, "SPLIT001", drop_from_splits=["train"])
     assert kept(proposal) == {"2": True, "3": True, "0": False, "1": False}
-    assert why(proposal, "0") == "SPLIT001: 2.jpg in test stays, train gives way"
+    assert why(proposal, "0") == "SPLIT001: 2.jpg in test stays, copies in train are dropped"
     assert keeper_rules.summarise(proposal).drops == {"train": 2}
     keeper_rules.apply(run, proposal)
-    status = decisions.status_of(
-        run, pl.DataFrame({"fingerprint": [*findings(run, "SPLIT001"), *findings(run, "DUP001")]})
-    )
-    assert status["status"].to_list() == ["decided", "open"], "two copies are left in test"
+    both = (*findings(run, "SPLIT001"), *findings(run, "DUP001"))
+    assert statuses(run, *both) == ["decided", "open"], "two copies are left in test"
     rest = keeper_rules.propose(run, "DUP001")
     assert kept(rest) == {"2": True, "3": False}, "an ordinary group of one split now"
 
 
-def test_splits_give_way_in_order_until_one_is_left(tmp_path: Path) -> None:
+def test_splits_are_dropped_from_in_order_until_one_is_left(tmp_path: Path) -> None:
     run = across(tmp_path, "train", "val", "test")
-    proposal = keeper_rules.propose(run, "SPLIT001", take_from=["train"])
+    proposal = keeper_rules.propose(run, "SPLIT001", drop_from_splits=["train"])
     assert kept(proposal) == {"0": False, "1": None, "2": None}
-    proposal = keeper_rules.propose(run, "SPLIT001", take_from=["train", "val"])
+    proposal = keeper_rules.propose(run, "SPLIT001", drop_from_splits=["train", "val"])
     assert kept(proposal) == {"0": False, "1": False, "2": True}
-    proposal = keeper_rules.propose(run, "SPLIT001", take_from=["train", "val", "test"])
+    proposal = keeper_rules.propose(run, "SPLIT001", drop_from_splits=["train", "val", "test"])
     assert kept(proposal) == {"0": False, "1": False, "2": True}, "the last one stays"
 
 
@@ -153,7 +154,7 @@ def test_a_named_split_takes_from_training_only(tmp_path: Path) -> None:
     run = across(tmp_path, "train", "test")
     assert kept(keeper_rules.propose(run, "SPLIT001", "split:test")) == {"1": True, "0": False}
     assert kept(keeper_rules.propose(run, "SPLIT001", "split:train")) == {"0": None, "1": None}
-    shrunk = keeper_rules.propose(run, "SPLIT001", "split:train", take_from=["test"])
+    shrunk = keeper_rules.propose(run, "SPLIT001", "split:train", drop_from_splits=["test"])
     assert kept(shrunk) == {"0": True, "1": False}, "asked for"
 
 
@@ -166,7 +167,7 @@ def test_a_rule_for_a_split_leaves_groups_elsewhere_alone(tmp_path: Path) -> Non
 
 def test_a_decided_move_counts_as_the_split(tmp_path: Path) -> None:
     run = across(tmp_path, "train", "test")
-    decide_samples(run, ["1.jpg"], Verb.move, "train")
+    decide_samples(run, ["1.jpg"], Action.MOVE, "train")
     assert kept(keeper_rules.propose(run, "DUP001")) == {"0": True, "1": False}
 
 
@@ -175,7 +176,7 @@ def test_a_decided_move_counts_as_the_split(tmp_path: Path) -> None:
 
 def test_what_somebody_chose_to_keep_stays(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [near("a", width=900), near("b"), near("c")])
-    decide_samples(run, ["b.jpg"], Verb.keep, by="anna")
+    decide_samples(run, ["b.jpg"], Action.KEEP, by="anna")
     proposal = keeper_rules.propose(run)
     assert kept(proposal) == {"b": True, "a": False, "c": False}
     assert why(proposal, "a") == "DUP003: b.jpg stays, which anna chose to keep"
@@ -186,9 +187,9 @@ def test_dropped_copies_and_settled_groups_are_no_longer_proposed(tmp_path: Path
         near("a", width=900), near("b", width=800), near("c"),
         near("d", "h"), near("e", "h"), near("f", "i"), near("g", "i"),
     ])  # fmt: skip
-    decide_samples(run, ["a.jpg", "d.jpg"], Verb.drop)
+    decide_samples(run, ["a.jpg", "d.jpg"], Action.DROP)
     waived = next(f for f, ids in findings(run, "DUP003").items() if "f.jpg" in ids)
-    decide_findings(run, [waived], Verb.false_positive)
+    decide_findings(run, [waived], Action.FALSE_POSITIVE)
     assert kept(keeper_rules.propose(run)) == {"b": True, "c": False}
     assert kept(keeper_rules.propose(run, fingerprints=[waived])) == {"f": True, "g": False}
 
@@ -198,13 +199,13 @@ def test_applying_records_the_drops_with_their_reason_in_one_batch(tmp_path: Pat
     run = made_run(tmp_path / "run", images)
     made = keeper_rules.apply(run, keeper_rules.propose(run), note="first pass", by="anna")
     assert [(d.subject, d.verb, d.by) for d in made] == [
-        ("b.jpg", Verb.drop, "anna"), ("d.jpg", Verb.drop, "anna"),
+        ("b.jpg", Action.DROP, "anna"), ("d.jpg", Action.DROP, "anna"),
     ]  # fmt: skip
     assert made[0].note.startswith("DUP003: a.jpg stays, the largest")
     assert made[0].note.endswith("; first pass")
-    assert applied(run).settled["status"].to_list() == ["decided", "decided"]
+    assert apply_decisions(run).settled["status"].to_list() == ["decided", "decided"]
     assert keeper_rules.propose(run).is_empty()
-    decisions.undo(run, by="anna")
+    Ledger(run).undo(by="anna")
     assert keeper_rules.propose(run).height == 4
 
 
@@ -212,10 +213,10 @@ def test_a_drop_is_stale_once_its_keeper_is_gone(tmp_path: Path) -> None:
     images = [near("a", width=900), near("b"), {"id": "c.jpg"}]
     run = made_run(tmp_path / "run", images)
     keeper_rules.apply(run, keeper_rules.propose(run))
-    assert applied(run).live["dropped"].to_list() == [True]
+    assert apply_decisions(run).effective["dropped"].to_list() == [True]
     made_run(run, [images[1] | {"content_hash": made_hash(1, 64)}])
-    now = applied(run)
-    assert now.live.is_empty(), "b is the last copy of the picture"
+    now = apply_decisions(run)
+    assert now.effective.is_empty(), "b is the last copy of the picture"
     (reason,) = now.stale["reason"]
     assert reason == "its copy a.jpg, which was to stay: it is gone, and nothing has its content"
 
@@ -234,7 +235,7 @@ def test_blank_pictures_are_no_group_of_copies(tmp_path: Path) -> None:
         ({"rule": "split"}, "no keeper rule"),
         ({"rule": "largest:train"}, "no keeper rule"),
         ({"code": "IMG001"}, "DUP001, DUP002, DUP003, SPLIT001"),
-        ({"take_from": ["nowhere"]}, "it has train"),
+        ({"drop_from_splits": ["nowhere"]}, "it has train"),
         ({"fingerprints": ["0" * 16]}, "no group with the fingerprint"),
     ],
 )
@@ -259,4 +260,4 @@ def test_thousands_of_groups_at_once(tmp_path: Path) -> None:
     assert keeper_rules.summarise(proposal) == keeper_rules.Summary(700, 700, {"train": 1400}, {})
     assert all(sample.endswith("-2.jpg") for sample in proposal.filter("keep")["sample_id"])
     assert len(keeper_rules.apply(run, proposal)) == 1400
-    assert applied(run).settled.height == 700
+    assert apply_decisions(run).settled.height == 700

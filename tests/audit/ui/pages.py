@@ -18,7 +18,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, page: str, *words: Path, **link: str)
     """A page of `audit.ui` as it opens from a link, for these runs and sessions."""
     monkeypatch.setattr(sys, "argv", ["app.py", *map(str, words)])
     at = AppTest.from_string(
-        f"from audit.ui.{page} import page\npage()", default_timeout=PATIENCE_S
+        f"from audit.ui.{page} import page\nfrom audit.ui.opened import guarded\nguarded(page)()",
+        default_timeout=PATIENCE_S,
     )
     for name, value in link.items():
         at.query_params[name] = value

@@ -1,4 +1,4 @@
-"""Background jobs: what is told of them, and that they end; and how the app is started."""
+"""Background jobs: what is reported of them, and that they end; and how the app is started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ended:
 
 
 class Clock:
-    """Seconds that pass when told."""
+    """Seconds that pass when a test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0

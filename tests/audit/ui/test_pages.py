@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from audit import scanning
+from audit.records import Action
 from audit.review import decisions
-from audit.review.decisions import Verb
+from audit.review.ledger import Ledger
 from audit.sources import open_source
 from tests.audit.reviewed import findings
 from tests.audit.ui.pages import html, link_of, shown, text
@@ -64,7 +65,7 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
     first = next(iter(findings(run, "FILE001")))
     at.text_input(key="note of the decision").set_value("<b>note</b>")
     at.button(key="drop").click().run()
-    done = decisions.log(run)
+    done = Ledger(run).log()
     assert {d.subject for d in done} == {first, "train/cat/broken.jpg"}
     assert {d.note for d in done} == {"<b>note</b>"}
     assert "Dropped: 1 finding and 1 sample" in text(at)
@@ -74,7 +75,7 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
 def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     at = shown(monkeypatch, "findings", run, code="IMG001")
     at.button(key="waive").click().run()
-    assert [d.verb for d in decisions.log(run)] == [Verb.false_positive]
+    assert [d.verb for d in Ledger(run).log()] == [Action.FALSE_POSITIVE]
     again = shown(monkeypatch, "findings", run, code="IMG001", status="waived")
     assert "waived" in text(again)
 
@@ -82,7 +83,7 @@ def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) 
 def test_copies_are_never_dropped_whole(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     at = shown(monkeypatch, "findings", run, code="DUP001")
     at.button(key="drop").click().run()
-    assert decisions.log(run) == []
+    assert Ledger(run).log() == []
     assert "would drop every copy" in text(at)
 
 
@@ -91,7 +92,7 @@ def test_relabelling_needs_a_class(monkeypatch: pytest.MonkeyPatch, run: Path) -
     assert at.button(key="do relabel").disabled
     at.selectbox(key="value of relabel").set_value("dog").run()
     at.button(key="do relabel").click().run()
-    assert {(d.verb, d.value) for d in decisions.log(run)} == {(Verb.relabel, "dog")}
+    assert {(d.verb, d.value) for d in Ledger(run).log()} == {(Action.RELABEL, "dog")}
 
 
 def test_a_keeper_rule_is_previewed_then_applied(
@@ -100,7 +101,7 @@ def test_a_keeper_rule_is_previewed_then_applied(
     at = shown(monkeypatch, "duplicates", run, code="DUP003")
     assert "groups" in text(at)
     at.button(key="apply rule").click().run()
-    dropped = {d.subject for d in decisions.log(run) if d.kind == "sample"}
+    dropped = {d.subject for d in Ledger(run).log() if d.kind == "sample"}
     assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
     assert "2 samples" in text(at)
 
@@ -110,10 +111,10 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(
 ) -> None:
     at = shown(monkeypatch, "duplicates", run, code="SPLIT001")
     assert at.button(key="apply rule").disabled
-    assert "choose which split gives way" in text(at)
+    assert "no split to drop copies from is named: choose it above" in text(at)
     at.selectbox(key="choice from").set_value("train").run()
     at.button(key="apply rule").click().run()
-    assert {d.subject for d in decisions.log(run) if d.kind == "sample"} == {"train/cat/1.jpg"}
+    assert {d.subject for d in Ledger(run).log() if d.kind == "sample"} == {"train/cat/1.jpg"}
 
 
 def test_the_overlap_of_splits(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_subset_is_planned_and_drawn(monkeypatch: pytest.MonkeyPatch, scanned:
 def test_the_log_shows_decisions_and_the_export_writes(
     monkeypatch: pytest.MonkeyPatch, run: Path, tmp_path: Path
 ) -> None:
-    decisions.decide_samples(run, ["train/cat/dark.jpg"], Verb.drop)
+    decisions.decide_samples(run, ["train/cat/dark.jpg"], Action.DROP)
     at = shown(monkeypatch, "ledger", run)
     assert list(at.dataframe[0].value["subject"]) == ["train/cat/dark.jpg"]
     at.text_input(key="folder of the export").set_value(str(tmp_path / "out"))
@@ -256,7 +257,7 @@ def test_names_and_notes_are_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     rows = [{"id": nasty, "split": "train", "label": "<b>cat</b>", "brightness": 0.01,
              "brightness_p95": 0.02, "brightness_p99": 0.03}, {"id": "b.jpg"}]  # fmt: skip
     run = made_run(tmp_path / "run", rows)
-    decisions.decide_samples(run, [nasty], Verb.drop, note="<script>alert(1)</script>")
+    decisions.decide_samples(run, [nasty], Action.DROP, note="<script>alert(1)</script>")
     for page in ("overview", "findings", "explore", "labels", "ledger"):
         at = shown(monkeypatch, page, run, image=nasty if page == "explore" else "")
         written = html(at)
