@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from audit.checking.config import Config
 from audit.checking.runner import Judge, judge, judge_key, select_judges
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores
-from audit.neighbors import SIGNATURE_VERSION, Memory, Options
-from audit.pairs.relate import RELATE_VERSION, relate, settled
-from audit.pairs.signatures import write_part
+from audit.neighbors import SIGNATURE_VERSION, PairCache, SearchOptions
+from audit.pairs.relate import RELATE_VERSION, load_pair_cache, relate_pictures
+from audit.pairs.signature_store import write_signatures
 from audit.picture.features import FEATURE_ROW, feature_versions
 from audit.picture.measure import Job, Measured, Measurer, failed_rows
 from audit.records import arrow_schema
@@ -283,7 +283,7 @@ class _Parts:
     def flush(self) -> None:
         """Store signatures first: a feature row says that its file is done."""
         if self.waiting:
-            write_part(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
+            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
             self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
         self.waiting, self.flushed = [], time.monotonic()
 
@@ -338,20 +338,20 @@ def _relate(
     config: Config,
     progress: Report,
 ) -> None:
-    """Find near-duplicates among all pictures, with what the previous generation settled."""
-    known: Memory | None = None
+    """Find near-duplicates among all pictures, with what the previous generation decided."""
+    known: PairCache | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
         if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") == _related_as(
             config
         ):
-            known = settled(store, "previous.")
+            known = load_pair_cache(store, "previous.")
         store.detach("previous")
-    relate(
+    relate_pictures(
         store,
         run,
         config.limits,
-        options=Options(**config.relate),  # type: ignore[arg-type]
+        options=SearchOptions(**config.relate),  # type: ignore[arg-type]
         known=known,
         progress=lambda done, total: progress(Progress("relate", done, total)),
     )

@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 from hard_negatives import Picture, cifar_pictures
 
-from audit.neighbors import TRANSFORMATIONS, plant
+from audit.neighbors import TRANSFORMATIONS, make_duplicate
 
 SCAN = """
 import json, resource, sys, threading, time
@@ -68,7 +68,7 @@ def grow(base: list[Picture], folder: Path, files: int, seed: int = 0) -> dict[s
     kinds = [kind for kind in TRANSFORMATIONS if kind != "crop_80"]
     for number, (original, picture) in enumerate(kept):
         name = f"{files + number:07d}.png"
-        changed = plant(picture, kinds[number % len(kinds)], rng)
+        changed = make_duplicate(picture, kinds[number % len(kinds)], rng)
         _write(folder / name, changed)
         planted[name] = original
     return planted

@@ -8,7 +8,7 @@ Pickands 1975; truncated at a score that accident hardly reaches, so that real c
 random pairs do not count as accidents] and the threshold is put where the whole data set is
 expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
 
-Then planted copies: known transformations of a few of the user's pictures show what this
+Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
 """
 
@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.dense import nearest_in, similarity_table
+from audit.neighbors.dense import find_nearest_in, similarity_table
 from audit.neighbors.descriptor import Descriptors, describe
-from audit.neighbors.inspection import second_look
-from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, plant
-from audit.neighbors.thumbnails import Signatures, comparable, signature, signatures
+from audit.neighbors.inspection import check_full_size
+from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
+from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import NO_MATCH, Floats, verify
 
 LOWEST_THRESHOLD = -1.5
@@ -48,8 +48,8 @@ class Calibration:
 
     `threshold`: log odds from which a pair is called the same. `false_per_million`: expected
     false pairs among a million random pairs. `false_expected`: the same for all pairs of the data
-    set. `random_pairs`: how many were drawn. `recall`: share of planted copies found, per
-    transformation (empty where no pictures were given); `planted`: how many copies were planted.
+    set. `random_pairs`: how many were drawn. `recall`: share of synthetic copies found, per
+    change (empty where no pictures were given); `synthetic_copies`: how many copies were made.
     `reason`: a sentence on how the threshold came about.
     """
 
@@ -59,11 +59,11 @@ class Calibration:
     random_pairs: int
     reason: str
     recall: Mapping[str, float] = field(default_factory=dict)
-    planted: int = 0
+    synthetic_copies: int = 0
 
     @property
     def overall_recall(self) -> float:
-        """Mean recall over transformations; not a number where none were planted."""
+        """Mean recall over transformations; not a number where none were made."""
         return float(np.mean(list(self.recall.values()))) if self.recall else float("nan")
 
     def sentences(self) -> tuple[str, ...]:
@@ -77,7 +77,8 @@ class Calibration:
             weak = sorted((r, name) for name, r in self.recall.items() if r < 0.9)
             worst = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4]) or "none under 90 %"
             lines.append(
-                f"Expected recall on planted copies: {self.overall_recall:.1%} of {self.planted} "
+                f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
+                f"{self.synthetic_copies} "
                 f"(weak: {worst})."
             )
         return tuple(lines)
@@ -91,7 +92,7 @@ def calibrate(
     seed: int = 0,
 ) -> Calibration:
     """Choose the threshold from random pairs of `table` (see `verify` for the arguments)."""
-    usable = np.flatnonzero(comparable(table))
+    usable = np.flatnonzero(is_comparable(table))
     n = len(usable)
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
@@ -193,48 +194,49 @@ def _truncated_slope(mean: float, span: float) -> float:
     return 0.5 * (low + high)
 
 
-def planted_recall(
+def measure_recall(
     calibration: Calibration,
     table: Signatures,
     descriptors: Descriptors,
     pictures: Mapping[int, Picture],
     *,
     neighbours: int = 12,
-    look_band: float = 3.0,
+    uncertainty_band: float = 3.0,
     seed: int = 0,
 ) -> Calibration:
-    """Add the expected recall: plant every transformation on some of the user's pictures.
+    """Add the expected recall: change some of the user's pictures in every known way.
 
     `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
     copy is found if its source is among its nearest neighbours in the whole table and the pair
-    passes, with a second look where the score is within `look_band` of the threshold.
+    passes, with a full-resolution check where the score is within `uncertainty_band` of the
+    threshold.
     """
     kinds = [*TRANSFORMATIONS, "combination"]
     rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
     copies = [
-        plant(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
+        make_duplicate(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
         for k, (row, kind) in enumerate(rows)
     ]
     n = len(table)
-    both = np.concatenate([table, signatures([signature(copy) for copy in copies])])
+    both = np.concatenate([table, stack_signatures([make_signature(copy) for copy in copies])])
     every = np.concatenate([descriptors, describe(both[n:])])
     source = np.array([row for row, _ in rows], np.int64)
-    near = nearest_in(every[n:], descriptors, neighbours)
+    near = find_nearest_in(every[n:], descriptors, neighbours)
     candidate = (near.index == source[:, None]).any(axis=1)
     pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
     verified = verify(both, every, pairs, np.arange(len(both)))
     passed = verified.score >= calibration.threshold
-    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= look_band):
+    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
         pair = (pictures[rows[k][0]], copies[k])
-        look = second_look(
+        check = check_full_size(
             *(pair if verified.template[k] == 0 else pair[::-1]),
             int(verified.orientation[k]),
             verified.matrix[k],
         )
-        passed[k] = look.same if look.decided else passed[k]
+        passed[k] = check.same if check.decided else passed[k]
     hit = candidate & passed
     recall = {
         kind: float(np.mean([hit[k] for k, (_, other) in enumerate(rows) if other == kind]))
         for kind in kinds
     }
-    return replace(calibration, recall=recall, planted=len(rows))
+    return replace(calibration, recall=recall, synthetic_copies=len(rows))

@@ -50,10 +50,10 @@ class Neighbours:
     exact: bool
     recall: float
     sample: int
-    compared: int
+    compared_pairs: int
 
 
-def nearest(
+def find_nearest(
     descriptors: Descriptors,
     k: int = 10,
     *,
@@ -75,7 +75,7 @@ def nearest(
     return Neighbours(index, best, False, recall, sample, compared)
 
 
-def nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
+def find_nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
     n = len(queries)
 
@@ -264,7 +264,7 @@ def _in_cells(
     n = len(descriptors)
     chosen = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
     anchors = descriptors[np.sort(chosen)]
-    cells = nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
+    cells = find_nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
     member = np.repeat(np.arange(n), ANCHORS_PER_IMAGE)
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
@@ -289,7 +289,7 @@ def _measure(
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(descriptors)
     sample = np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))
-    truth = nearest_in(descriptors[sample], descriptors, k + 1)
+    truth = find_nearest_in(descriptors[sample], descriptors, k + 1)
     found = total = 0
     for row, who in zip(sample, truth.index, strict=True):
         wanted = [int(w) for w in who if w not in (row, -1)][:k]

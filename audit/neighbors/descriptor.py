@@ -1,4 +1,4 @@
-"""A dense descriptor of the thumbnail whose mirror images and quarter turns come for free.
+"""A dense descriptor of the signature whose mirror images and quarter turns come for free.
 
 Gradient energy and its orientation (as cos and sin of twice and four times the angle, an angular
 Fourier series instead of histogram bins), levels and two opponent colours, each seen through the
@@ -23,7 +23,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.thumbnails import Signatures
+from audit.neighbors.orientations import SWAP_AXES, parity_sign
+from audit.neighbors.signatures import Signatures
 
 Descriptors = npt.NDArray[np.float32]
 
@@ -107,20 +108,15 @@ def swap_axes(descriptors: Descriptors) -> Descriptors:
     return np.asarray(descriptors[:, plan.swap_from] * plan.swap_sign, np.float32)
 
 
-def similarities(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
-    """Return (m, 8): the similarity of row pairs in the eight orientations of `align`."""
+def compare_orientations(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
+    """Return (m, 8): the similarity of row pairs in the eight `ORIENTATIONS`."""
     edges = layout().edges
     out: npt.NDArray[np.float32] = np.empty((len(first), 8), np.float32)
     for swap, query in enumerate((first, swap_axes(first))):
         part = [np.einsum("ij,ij->i", query[:, a:b], second[:, a:b]) for a, b in pairwise(edges)]
         for k in range(4):
-            out[:, 4 * swap + k] = sum(parity_sign(k, c) * part[c] for c in range(4))
+            out[:, SWAP_AXES * swap + k] = sum(parity_sign(k, c) * part[c] for c in range(4))
     return out
-
-
-def parity_sign(orientation: int, parity: int) -> int:
-    """Sign of parity class `parity` (bit 0: odd in x, bit 1: odd in y) after the mirrorings."""
-    return -1 if (orientation & parity).bit_count() % 2 else 1
 
 
 def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Descriptors:

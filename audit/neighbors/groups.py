@@ -1,8 +1,8 @@
 """Groups of copies that never chain: every member is verified against its representative.
 
 Connected components join A to C because both resemble B; with bursts and look-alikes that grows
-into groups of thousands in which most pairs have nothing to do with each other. Here a group is a
-star: one representative, and members that were each compared with it. Representatives are then
+into groups of thousands in which most pairs have nothing to do with each other. Here a group is
+one representative, and members that were each compared with it. Representatives are then
 compared with each other until nothing merges, so that two halves of one family, found through
 different neighbours, come together exactly when the verification says so.
 
@@ -25,10 +25,10 @@ Verify = Callable[[Pairs], Scores]
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class Group:
     """One group: the representative, the members (itself first) and their scores against it.
 
-    `weakest` is the lowest of these scores: how sure the group is as a whole.
+    `min_score` is the lowest of these scores: how sure the group is as a whole.
     """
 
     representative: int
@@ -36,7 +36,7 @@ class Star:
     scores: tuple[float, ...]
 
     @property
-    def weakest(self) -> float:
+    def min_score(self) -> float:
         """The lowest score of a member against the representative."""
         return min(self.scores[1:])
 
@@ -49,7 +49,7 @@ class Grouping:
     `rounds` counts passes until nothing merged.
     """
 
-    stars: tuple[Star, ...]
+    groups: tuple[Group, ...]
     extra: Pairs
     extra_scores: Scores
     rounds: int
@@ -57,8 +57,8 @@ class Grouping:
     def labels(self, n: int) -> npt.NDArray[np.int64]:
         """Return the group number of each of n pictures, -1 outside any group."""
         out = np.full(n, -1, np.int64)
-        for number, star in enumerate(self.stars):
-            out[list(star.members)] = number
+        for number, group in enumerate(self.groups):
+            out[list(group.members)] = number
         return out
 
 
@@ -117,7 +117,7 @@ class _Links:
         return np.asarray(self._refused[place] == number, np.bool_)
 
 
-def group(
+def group_pictures(
     pairs: Pairs,
     scores: Scores,
     verify: Verify,
@@ -137,39 +137,39 @@ def group(
     links = _Links(pairs, scores, verify, threshold)
     rounds = 0
     while True:
-        stars = _stars(links, keys)
+        groups = _groups(links, keys)
         rounds += 1
         before = len(links.extra)
         if rounds < most_rounds:
-            links.ask(_between(stars, links))
-            links.ask(_transfers(stars, links))
+            links.ask(_between(groups, links))
+            links.ask(_transfers(groups, links))
         if len(links.extra) == before:
             break
     extra = np.array(links.extra, np.int64).reshape(-1, 2)
     extra_scores = np.array(links.extra_scores)
-    done = sorted((s for s in stars if len(s.members) > 1), key=lambda s: _rank(s, keys))
+    done = sorted((s for s in groups if len(s.members) > 1), key=lambda s: _rank(s, keys))
     return Grouping(tuple(done), extra, extra_scores, rounds)
 
 
-def _rank(star: Star, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
-    return -len(star.members), keys[star.representative], star.representative
+def _rank(group: Group, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
+    return -len(group.members), keys[group.representative], group.representative
 
 
-def _stars(links: _Links, keys: Sequence[bytes]) -> list[Star]:
-    """Cover the verified links by stars, greedily: most free neighbours first, then hash."""
+def _groups(links: _Links, keys: Sequence[bytes]) -> list[Group]:
+    """Cover the verified links by groups, greedily: most free neighbours first, then hash."""
     free = set(links.near)
     degree = {a: len(near) for a, near in links.near.items()}
     by_degree: dict[int, set[int]] = {}
     for a, d in degree.items():
         by_degree.setdefault(d, set()).add(a)
-    stars: list[Star] = []
+    groups: list[Group] = []
     for d in range(max(by_degree, default=0), -1, -1):
         level = by_degree.get(d, set())
         while level:
             centre = min(level, key=lambda a: (keys[a], a))
-            star = _take(centre, links, free, degree, by_degree, keys)
-            stars.append(star)
-    return stars
+            group = _take(centre, links, free, degree, by_degree, keys)
+            groups.append(group)
+    return groups
 
 
 def _take(
@@ -179,8 +179,8 @@ def _take(
     degree: dict[int, int],
     by_degree: dict[int, set[int]],
     keys: Sequence[bytes],
-) -> Star:
-    """Make a star of `centre` and its free neighbours; lower the degrees of those around."""
+) -> Group:
+    """Make a group of `centre` and its free neighbours; lower the degrees of those around."""
     around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
     members = [centre, *around]
     for member in members:
@@ -192,16 +192,16 @@ def _take(
                 by_degree[degree[other]].discard(other)
                 degree[other] -= 1
                 by_degree.setdefault(degree[other], set()).add(other)
-    return Star(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
+    return Group(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
 
 
-def _between(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
-    """Representatives to compare: of stars that touch, by a verified link between any members.
+def _between(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
+    """Representatives to compare: of groups that touch, by a verified link between any members.
 
-    Families of stars that touch each other directly or through a third are compared throughout
-    while they are few; a large family compares stars that touch directly.
+    Families of groups that touch each other directly or through a third are compared throughout
+    while they are few; a large family compares groups that touch directly.
     """
-    home = {member: k for k, star in enumerate(stars) for member in star.members}
+    home = {member: k for k, group in enumerate(groups) for member in group.members}
     touching: dict[int, set[int]] = {}
     for a, near in links.near.items():
         for b in near:
@@ -214,17 +214,17 @@ def _between(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
             for other in others:
                 reach |= touching[other]
         wanted += [
-            (stars[k].representative, stars[other].representative) for other in reach if other > k
+            (groups[k].representative, groups[other].representative) for other in reach if other > k
         ]
     return wanted
 
 
-def _transfers(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
+def _transfers(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
     """Where two representatives match, compare the members of one with the other's."""
-    home = {star.representative: star for star in stars}
+    home = {group.representative: group for group in groups}
     wanted: list[tuple[int, int]] = []
-    for star in stars:
-        for other in links.near.get(star.representative, set()):
-            if other in home and other != star.representative:
-                wanted += [(star.representative, m) for m in home[other].members if m != other]
+    for group in groups:
+        for other in links.near.get(group.representative, set()):
+            if other in home and other != group.representative:
+                wanted += [(group.representative, m) for m in home[other].members if m != other]
     return wanted

@@ -117,7 +117,7 @@ class _Plan:
     cost: float
 
 
-def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
+def find_code_pairs(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
     """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
 
     `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper). Raises
@@ -142,7 +142,7 @@ def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> Code
     )
 
 
-def within_radius_of(
+def find_cross_pairs(
     queries: Codes, library: Codes, radius: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Find every (query row, library row) at most `radius` bits apart, and the distances."""
@@ -152,14 +152,6 @@ def within_radius_of(
 
     first, second, distance = _collect(run, len(tasks) - 1)
     return _sorted_pairs(np.stack([first, second], 1), distance)
-
-
-def distances(
-    first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int64]:
-    """Hamming distance of row pairs; codes of several words are (n, words)."""
-    bits = np.bitwise_count(first ^ second).astype(np.int64)
-    return np.asarray(bits if bits.ndim == 1 else bits.sum(axis=1), np.int64)
 
 
 def _cheapest(codes: Codes, radius: int) -> _Plan | None:

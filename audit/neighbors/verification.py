@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.align import FEATURES, align
-from audit.neighbors.descriptor import Descriptors, similarities
-from audit.neighbors.thumbnails import GREY_SIDE, Signatures, comparable
+from audit.neighbors.align import FEATURES, align_pairs
+from audit.neighbors.descriptor import Descriptors, compare_orientations
+from audit.neighbors.orientations import INVERSE, SWAP_AXES
+from audit.neighbors.signatures import GREY_SIDE, Signatures, is_comparable
 
 Pairs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,8 +40,6 @@ SECOND_ORIENTATION = 0.05
 CONVINCED = 3.0
 HOPELESS = -6.0
 """Score under which the search is not tried from the other side."""
-INVERSE = np.array([0, 1, 2, 3, 4, 6, 5, 7])
-"""Orientation that undoes each orientation: the quarter turns swap."""
 INNER_CONVINCES = 2.2
 """Inner correlation (stretched; 0.91 plain) from which it counts: accidents rarely get there."""
 
@@ -63,13 +62,13 @@ BIAS = -3.698
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedPairs:
     """Scores of pairs and the maps behind them; all arrays have one row a pair.
 
     `pairs` (m, 2): as asked. `score`: log odds. `similarity`: gradient correlation over the
     overlap, without the outer strip that agrees least (-1 where given up). `template` (m,): which
     of the two columns was the template. `orientation`: how the other was laid down. `matrix`
-    (m, 6): the map from template to the other, see `align`. `overlap`: share of the template
+    (m, 6): the map from template to the other, see `align_pairs`. `overlap`: share of the template
     that the other covers.
     """
 
@@ -81,12 +80,12 @@ class Verified:
     matrix: Floats
     overlap: Floats
 
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Verified:
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> VerifiedPairs:
         """Return some of the pairs."""
-        return Verified(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        return VerifiedPairs(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     @classmethod
-    def joined(cls, parts: Sequence[Verified]) -> Verified:
+    def joined(cls, parts: Sequence[VerifiedPairs]) -> VerifiedPairs:
         """Return the pairs of all parts (at least one), one after the other."""
         return cls(
             *(
@@ -96,10 +95,12 @@ class Verified:
         )
 
 
-def spread(verified: Verified, pairs: Pairs, where: npt.NDArray[np.bool_]) -> Verified:
-    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, refused elsewhere."""
+def spread_rows(
+    verified: VerifiedPairs, pairs: Pairs, where: npt.NDArray[np.bool_]
+) -> VerifiedPairs:
+    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, rejected elsewhere."""
     m = len(pairs)
-    out = Verified(
+    out = VerifiedPairs(
         pairs,
         np.full(m, NO_MATCH),
         np.full(m, -1.0),
@@ -108,7 +109,7 @@ def spread(verified: Verified, pairs: Pairs, where: npt.NDArray[np.bool_]) -> Ve
         np.zeros((m, 6)),
         np.full(m, -1.0),
     )
-    for name in Verified.__dataclass_fields__:
+    for name in VerifiedPairs.__dataclass_fields__:
         if name != "pairs":
             getattr(out, name)[where] = getattr(verified, name)
     return out
@@ -129,7 +130,7 @@ def verify(
     ranks: npt.NDArray[np.int64],
     batch: int = 50_000,
     advance: Callable[[float], None] = lambda share: None,
-) -> Verified:
+) -> VerifiedPairs:
     """Score pairs of rows of `table`.
 
     `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes; `advance`
@@ -139,27 +140,27 @@ def verify(
     for start in range(0, max(len(pairs), 1), batch):
         parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
         advance(min(1.0, (start + batch) / max(len(pairs), 1)))
-    return Verified.joined(parts)
+    return VerifiedPairs.joined(parts)
 
 
 def _verify(
     table: Signatures, descriptors: Descriptors, pairs: Pairs, ranks: npt.NDArray[np.int64]
-) -> Verified:
+) -> VerifiedPairs:
     """Score one batch."""
     pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
-    likeness = similarities(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
+    likeness = compare_orientations(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
     choice = np.argsort(-likeness, axis=1, kind="stable")[:, :2].astype(np.int64)
     near = np.take_along_axis(likeness, choice, axis=1)
-    usable = np.asarray(comparable(table)[ordered].all(axis=1), np.bool_)
+    usable = np.asarray(is_comparable(table)[ordered].all(axis=1), np.bool_)
     best = _Best(table, ordered, template)
     best.attempt(choice[:, 0], usable)
     close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
     best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
     # a search that went astray from one side often finds its way from the other
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
-    return Verified(
+    return VerifiedPairs(
         pairs,
         best.score,
         best.features[:, FEATURES.index("inner")],
@@ -213,10 +214,10 @@ def _aligned(
     matrix = np.zeros((len(pairs), 6))
     rows = np.flatnonzero(wanted)
     if len(rows):
-        # thumbnails are gathered once, in order of first use, so that batches stay in cache
+        # signatures are gathered once, in order of first use, so that batches stay in cache
         used, place = np.unique(pairs[rows], return_inverse=True)
         part = table[used]
-        found = align(
+        found = align_pairs(
             np.ascontiguousarray(part["grey"]),
             np.ascontiguousarray(part["colour"]),
             place.reshape(-1, 2).astype(np.int64),
@@ -234,14 +235,14 @@ def log_odds(
     orientation: npt.NDArray[np.int64],
     two: Signatures,
 ) -> Floats:
-    """Turn features of `align` into the score; `two` (m, 2) are the signatures of the pairs."""
-    columns = evidence(features, matrix, orientation, two)
+    """Turn features of `align_pairs` into the score; `two` (m, 2): signatures of the pairs."""
+    columns = evidence_columns(features, matrix, orientation, two)
     score = BIAS + sum(WEIGHTS[name] * columns[name] for name in WEIGHTS)
     given_up = features[:, FEATURES.index("whole")] <= -1.0
     return np.asarray(np.where(given_up, NO_MATCH, score), np.float64)
 
 
-def evidence(
+def evidence_columns(
     features: Floats,
     matrix: Floats,
     orientation: npt.NDArray[np.int64],
@@ -254,7 +255,7 @@ def evidence(
     named = dict(zip(FEATURES, features.T, strict=True))
     inner, chroma = _stretch(named["inner"]), _stretch(named["chroma"])
     colourful = np.tanh(np.maximum(named["chroma_energy"], 0) / 10)
-    rotation, anisotropy, _ = geometry(matrix, orientation, two)
+    rotation, anisotropy, _ = measure_geometry(matrix, orientation, two)
     side = kept_size(two).min(axis=(1, 2))
     return {
         "whole": _stretch(named["whole"]),
@@ -284,7 +285,7 @@ def kept_size(two: Signatures) -> npt.NDArray[np.int64]:
     return np.maximum(two["size"].astype(np.int64) - cut, 1)
 
 
-def geometry(
+def measure_geometry(
     matrix: Floats, orientation: npt.NDArray[np.int64], two: Signatures
 ) -> tuple[Floats, Floats, Floats]:
     """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels.
@@ -292,7 +293,7 @@ def geometry(
     Thumbnails are squashed to squares; the true shapes come back from the sizes.
     """
     size = kept_size(two).astype(np.float64)
-    swapped = (orientation & 4) > 0
+    swapped = (orientation & SWAP_AXES) > 0
     other = np.where(swapped[:, None], size[:, 1, ::-1], size[:, 1])
     linear = np.empty((len(matrix), 2, 2))
     linear[:, 0, 0] = (1 + matrix[:, 0]) * other[:, 0] / size[:, 0, 0]

@@ -1,8 +1,8 @@
 """New against library: which images of a new folder show a picture that an audited run holds.
 
 The new images are measured as a scan would, but nothing is stored; of the library only what its
-scan kept is read (hashes, signatures, the threshold), and for second looks a few of its files.
-Every new image gets at most one answer, the surest: the same bytes, the same pixels, or near.
+scan kept is read (hashes, signatures, the threshold), and for full-resolution checks a few of its
+files. Every new image gets at most one answer, the surest: same bytes, same pixels, or near.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ import pyarrow as pa
 
 from audit.errors import RunError
 from audit.executors import Executor, Failure
-from audit.neighbors import SIGNATURE_DTYPE, Overlap, Signatures, describe_pair, search_against
+from audit.neighbors import (
+    SIGNATURE_DTYPE,
+    LibraryMatches,
+    Signatures,
+    describe_pair,
+    search_against,
+)
 from audit.pairs.relate import PICTURES, picture_opener
-from audit.pairs.signatures import load
+from audit.pairs.signature_store import load_signatures
 from audit.picture.decode import Limits
 from audit.picture.measure import Job, Measured, Measurer, failed_rows
 from audit.run.generations import open_run
@@ -63,7 +69,7 @@ class OverlapReport:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
 
 
-def overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
+def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
     """Look up every image of `source` in `run`.
 
     Raises RunError where there is no run, or one that was made before near-duplicate search.
@@ -122,7 +128,7 @@ def _near(
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Return near-duplicates of the new images that are not in the library as they are."""
     library = store.query(PICTURES)
-    table, found = load(run, library["content_hash"].to_list())
+    table, found = load_signatures(run, library["content_hash"].to_list())
     library, table = library.filter(pl.Series(found)), table[found]
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
@@ -139,7 +145,7 @@ def _near(
     sentences = list(searched.completeness.sentences())
     if not found.all():
         lost = int((~found).sum())
-        sentences.append(f"{lost:,} pictures of the library have no stored thumbnail: left out.")
+        sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
     return _matches(store, searched, new, library, signatures, table), tuple(sentences)
 
 
@@ -164,7 +170,7 @@ def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Sig
 
 def _matches(
     store: Store,
-    searched: Overlap,
+    searched: LibraryMatches,
     new: pl.DataFrame,
     library: pl.DataFrame,
     fresh: Signatures,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from audit.executors import Failure
-from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, signature
+from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
 from audit.picture.decode import DecodeError, Limits, Scratch, decode, read_bytes
 from audit.picture.features import FEATURE_ROW, measure
 from audit.picture.magic import extension_of
@@ -83,7 +83,7 @@ class Measurer:
         if picture is None:
             return keys, None
         features, small = measure(picture)
-        return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
+        return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
 
 
 def storable(facts: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
         Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
         Column("transformation", "VARCHAR", "what turns a into b, in words"),
-        Column("looked", "BOOLEAN", "a second look at the two files decided"),
+        Column("verified_full_size", "BOOLEAN", "a full-resolution check of the files decided"),
     ),
     "groups": (
         Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
@@ -76,13 +76,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("position", "INTEGER", "order within the group; the representative is 0"),
         Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
     ),
-    "looks": (
+    "rechecks": (
         Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
-        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
-        Column("same", "BOOLEAN", "what a second look at the two files decided"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
+        Column("same", "BOOLEAN", "what a full-resolution check of the two files decided"),
     ),
-    "refused": (
-        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and unlike"),
+    "rejected_pairs": (
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),
     ),
     "relate_facts": (
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),

@@ -1,6 +1,6 @@
 """Compiled kernels of `align`: warping, inverse-compositional Lucas-Kanade, correlation.
 
-One pair stays in the first-level cache: two 32-px thumbnails, eight steepest-descent images and a
+One pair stays in the first-level cache: two 32-px planes, eight steepest-descent images and a
 few planes, 60 kB in all, allocated once for 64 pairs. Sums run over whole planes so that the
 compiler can vectorise them; the 8x8 system is solved by hand because calling LAPACK would cost
 more than solving. `fastmath` is on: sums are reordered, but the same way each time.
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.kernels.compiled import compiled, inlined
+from audit.neighbors.orientations import source_place
 
 Array = npt.NDArray[Any]
 
@@ -22,17 +23,17 @@ _N = 32
 _M = 16
 
 
+# one definition of the eight orientations for all that lays pictures down, compiled in here
+_source_place: Any = inlined(source_place)
+
+
 @inlined
-def _oriented(source: Array, k: int, out: Array) -> None:
-    """Copy a thumbnail laid down in orientation k."""
+def _orient(source: Array, k: int, out: Array) -> None:
+    """Copy a plane laid down in orientation k."""
     n = source.shape[0]
     for y in range(n):
         for x in range(n):
-            v, u = (x, y) if k & 4 else (y, x)
-            if k & 1:
-                u = n - 1 - u
-            if k & 2:
-                v = n - 1 - v
+            v, u = _source_place(y, x, n, k)
             out[y, x] = source[v, u]
 
 
@@ -335,17 +336,13 @@ def _correlation(a: Array, b: Array, valid: Array) -> Any:
 
 @compiled(fastmath=True)
 def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> None:
-    """Correlate two opponent-colour planes of the 8x8 thumbnails through the map found."""
+    """Correlate two opponent-colour planes of the 8x8 planes through the map found."""
     n = colour_a.shape[0]
     first = np.empty((n, n, 2), np.float32)
     second = np.empty((n, n, 2), np.float32)
     for y in range(n):
         for x in range(n):
-            v, u = (x, y) if k & 4 else (y, x)
-            if k & 1:
-                u = n - 1 - u
-            if k & 2:
-                v = n - 1 - v
+            v, u = _source_place(y, x, n, k)
             r, g, b = (
                 np.float32(colour_a[y, x, 0]),
                 np.float32(colour_a[y, x, 1]),
@@ -434,10 +431,10 @@ def align_batch(
         best = np.empty(6)
         for t in range(chunk * 64, min(chunk * 64 + 64, n_pairs)):
             i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
-            _oriented(grey[i], 0, raw)
+            _orient(grey[i], 0, raw)
             _soften(raw, a)
             _halve(raw, a2)
-            _oriented(grey[j], k, raw)
+            _orient(grey[j], k, raw)
             _soften(raw, b)
             _halve(raw, b2)
             _steepest(a2, rows2)
