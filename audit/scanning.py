@@ -97,7 +97,7 @@ def scan(
     """
     config = config or Config()
     judges = select_judges(checks, config.thresholds)
-    previous = generations.current(run)
+    previous = generations.reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
@@ -149,7 +149,10 @@ def recheck(
 
 def _start_building(store: Store, config: Config) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
+    if store.columns("meta") and store.meta().get("schema_version") != str(SCHEMA_VERSION):
+        store.drop_everything()
     store.create_measurements(FEATURE_ROW)
+    store.set_meta({"schema_version": str(SCHEMA_VERSION)})
     stored, now = store.meta().get("measured_as"), _measured_as(config)
     if stored != now:
         store.execute("DELETE FROM features")
@@ -391,7 +394,6 @@ def _judge_again_if_needed(run: Path, judges: Sequence[Judge], progress: Report)
 
 def _facts(source: Source) -> dict[str, str]:
     return {
-        "schema_version": str(SCHEMA_VERSION),
         "dataset": source.name,
         "layout": source.layout.name,
         "layout_reason": source.layout.reason,

@@ -23,7 +23,7 @@ from audit.errors import LockedError, RunError, UsageError
 from audit.executors import usable_cores
 from audit.records import Column, Finding, arrow_schema
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT = "1GB"
@@ -214,6 +214,13 @@ class Store:
         """Create the tables of a findings database."""
         for name, columns in FINDINGS_TABLES.items():
             self._create_table(name, columns)
+
+    def drop_everything(self) -> None:
+        """Drop all views and tables: those of an unfinished build that an older version left."""
+        for kind in ("view", "table"):
+            sql = f"SELECT {kind}_name AS name FROM duckdb_{kind}s() WHERE NOT internal"
+            for row in self.rows(sql):
+                self.execute(f"DROP {kind} {identifier(row['name'])}")
 
     def _create_table(self, name: str, columns: Sequence[Column]) -> None:
         body = ", ".join(f"{identifier(c.name)} {c.type}" for c in columns)
