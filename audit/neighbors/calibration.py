@@ -97,6 +97,7 @@ def calibrate(
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
     scores, drawn = _random_scores(table, descriptors, ranks, usable, seed)
+    # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
     tail = fit_tail(scores, drawn)
@@ -148,6 +149,8 @@ def _random_scores(
     n = len(usable)
     if n < 2:
         return np.zeros(0), 0
+    # up to 3,000 pictures all pairs of at most 2,000 of them, beyond that 1,500 x 1,500 disjoint
+    # rows: about two million pairs either way
     rng = np.random.default_rng(seed)
     if n <= 2 * SAMPLE_ROWS:
         rows = columns = usable[np.sort(rng.permutation(n)[: min(n, SAMPLE_ROWS + 500)])]
@@ -157,6 +160,7 @@ def _random_scores(
         rows, columns = np.sort(mixed[:SAMPLE_ROWS]), np.sort(mixed[SAMPLE_ROWS:])
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
+    # the score follows the similarity, so pairs beyond the nearest 20,000 cannot reach the tail
     top = np.argsort(-likeness, kind="stable")[:ALIGNED]
     pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
     return verify(table, descriptors, pairs, ranks).score, len(first)
@@ -167,10 +171,12 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
     ordinary = np.sort(scores[(scores > NO_MATCH) & (scores < TRUNCATE_AT)])[::-1]
     if len(ordinary) < LEAST_TAIL:
         return None
+    # the highest twentieth: high enough for the exponential, enough scores to fit it
     m = min(MOST_TAIL, max(LEAST_TAIL, len(ordinary) // 20))
     start = float(ordinary[m - 1])
     span = TRUNCATE_AT - start
     excess = float((ordinary[:m] - start).mean())
+    # an exponential cut at `span` has a mean below half of it; near that there is no decay to see
     if excess >= 0.4 * span:
         # the tail does not fall towards the truncation point: accidents pass it here (digits,
         # forms), so every score counts; real copies would have left a gap before theirs
@@ -180,6 +186,7 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
         slope = 1 / max(float((every[:m] - start).mean()), 0.05)
     else:
         slope = _truncated_slope(excess, span)
+    # mean excess, shrunk towards the usual one as if that had been seen USUAL_WEIGHT times
     mean = (m / slope + USUAL_WEIGHT / USUAL_SLOPE) / (m + USUAL_WEIGHT)
     return Tail(start, m / drawn, 1 / mean)
 
@@ -187,6 +194,7 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
 def _truncated_slope(mean: float, span: float) -> float:
     """Rate of an exponential truncated at `span` with this mean, by bisection."""
     low, high = 1e-3, 50.0
+    # the mean falls with the rate, so halving finds it: 60 times is to the last bit
     for _ in range(60):
         slope = 0.5 * (low + high)
         expected = 1 / slope - span / np.expm1(min(slope * span, 500.0))
@@ -213,6 +221,7 @@ def measure_recall(
     """
     kinds = [*TRANSFORMATIONS, "combination"]
     rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
+    # seeded by row and change: one picture more moves no other's copy
     copies = [
         make_duplicate(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
         for k, (row, kind) in enumerate(rows)
@@ -223,6 +232,7 @@ def measure_recall(
     source = np.array([row for row, _ in rows], np.int64)
     near = find_nearest_in(every[n:], descriptors, neighbours)
     candidate = (near.index == source[:, None]).any(axis=1)
+    # found means proposed and passed: a copy that verification accepts but nobody proposes is lost
     pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
     verified = verify(both, every, pairs, np.arange(len(both)))
     passed = verified.score >= calibration.threshold

@@ -73,8 +73,10 @@ def layout() -> _Layout:
         for f, field in enumerate(FIELDS)
         for v in range(field.frequencies)
         for u in range(field.frequencies)
+        # the constant term says how bright the picture is, which a copy may change
         if u or v
     ]
+    # a basis function of order u has parity (-1)^u; a field odd by itself turns that round
     classes = [(0 if x > 0 else 1) + (0 if y > 0 else 2) for _, x, y, _, _ in rows]
     order = np.argsort(classes, kind="stable")
     place = {(rows[k][0], rows[k][3], rows[k][4]): n for n, k in enumerate(order)}
@@ -88,6 +90,7 @@ def layout() -> _Layout:
 @cache
 def _cosines(side: int, frequencies: int) -> npt.NDArray[np.float32]:
     """The first rows of the orthonormal DCT-II, (frequencies, side)."""
+    # orthonormal, so that all frequencies count alike before `weight`
     angle = np.pi * np.outer(np.arange(frequencies), np.arange(side) + 0.5) / side
     return np.asarray(np.cos(angle) * np.sqrt(2.0 / side), np.float32)
 
@@ -127,6 +130,7 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
         plane = planes[field.name]
         basis = _cosines(plane.shape[-1], field.frequencies)
         spectrum = np.einsum("vy,nyx,ux->nvu", basis, plane, basis, optimize=True)
+        # each field to length one before its weight: contrast must not decide between fields
         parts.append(_unit(spectrum.reshape(len(plane), -1)[:, 1:]))
     plan = layout()
     return _unit(np.concatenate(parts, axis=1)[:, plan.order] * plan.weight)
@@ -135,6 +139,7 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
 def _unit(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Scale rows to length one; rows of nothing stay nothing."""
     length = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    # a flat plane has no direction; dividing would make one out of rounding
     return np.where(length > 1e-4, rows / np.maximum(length, 1e-4), 0).astype(np.float32)
 
 
@@ -145,13 +150,16 @@ def _planes(grey: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
     padded = np.pad(level, ((0, 0), (1, 1), (1, 1)), mode="edge")
     across = padded[:, :, :-2] + 2 * padded[:, :, 1:-1] + padded[:, :, 2:]
     down = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
+    # Sobel: smoothed across the difference, so that the angle of an edge comes out right
     gx = down[:, :, 2:] - down[:, :, :-2]
     gy = across[:, 2:] - across[:, :-2]
     power = gx * gx + gy * gy
+    # energy relative to its surroundings: a strong edge does not outweigh a field of texture
     local = _box(power, 9)
     floor = 0.2 * power.reshape(n, -1).mean(1)[:, None, None] + 1.0
     magnitude = np.sqrt(power)
     energy = magnitude / np.sqrt(local + floor)
+    # cos and sin of twice the angle: an edge from dark to bright equals one from bright to dark
     safe = np.maximum(power, 1e-6)
     cos2 = (gx * gx - gy * gy) / safe
     sin2 = 2 * gx * gy / safe

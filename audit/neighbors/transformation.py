@@ -83,6 +83,7 @@ class _Change:
 
     def inverse(self) -> _Change:
         """The changes that lead back: quarter turns swap, the rest inverts."""
+        # a mirror turns the sense of rotation round once more, so the inverse keeps its sign
         mirrored = is_reflection(self.orientation)
         across = self.orientation & SWAP_AXES
         return _Change(
@@ -100,6 +101,7 @@ def _stretch(matrix: npt.NDArray[np.float64], orientation: int, two: npt.NDArray
     """How much wider than higher the other shows what the template shows, in real pixels."""
     size = kept_size(two)[0].astype(np.float64)
     other = size[1, ::-1] if orientation & SWAP_AXES else size[1]
+    # lengths of the images of the two unit steps: a rotation alone keeps both
     across = np.hypot(1 + matrix[0], matrix[3]) * other[0] / size[0, 0]
     down = np.hypot(matrix[1], 1 + matrix[4]) * other[1] / size[0, 1]
     return float(across / max(down, 1e-6))
@@ -119,6 +121,7 @@ def _light(
     x, y = a[covered], b[covered]
     # medians of pixelwise relations: a caption does not count as a change of light
     brightness = float((np.median(y) + 1) / (np.median(x) + 1))
+    # the range of the middle 80 %: a black border or a white caption leaves it alone
     spread = [float(np.subtract(*np.percentile(v, [90, 10]))) + 1 for v in (x, y)]
     gain = spread[1] / spread[0]
     error = np.abs((b - np.median(y)) / max(gain, 1e-3) - (a - np.median(x)))
@@ -129,6 +132,7 @@ def _light(
 def _strip(error: Plane, covered: npt.NDArray[np.bool_]) -> str:
     """Name the outer eighth (of rows or columns) that differs far more than the rest."""
     edge = GREY_SIDE // 8
+    # against the middle of the same pair: a noisy copy differs everywhere and has no strip
     inner = float(np.median(error[edge:-edge, edge:-edge])) + 2.0
     sides = {
         "top": (slice(0, edge), slice(None)),
@@ -154,6 +158,7 @@ def _words(change: _Change, first: np.void, second: np.void) -> str:
     if abs(change.rotation) >= 1.5:
         way = "anticlockwise" if change.rotation < 0 else "clockwise"
         parts.append(f"rotated {abs(change.rotation):.0f} degrees {way}")
+    # bounds below which the estimate from 32 px is noise: 4 % of stretch, 8 % of light
     if abs(np.log(change.stretch)) > 0.04:
         parts.append(_percent("stretched", "squeezed", change.stretch))
     parts += _colour_words(first, second, change)
@@ -180,6 +185,7 @@ def _colour_words(first: np.void, second: np.void, change: _Change) -> list[str]
         parts.append("made grey" if grey[1] else "in colour")
     elif not grey[0]:
         tint = [s["colour"].astype(np.float32).mean(axis=(0, 1)) for s in (first, second)]
+        # relative to the mean: a darker copy has no other cast
         casts = [t / max(float(t.mean()), 1.0) for t in tint]
         if float(np.abs(casts[0] - casts[1]).max()) > 0.12:
             parts.append("colours shifted")

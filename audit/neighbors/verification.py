@@ -150,12 +150,14 @@ def _verify(
     pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
+    # the descriptor guesses the orientation; aligning all eight would cost eight times as much
     likeness = compare_orientations(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
     choice = np.argsort(-likeness, axis=1, kind="stable")[:, :2].astype(np.int64)
     near = np.take_along_axis(likeness, choice, axis=1)
     usable = np.asarray(is_comparable(table)[ordered].all(axis=1), np.bool_)
     best = _Best(table, ordered, template)
     best.attempt(choice[:, 0], usable)
+    # a second guess only where the first was close: symmetric objects, plain skies
     close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
     best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
     # a search that went astray from one side often finds its way from the other
@@ -194,6 +196,8 @@ class _Best:
         pairs = self._ordered[:, ::-1] if turn else self._ordered
         tried = INVERSE[orientation] if turn else orientation
         score, features, matrix = _aligned(self._table, pairs, tried, wanted)
+        # the first two attempts replace at equal scores; the turned one must be better, so that
+        # the template stays the picture of the smaller key
         better = wanted & (score >= self.score) if not turn else score > self.score
         self.score[better] = score[better]
         self.features[better], self.matrix[better] = features[better], matrix[better]
@@ -238,6 +242,7 @@ def log_odds(
     """Turn features of `align_pairs` into the score; `two` (m, 2): signatures of the pairs."""
     columns = evidence_columns(features, matrix, orientation, two)
     score = BIAS + sum(WEIGHTS[name] * columns[name] for name in WEIGHTS)
+    # pairs that alignment gave up have no fine features to weigh
     given_up = features[:, FEATURES.index("whole")] <= -1.0
     return np.asarray(np.where(given_up, NO_MATCH, score), np.float64)
 
@@ -254,11 +259,13 @@ def evidence_columns(
     """
     named = dict(zip(FEATURES, features.T, strict=True))
     inner, chroma = _stretch(named["inner"]), _stretch(named["chroma"])
+    # about 10 levels of opponent colour make a picture colourful; two grey pictures get no vote
     colourful = np.tanh(np.maximum(named["chroma_energy"], 0) / 10)
     rotation, anisotropy, _ = measure_geometry(matrix, orientation, two)
     side = kept_size(two).min(axis=(1, 2))
     return {
         "whole": _stretch(named["whole"]),
+        # a hinge: below INNER_CONVINCES accidents are common, only the excess counts
         "inner_excess": np.maximum(inner - INNER_CONVINCES, 0.0),
         "inner_and_chroma": inner * colourful * chroma,
         "coarse_blocks": _stretch(named["coarse_blocks"]),
@@ -266,6 +273,7 @@ def evidence_columns(
         "textured": named["textured"] / 16,
         "chroma": colourful * chroma,
         "colourful": colourful,
+        # capped: beyond half a radian a map is odd, not odder
         "rotation": np.minimum(np.abs(rotation), 0.5),
         "anisotropy": np.minimum(anisotropy, 1.0),
         "turned": (orientation > 1).astype(np.float64),
@@ -275,6 +283,7 @@ def evidence_columns(
 
 
 def _stretch(correlation: Floats) -> Floats:
+    # 1.02, not 1: two equal pictures would have infinite evidence
     return np.asarray(-np.log(np.clip(1.02 - correlation, 0.02, 2.5)), np.float64)
 
 
@@ -293,6 +302,7 @@ def measure_geometry(
     Thumbnails are squashed to squares; the true shapes come back from the sizes.
     """
     size = kept_size(two).astype(np.float64)
+    # after a swap of the axes the other picture's width lies along the template's height
     swapped = (orientation & SWAP_AXES) > 0
     other = np.where(swapped[:, None], size[:, 1, ::-1], size[:, 1])
     linear = np.empty((len(matrix), 2, 2))
@@ -300,8 +310,10 @@ def measure_geometry(
     linear[:, 0, 1] = matrix[:, 1] * other[:, 0] / size[:, 0, 1]
     linear[:, 1, 0] = matrix[:, 3] * other[:, 1] / size[:, 0, 0]
     linear[:, 1, 1] = (1 + matrix[:, 4]) * other[:, 1] / size[:, 0, 1]
+    # singular values: how much the map stretches along its two principal directions
     axes = np.linalg.svd(linear, compute_uv=False)
     anisotropy = np.log(np.maximum(axes[:, 0], 1e-6) / np.maximum(axes[:, 1], 1e-6))
+    # the rotation nearest to the map (its polar factor), in closed form for 2x2
     rotation = np.arctan2(linear[:, 1, 0] - linear[:, 0, 1], linear[:, 0, 0] + linear[:, 1, 1])
     area = (1 + matrix[:, 0]) * (1 + matrix[:, 4]) - matrix[:, 1] * matrix[:, 3]
     return rotation, anisotropy, 0.5 * np.log(np.maximum(np.abs(area), 1e-6))
