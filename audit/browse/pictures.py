@@ -111,9 +111,9 @@ def _register(a: Pixels, b: Pixels) -> tuple[Pixels, npt.NDArray[np.bool_]]:
     """Return `b` laid over `a`, and where it reaches; stretched to fit where no map is found."""
     height, width = a.shape[:2]
     fitted = cv2.resize(b, (width, height), interpolation=cv2.INTER_AREA)
-    planes = (_plane(picture, (width, height)) for picture in (a, fitted))
+    template, other = (_plane(picture, (width, height)) for picture in (a, fitted))
     start = np.eye(2, 3, dtype=np.float32)
-    warp = refine_map(*planes, start, steps=ECC_STEPS, precision=ECC_PRECISION)
+    warp = refine_map(template, other, start, steps=ECC_STEPS, precision=ECC_PRECISION)
     if warp is None:
         return fitted, np.ones((height, width), bool)
     return lay_over(fitted, warp, (width, height), least_cover=LEAST_COVER)

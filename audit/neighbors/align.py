@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from audit.neighbors.kernels.registration import align_batch
 
-# Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search begins
-# at several zooms; shifts of a few pixels it finds by itself.
+# Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search
+# begins at several zooms; shifts of a few pixels it finds by itself.
 STARTS = np.array(
     [
         [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],

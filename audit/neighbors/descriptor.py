@@ -50,7 +50,7 @@ FIELDS = (
     _Field("red_green", 1, 1, 4, 0.8, 0.0),
     _Field("yellow_blue", 1, 1, 4, 0.8, 0.0),
 )
-"""Weights and slopes were chosen once by recall on planted changes (half of the benchmark's
+"""Weights and slopes were chosen once by recall on synthetic changes (half of the benchmark's
 pictures; the other half reports): flat spectra see through crops, little weight on levels sees
 through captions. An 80 % crop keeps its place among the ten nearest of 6,200 in 97 % of cases."""
 

@@ -45,14 +45,11 @@ class Group:
 class Grouping:
     """All groups of two or more, largest first, and what had to be verified on the way.
 
-    `extra` (m, 2) and `extra_scores` are the pairs that grouping verified beyond those given;
-    `rounds` counts passes until nothing merged.
+    `extra` (m, 2) are the pairs that grouping verified beyond those given.
     """
 
     groups: tuple[Group, ...]
     extra: Pairs
-    extra_scores: Scores
-    rounds: int
 
     def labels(self, n: int) -> npt.NDArray[np.int64]:
         """Return the group number of each of n pictures, -1 outside any group."""
@@ -73,7 +70,6 @@ class _Links:
         self.threshold = threshold
         self.near: dict[int, set[int]] = {}
         self.extra: list[tuple[int, int]] = []
-        self.extra_scores: list[float] = []
         self._score: dict[tuple[int, int], float] = {}
         self._rejected_late: set[tuple[int, int]] = set()
         ordered = np.sort(pairs, axis=1)
@@ -105,7 +101,6 @@ class _Links:
         scores = self._verify(fresh)
         for (a, b), score in zip(fresh.tolist(), scores.tolist(), strict=True):
             self.extra.append((a, b))
-            self.extra_scores.append(score)
             if score >= self.threshold:
                 self._add(a, b, score)
             else:
@@ -151,10 +146,9 @@ def group_pictures(
         if len(links.extra) == before:
             break
     extra = np.array(links.extra, np.int64).reshape(-1, 2)
-    extra_scores = np.array(links.extra_scores)
     of_two = (group for group in groups if len(group.members) > 1)
     ranked = sorted(of_two, key=lambda group: _rank(group, keys))
-    return Grouping(tuple(ranked), extra, extra_scores, rounds)
+    return Grouping(tuple(ranked), extra)
 
 
 def _rank(group: Group, keys: Sequence[bytes]) -> tuple[int, bytes, int]:

@@ -50,12 +50,6 @@ class CodePairs:
     plan: str
     compared: int
 
-    def n_rows(self) -> int:
-        """Count the pairs of rows that `rows` would list, equal codes included."""
-        size = np.bincount(self.inverse, minlength=len(self.codes))
-        equal = int((size * (size - 1) // 2).sum())
-        return equal + int((size[self.first] * size[self.second]).sum())
-
     def rows(
         self, *, chain_equal: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
@@ -291,8 +285,8 @@ def _collect(
             count = np.zeros(len(tasks), np.int64)
             run(tasks, edges, *out, count)
             full = count > room
-            kept = np.flatnonzero(~full)
-            spans = [np.arange(edges[k], edges[k] + count[k]) for k in kept]
+            complete = np.flatnonzero(~full)
+            spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
             take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
             parts.append(tuple(column[take] for column in out))
             tasks, room = tasks[full], count[full]

@@ -6,8 +6,8 @@ was measured: on photographs bigger planes do not separate duplicates from look-
 they only cost more; where 32 px cannot decide, the two files are opened (`check_full_size`).
 
 Uniform borders go first, because a frame moves every pixel of the grey plane and nothing else about
-the picture; what was cut is recorded, so it can be said ("border removed") and never silently eats
-a picture that is mostly background.
+the picture; what was cut is recorded, so it can be reported ("border removed") and never silently
+eats a picture that is mostly background.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def make_signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0)
         picture = cv2.cvtColor(picture, cv2.COLOR_GRAY2RGB)
     left, top, right, bottom = find_border(picture)
     height, width = picture.shape[:2]
-    kept = picture[top : height - bottom, left : width - right]
-    small = shrink(kept, GREY_SIDE)
+    inner = picture[top : height - bottom, left : width - right]
+    small = shrink(inner, GREY_SIDE)
     record = np.zeros((), SIGNATURE_DTYPE)
     record["grey"] = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     record["colour"] = cv2.resize(small, (COLOUR_SIDE, COLOUR_SIDE), interpolation=cv2.INTER_AREA)

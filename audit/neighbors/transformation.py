@@ -26,15 +26,15 @@ Plane = npt.NDArray[np.float32]
 class PairTransformation:
     """What turns the first picture of a pair into the second.
 
-    `words`: for people. `orientation`: index into `ORIENTATIONS`. `kept`: share of each side of
-    the first that the second shows (over 1 where the second shows more). `rotation`: degrees,
+    `words`: for people. `orientation`: index into `ORIENTATIONS`. `share_kept`: share of each side
+    of the first that the second shows (over 1 where the second shows more). `rotation`: degrees,
     anticlockwise. `stretch`: ratio of horizontal to vertical scale. `brightness`, `contrast`:
     ratios second to first of mean and standard deviation.
     """
 
     words: str
     orientation: int
-    kept: float
+    share_kept: float
     rotation: float
     stretch: float
     brightness: float
@@ -61,7 +61,7 @@ def describe_pair(
     return PairTransformation(
         words,
         change.orientation,
-        change.kept,
+        change.share_kept,
         change.rotation,
         change.stretch,
         change.brightness,
@@ -74,7 +74,7 @@ class _Change:
     """Measured changes, from template to the other picture."""
 
     orientation: int
-    kept: float
+    share_kept: float
     rotation: float
     stretch: float
     brightness: float
@@ -88,7 +88,7 @@ class _Change:
         across = self.orientation & SWAP_AXES
         return _Change(
             int(INVERSE[self.orientation]),
-            1 / self.kept,
+            1 / self.share_kept,
             self.rotation if mirrored else -self.rotation,
             self.stretch if across else 1 / self.stretch,
             1 / self.brightness,
@@ -151,10 +151,12 @@ def _strip(error: Plane, covered: npt.NDArray[np.bool_]) -> str:
 def _words(change: _Change, first: np.void, second: np.void) -> str:
     """Put the changes that are large enough to mean anything into words."""
     parts = [] if change.orientation == 0 else [ORIENTATIONS[change.orientation]]
-    if change.kept < 0.97:
-        parts.append(f"cropped to {change.kept:.0%}".replace("%", " %"))
-    elif change.kept > 1.03:
-        parts.append(f"shows more: the first is {1 / change.kept:.0%} of it".replace("%", " %"))
+    if change.share_kept < 0.97:
+        parts.append(f"cropped to {change.share_kept:.0%}".replace("%", " %"))
+    elif change.share_kept > 1.03:
+        parts.append(
+            f"shows more: the first is {1 / change.share_kept:.0%} of it".replace("%", " %")
+        )
     if abs(change.rotation) >= 1.5:
         way = "anticlockwise" if change.rotation < 0 else "clockwise"
         parts.append(f"rotated {abs(change.rotation):.0f} degrees {way}")

@@ -6,7 +6,7 @@ convince), and what came out is turned into one number, the score: the logarithm
 outer strip, for captions; by blocks at 16 px), how well colours agree, how much structure there
 is to agree (two blank skies always do), and what the map between the two would have to be (a
 rotated, sheared or mirrored map needs more evidence). The weights are those of a logistic
-regression on planted and judged pairs of half of the benchmark's pictures, with signs constrained
+regression on synthetic and judged pairs of half of the benchmark's pictures, with signs constrained
 so that better agreement never lowers the score; the other half reports. They are constants:
 nothing is fitted to the data at hand. The *threshold* is what comes from the user's own pictures
 (`calibrate`).
@@ -221,14 +221,13 @@ def _aligned(
         # signatures are gathered once, in order of first use, so that batches stay in cache
         used, place = np.unique(pairs[rows], return_inverse=True)
         part = table[used]
-        found = align_pairs(
+        matrix[rows], features[rows] = align_pairs(
             np.ascontiguousarray(part["grey"]),
             np.ascontiguousarray(part["colour"]),
             place.reshape(-1, 2).astype(np.int64),
             np.ascontiguousarray(orientation[rows]),
             abandon=ABANDON,
         )
-        matrix[rows], features[rows] = found
         score[rows] = log_odds(features[rows], matrix[rows], orientation[rows], table[pairs[rows]])
     return score, features, matrix
 

@@ -112,15 +112,15 @@ def _exact(store: Store, features: pa.Table) -> dict[str, Match]:
     )
     new = pl.from_arrow(fresh)
     assert isinstance(new, pl.DataFrame)
-    found: dict[str, Match] = {}
+    matches: dict[str, Match] = {}
     for kind, key in (("pixels", "pixel_hash"), ("bytes", "content_hash")):
         first = library.unique(key, keep="first", maintain_order=True)
         hits = new.join(first, on=key, how="inner")
         for name, twin, split, label in hits.select(
             "sample_id", "id", "split", "label"
         ).iter_rows():
-            found[name] = Match(name, twin, split, label, kind, None, f"same {kind}")
-    return found
+            matches[name] = Match(name, twin, split, label, kind, None, f"same {kind}")
+    return matches
 
 
 def _near(
@@ -128,8 +128,8 @@ def _near(
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Return near-duplicates of the new images that are not in the library as they are."""
     library = store.query(PICTURES)
-    table, found = load_signatures(run, library["content_hash"].to_list())
-    library, table = library.filter(pl.Series(found)), table[found]
+    table, stored = load_signatures(run, library["content_hash"].to_list())
+    library, table = library.filter(pl.Series(stored)), table[stored]
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
         signatures,
@@ -143,8 +143,8 @@ def _near(
         open_library=picture_opener(library["uri"], library["content_hash"], limits),
     )
     sentences = list(searched.completeness.sentences())
-    if not found.all():
-        lost = int((~found).sum())
+    if not stored.all():
+        lost = int((~stored).sum())
         sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
     return _matches(store, searched, new, library, signatures, table), tuple(sentences)
 

@@ -63,10 +63,10 @@ def relate_pictures(
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
-    table, found = load_signatures(run, pictures["content_hash"].to_list())
-    missing = int((~found).sum())
-    rows = pictures.filter(pl.Series(found))
-    table = table[found]
+    table, stored = load_signatures(run, pictures["content_hash"].to_list())
+    missing = int((~stored).sum())
+    rows = pictures.filter(pl.Series(stored))
+    table = table[stored]
     hashes = rows["pixel_hash"].to_list()
     with store.transaction():
         for name in TABLES:
@@ -130,22 +130,22 @@ def pair_rows(
     relation: Relation, table: Signatures, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
 ) -> pl.DataFrame:
     """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
-    found = relation.pairs
+    verified = relation.pairs
     names = np.asarray(hashes, object)
-    first, second = found.pairs[:, 0], found.pairs[:, 1]
+    first, second = verified.pairs[:, 0], verified.pairs[:, 1]
     words = [
-        describe_pair(table[i], table[j], found, row).words
-        for row, (i, j) in enumerate(found.pairs.tolist())
+        describe_pair(table[i], table[j], verified, row).words
+        for row, (i, j) in enumerate(verified.pairs.tolist())
     ]
     rows = pl.DataFrame(
         {
             "a": pl.Series(names[first].tolist(), dtype=pl.String),
             "b": pl.Series(names[second].tolist(), dtype=pl.String),
             "kind": pl.Series(["near"] * len(first), dtype=pl.String),
-            "score": found.score,
-            "similarity": found.similarity,
+            "score": verified.score,
+            "similarity": verified.similarity,
             "distance": np.bitwise_count(phashes[first] ^ phashes[second]).astype(np.int32),
-            "overlap": found.overlap,
+            "overlap": verified.overlap,
             "transformation": pl.Series(words, dtype=pl.String),
             "verified_full_size": relation.verified_full_size,
         }

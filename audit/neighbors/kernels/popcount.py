@@ -96,7 +96,7 @@ def brute_kernel(
     """Rows bounds[task]..bounds[task+1] against every later row, four rows and 64 at a time."""
     n = codes.size
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
         while row < end:
             # four rows share each load of a code; the last group repeats its last row
@@ -112,10 +112,10 @@ def brute_kernel(
                     for j in range(max(start, i + 1), stop):
                         apart = _popcount(codes[i] ^ codes[j])
                         if apart <= radius:
-                            _emit(i, j, apart, found, edges, t, first, second, distance)
-                            found += 1
+                            _emit(i, j, apart, hits, edges, t, first, second, distance)
+                            hits += 1
             row = last
-        count[t] = found
+        count[t] = hits
 
 
 @compiled(parallel=True)
@@ -134,7 +134,7 @@ def cross_kernel(
     """Query rows bounds[task]..bounds[task+1] against the whole library."""
     n = library.size
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
         while row < end:
             last = min(row + 4, end)
@@ -149,10 +149,10 @@ def cross_kernel(
                     for j in range(start, stop):
                         apart = _popcount(queries[i] ^ library[j])
                         if apart <= radius:
-                            _emit(i, j, apart, found, edges, t, first, second, distance)
-                            found += 1
+                            _emit(i, j, apart, hits, edges, t, first, second, distance)
+                            hits += 1
             row = last
-        count[t] = found
+        count[t] = hits
 
 
 @inlined
@@ -191,7 +191,7 @@ def chunk_kernel(
 ) -> None:
     """Buckets bounds[task]..bounds[task+1] of one chunk against the buckets within its radius."""
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         compared = 0
         for u in range(bounds[tasks[t]], bounds[tasks[t] + 1]):
             begin, end = starts[u], starts[u + 1]
@@ -225,7 +225,7 @@ def chunk_kernel(
                                 difference, chunk, shifts, fields, reach
                             ):
                                 a, b = min(rows[i], rows[j]), max(rows[i], rows[j])
-                                _emit(a, b, apart, found, edges, t, first, second, distance)
-                                found += 1
-        count[t] = found
+                                _emit(a, b, apart, hits, edges, t, first, second, distance)
+                                hits += 1
+        count[t] = hits
         met[tasks[t]] = compared

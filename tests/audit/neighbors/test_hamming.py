@@ -42,7 +42,6 @@ def test_every_pair_is_found_once(plan: str, seed: int, n: int, flips: int, radi
     rows, distance = found.rows()
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart.tolist()
-    assert found.n_rows() == len(wanted)
 
 
 @pytest.mark.parametrize("radius", [20, 40, 63])
@@ -64,7 +63,6 @@ def test_equal_codes_chain_to_the_first_without_squaring() -> None:
     codes = np.array([7] * 1000 + [5, 0xFFFF], np.uint64)
     found = find_code_pairs(codes, 1)
     rows, distance = found.rows(chain_equal=True)
-    assert found.n_rows() == 1000 * 999 // 2 + 1000
     assert len(rows) == 999 + 1
     assert rows[:999, 0].tolist() == [0] * 999
     assert rows.tolist().count([0, 1000]) == 1

@@ -116,6 +116,6 @@ def test_amounts_are_about_right(scenes: list[np.ndarray]) -> None:
             table = stack_signatures([make_signature(picture), make_signature(changed)])
             verified = verify(table, describe(table), np.array([[0, 1]]), np.array([0, 1]))
             change = describe_pair(table[0], table[1], verified, 0)
-            out.append(change.kept if name == "crop_80" else abs(change.rotation))
+            out.append(change.share_kept if name == "crop_80" else abs(change.rotation))
     assert abs(np.median(kept) - 0.8) < 0.02
     assert abs(np.median(turned) - 3.0) < 0.5
