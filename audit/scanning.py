@@ -24,9 +24,11 @@ import pyarrow.compute as pc
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores
-from audit.neighbors import SIGNATURE_VERSION, Memory, Options
-from audit.pairs.relate import RELATE_VERSION, relate, settled
-from audit.pairs.signatures import write_part
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.search import SearchOptions
+from audit.neighbors.signatures import SIGNATURE_VERSION
+from audit.pairs.relate import RELATE_VERSION, load_pair_cache, relate_pictures
+from audit.pairs.signature_store import write_signatures
 from audit.picture.features import feature_versions
 from audit.picture.measure import Job, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
@@ -93,7 +95,7 @@ def scan(
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
-    previous = generations.current(run)
+    previous = generations.reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
@@ -146,7 +148,10 @@ def recheck(
 def _start_building(store: Store, config: Config) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
     columns = feature_columns(config.hashes)
+    if store.columns("meta") and store.meta().get("schema_version") != str(SCHEMA_VERSION):
+        store.drop_everything()
     store.create_measurements(columns)
+    store.set_meta({"schema_version": str(SCHEMA_VERSION)})
     stored, now = store.meta().get("measured_as"), _measured_as(config)
     if stored not in (None, now):
         # other hashes are other columns, so the table itself is made again
@@ -215,7 +220,7 @@ class _Parts:
     def flush(self) -> None:
         """Store signatures first: a feature row says that its file is done."""
         if self.waiting:
-            write_part(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
+            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
             self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
         self.waiting, self.flushed = [], time.monotonic()
 
@@ -280,19 +285,19 @@ def _relate(
     progress: ProgressCallback,
 ) -> None:
     """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
-    known: Memory | None = None
+    known: PairCache | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
         if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") == _related_as(
             config
         ):
-            known = settled(store, "previous.")
+            known = load_pair_cache(store, "previous.")
         store.detach("previous")
-    relate(
+    relate_pictures(
         store,
         run,
         config.limits,
-        options=Options(**config.relate),  # type: ignore[arg-type]
+        options=SearchOptions(**config.relate),  # type: ignore[arg-type]
         known=known,
         progress=lambda done, total: progress(Progress("relate", done, total)),
     )
@@ -352,7 +357,6 @@ def _publish_findings(
 
 def _facts(source: Source) -> dict[str, str]:
     return {
-        "schema_version": str(SCHEMA_VERSION),
         "dataset": source.name,
         "layout": source.layout.name,
         "layout_reason": source.layout.reason,

@@ -27,17 +27,13 @@ import numpy.typing as npt
 from judged_pairs import SAME_CIFAR, SAME_RACCOON, UNSURE_CIFAR, UNSURE_RACCOON
 from PIL import Image, ImageDraw, ImageFont
 
-from audit.neighbors import (
-    Options,
-    Verified,
-    calibrate,
-    describe,
-    nearest,
-    signature,
-    signatures,
-    verify,
-)
-from audit.neighbors.rechecks import look_at
+from audit.neighbors.calibration import calibrate
+from audit.neighbors.dense import find_nearest
+from audit.neighbors.descriptor import describe
+from audit.neighbors.rechecks import recheck_pair
+from audit.neighbors.search import SearchOptions
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.verification import VerifiedPairs, verify
 
 Picture = npt.NDArray[np.uint8]
 
@@ -232,7 +228,7 @@ def look_alikes(
     count: int,
 ) -> npt.NDArray[np.int64]:
     """Pick the pairs of one class with the most similar descriptors that are not copies."""
-    near = nearest(descriptors, 10)
+    near = find_nearest(descriptors, 10)
     row = np.repeat(np.arange(len(classes)), 10)
     pairs = np.sort(np.stack([row, near.index.ravel()], axis=1), axis=1)
     pairs, first = np.unique(pairs, axis=0, return_index=True)
@@ -246,13 +242,13 @@ def look_alikes(
 
 
 def called_same(
-    pictures: list[Picture], pairs: npt.NDArray[np.int64], threshold: float, verified: Verified
+    pictures: list[Picture], pairs: npt.NDArray[np.int64], threshold: float, verified: VerifiedPairs
 ) -> npt.NDArray[np.bool_]:
-    """Decide as a scan does: score against threshold, second looks near it."""
+    """Decide as a scan does: score against threshold, full-resolution checks near it."""
     same = verified.score >= threshold
-    band = np.abs(verified.score - threshold) <= Options().look_band
+    band = np.abs(verified.score - threshold) <= SearchOptions().uncertainty_band
     for k in np.flatnonzero(band):
-        word = look_at(verified, int(k), lambda row: pictures[row])
+        word = recheck_pair(verified, int(k), lambda row: pictures[row])
         if word is not None:
             same[k] = word
     return same
@@ -271,7 +267,7 @@ def main() -> None:
     result: dict[str, object] = {}
     pictures = {name: [shrunk(p) for _, p in pool] for name, pool in groups.items()}
     for name in groups:
-        tables[name] = signatures([signature(p) for p in pictures[name]])
+        tables[name] = stack_signatures([make_signature(p) for p in pictures[name]])
     everything = np.concatenate(list(tables.values()))
     mixed = calibrate(everything, describe(everything), np.arange(len(everything))).threshold
     print(f"threshold of all sources as one data set: {mixed:+.2f}")

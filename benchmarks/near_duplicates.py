@@ -40,18 +40,13 @@ from hard_negatives import Picture, cifar_pictures, read
 from judged_pairs import SAME_CIFAR, SAME_RACCOON, UNSURE_CIFAR, UNSURE_RACCOON
 from PIL import Image
 
-from audit.neighbors import (
-    TRANSFORMATIONS,
-    Options,
-    plant,
-    relate,
-    search_against,
-    signature,
-    signatures,
-)
 from audit.neighbors.calibration import calibrate
 from audit.neighbors.descriptor import describe as descriptors_of
-from audit.neighbors.hamming import within_radius_of
+from audit.neighbors.hamming import find_cross_pairs
+from audit.neighbors.overlap import search_against
+from audit.neighbors.search import SearchOptions, find_near_duplicates
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import key_ranks
 
 SIDE = 256
@@ -217,7 +212,7 @@ def peers(queries: Pictures, library: Pictures) -> dict[str, Found]:
 
 
 def _near(queries: Pictures, library: Pictures, kind: str, radius: int) -> Found:
-    return within_radius_of(queries.hashes(kind), library.hashes(kind), radius)[0]
+    return find_cross_pairs(queries.hashes(kind), library.hashes(kind), radius)[0]
 
 
 def planted_queries(
@@ -232,7 +227,7 @@ def planted_queries(
         name = library.names[row]
         for k, kind in enumerate(KINDS):
             rng = np.random.default_rng([84 + seed, int(row), k])
-            queries.add(f"{name}:{kind}:{k}", plant(pictures[name], kind, rng))
+            queries.add(f"{name}:{kind}:{k}", make_duplicate(pictures[name], kind, rng))
             source.append(int(row))
             kinds.append(kind)
     return queries, np.array(source), kinds
@@ -240,8 +235,8 @@ def planted_queries(
 
 def ours(queries: Pictures, library: Pictures) -> Found:
     """Search the planted pictures in the library with a threshold from the library alone."""
-    old = signatures([signature(p) for p in library.small])
-    new = signatures([signature(p) for p in queries.small])
+    old = stack_signatures([make_signature(p) for p in library.small])
+    new = stack_signatures([make_signature(p) for p in queries.small])
     calibration = calibrate(old, descriptors_of(old), key_ranks(library.keys))
     print(*(f"  {line}" for line in calibration.sentences()), sep="\n")
     overlap = search_against(
@@ -271,11 +266,11 @@ def show(tallies: dict[str, Tally]) -> None:
         print(f"{what:16s}{row}")
 
 
-def real_pairs(library: Pictures, options: Options) -> dict[str, int]:
+def real_pairs(library: Pictures, options: SearchOptions) -> dict[str, int]:
     """Precision and recall on pairs nobody planted."""
     family, unsure = families(library)
-    table = signatures([signature(p) for p in library.small])
-    relation = relate(
+    table = stack_signatures([make_signature(p) for p in library.small])
+    relation = find_near_duplicates(
         table,
         library.keys,
         library.hashes("phash"),
@@ -295,7 +290,7 @@ def real_pairs(library: Pictures, options: Options) -> dict[str, int]:
     wrong = [
         pair for pair in called - same if frozenset(int(family[k]) for k in pair) not in unsure
     ]
-    label = relation.groups.labels(len(table))
+    label = relation.grouping.labels(len(table))
     together = sum(
         len({int(label[k]) for k in pair}) == 1 and label[min(pair)] >= 0 for pair in same
     )
@@ -347,7 +342,7 @@ def main() -> None:
     result["recall_under_0.9"] = {k: r for k, r in weak.items() if r < 0.9}
     for which in ("cifar10", "raccoon"):
         print(f"\nreal pairs, {which}")
-        result[f"real {which}"] = real_pairs(sets[which], Options())
+        result[f"real {which}"] = real_pairs(sets[which], SearchOptions())
         print(" ", result[f"real {which}"])
     print(json.dumps(result))
 

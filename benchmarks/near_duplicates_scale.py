@@ -26,14 +26,14 @@ import cv2
 import numpy as np
 from hard_negatives import Picture, cifar_pictures
 
-from audit.neighbors import TRANSFORMATIONS, plant
+from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 
 SCAN = """
 import json, resource, sys, threading, time
 from pathlib import Path
 from audit.scanning import scan
 from audit.sources import open_source
-from audit.runs import open_run
+from audit.run.generations import open_run
 if __name__ == "__main__":
     result = scan(open_source([sys.argv[1]]), Path(sys.argv[2]))
     with open_run(Path(sys.argv[2])) as store:
@@ -68,7 +68,7 @@ def grow(base: list[Picture], folder: Path, files: int, seed: int = 0) -> dict[s
     kinds = [kind for kind in TRANSFORMATIONS if kind != "crop_80"]
     for number, (original, picture) in enumerate(kept):
         name = f"{files + number:07d}.png"
-        changed = plant(picture, kinds[number % len(kinds)], rng)
+        changed = make_duplicate(picture, kinds[number % len(kinds)], rng)
         _write(folder / name, changed)
         planted[name] = original
     return planted

@@ -32,8 +32,12 @@ import numpy.typing as npt
 from hard_negatives import cifar_pictures, logo, page, read
 from PIL import Image
 
-from audit.neighbors import describe, nearest, signature, signatures, verify, within_radius
-from audit.neighbors.search import neighbour_pairs, union
+from audit.neighbors.candidates import merge_pairs, neighbour_pairs
+from audit.neighbors.dense import find_nearest
+from audit.neighbors.descriptor import describe
+from audit.neighbors.hamming import find_code_pairs
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.verification import verify
 
 Codes = npt.NDArray[np.uint64]
 
@@ -140,11 +144,11 @@ def hamming(
 ) -> dict[str, object]:
     """Grow, search, check, compare."""
     codes, planted = grown(real_hashes(pictures), arguments.codes, arguments.radius)
-    within_radius(codes[:1000], arguments.radius, plan="chunks")
-    within_radius(codes[:1000], arguments.radius, plan="brute")
+    find_code_pairs(codes[:1000], arguments.radius, plan="chunks")
+    find_code_pairs(codes[:1000], arguments.radius, plan="brute")
     before = peak_gigabytes()
     start = time.perf_counter()
-    found = within_radius(codes, arguments.radius)
+    found = find_code_pairs(codes, arguments.radius)
     seconds = time.perf_counter() - start
     peak = peak_gigabytes()
     pairs, _ = found.rows()
@@ -168,23 +172,23 @@ def hamming(
 def dense(n: int, pictures: list[npt.NDArray[np.uint8]]) -> dict[str, object]:
     """Grow n signatures by blending and noise; time each step of the dense search."""
     rng = np.random.default_rng(0)
-    base = signatures([signature(p) for p in pictures])
+    base = stack_signatures([make_signature(p) for p in pictures])
     one, two = base[rng.integers(0, len(base), n)], base[rng.integers(0, len(base), n)]
     table = one.copy()
     share = rng.uniform(0.25, 0.75, (n, 1, 1))
     table["grey"] = share * one["grey"] + (1 - share) * two["grey"]
     table["colour"] = share[..., None] * one["colour"] + (1 - share[..., None]) * two["colour"]
     times: dict[str, float] = {}
-    describe(table[:2000]), nearest(describe(table[:2000]))
+    describe(table[:2000]), find_nearest(describe(table[:2000]))
     verify(table[:100], describe(table[:100]), np.array([[0, 1]]), np.arange(100))
     for name in ("describe", "nearest", "verify"):
         start = time.perf_counter()
         if name == "describe":
             descriptors = describe(table)
-        elif name == "nearest":
-            found = nearest(descriptors, 12)
+        elif name == "find_nearest":
+            found = find_nearest(descriptors, 12)
         else:
-            candidates = union(neighbour_pairs(found))
+            candidates = merge_pairs(neighbour_pairs(found))
             verify(table, descriptors, candidates, np.arange(n))
         times[f"{name}_s"] = round(time.perf_counter() - start, 2)
     return {

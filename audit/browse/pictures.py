@@ -1,8 +1,8 @@
 """One picture large, with its boxes, and the difference of two, laid over each other first.
 
 A difference image of two copies that are not laid over each other shows edges everywhere and says
-nothing. So the second picture is turned or mirrored into the best of the eight orientations and
-registered (affine, ECC: Evangelidis and Psarakis, PAMI 2008) before it is subtracted. About 50 ms.
+nothing. So the second picture is laid down in the best of the eight orientations and registered
+with the arithmetic of `audit.neighbors` before it is subtracted. About 50 ms.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from audit.browse.boxes import Box
 from audit.browse.images import Card
+from audit.neighbors.affine import lay_over, refine_map
+from audit.neighbors.orientations import INVERSE, ORIENTATIONS, orient
 from audit.picture.pixels import Pixels
 from audit.report.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
 
@@ -24,7 +26,9 @@ COMPARED = 480  # px
 SEARCHED = 64  # px
 GAIN = 4
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0))
-ECC_STEPS, ECC_GAIN = 60, 1e-5
+# The search begins at no map at all, so it takes more steps than a full-resolution check.
+ECC_STEPS, ECC_PRECISION = 60, 1e-5
+LEAST_COVER = 0.982  # share of a pixel: below it the edge itself would show as a difference
 Plane = npt.NDArray[np.float32]
 
 
@@ -43,12 +47,6 @@ class Difference:
     covered: float = 0.0
     said: str = ""
     error: str = ""
-
-
-ORIENTATIONS = (
-    "as it is", "mirrored", "upside down, mirrored", "turned by 180°", "transposed",
-    "turned by 90°", "turned by 270°", "transposed the other way",
-)  # fmt: skip
 
 
 def view(card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST) -> Thumbnail:
@@ -82,27 +80,24 @@ def difference(first: Card, second: Card) -> Difference:
     if a is None or b is None:
         return Difference(error=why_a if a is None else why_b)
     a, b = shrunk(a, COMPARED), shrunk(b, COMPARED)
-    turned, way = _best_orientation(a, b)
-    laid, seen = _registered(a, turned)
+    oriented, way = _best_orientation(a, b)
+    laid, covered = _register(a, oriented)
     gap = np.abs(a.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
-    gap[~seen] = 0
+    gap[~covered] = 0
     shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
-    shown[~seen] = (shown[~seen] // 2) + 60
-    mean = float(gap[seen].mean()) if seen.any() else 255.0
-    return Difference(jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(seen.mean()), way)
-
-
-def _orient(pixels: Pixels, k: int) -> Pixels:
-    out = pixels.transpose(1, 0, 2) if k & 4 else pixels
-    out = out[:, ::-1] if k & 1 else out
-    return np.ascontiguousarray(out[::-1] if k & 2 else out)
+    shown[~covered] = (shown[~covered] // 2) + 60
+    mean = float(gap[covered].mean()) if covered.any() else 255.0
+    return Difference(jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(covered.mean()), way)
 
 
 def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:
+    """Return `b` as it lies best over `a`, and the turn that takes it there."""
     target = _plane(a, (SEARCHED, SEARCHED))
-    gaps = [np.abs(_plane(_orient(b, k), (SEARCHED, SEARCHED)) - target).mean() for k in range(8)]
+    # orient(b, k) undoes change k, so change k is what the inverse of k does to b
+    laid = [orient(b, int(inverse)) for inverse in INVERSE]
+    gaps = [np.abs(_plane(one, (SEARCHED, SEARCHED)) - target).mean() for one in laid]
     best = int(np.argmin(gaps))
-    return _orient(b, best), ORIENTATIONS[(0, 1, 2, 3, 4, 5, 6, 7)[best]]
+    return laid[best], ORIENTATIONS[best]
 
 
 def _plane(pixels: Pixels, size: tuple[int, int]) -> Plane:
@@ -112,21 +107,13 @@ def _plane(pixels: Pixels, size: tuple[int, int]) -> Plane:
     return np.asarray((plane - plane.mean()) / (plane.std() + 1.0), np.float32)
 
 
-def _registered(a: Pixels, b: Pixels) -> tuple[Pixels, npt.NDArray[np.bool_]]:
-    """Return `b` laid over `a`, and where it reaches; stretched to fit where ECC finds no map."""
+def _register(a: Pixels, b: Pixels) -> tuple[Pixels, npt.NDArray[np.bool_]]:
+    """Return `b` laid over `a`, and where it reaches; stretched to fit where no map is found."""
     height, width = a.shape[:2]
     fitted = cv2.resize(b, (width, height), interpolation=cv2.INTER_AREA)
-    map_ = np.eye(2, 3, dtype=np.float32)
-    stop = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, ECC_STEPS, ECC_GAIN)
-    try:
-        _, map_ = cv2.findTransformECC(
-            _plane(a, (width, height)), _plane(fitted, (width, height)), map_,
-            cv2.MOTION_AFFINE, stop, None, 5,
-        )  # fmt: skip
-    except cv2.error:  # no convergence: a flat picture, or two different ones
+    template, other = (_plane(picture, (width, height)) for picture in (a, fitted))
+    start = np.eye(2, 3, dtype=np.float32)
+    warp = refine_map(template, other, start, steps=ECC_STEPS, precision=ECC_PRECISION)
+    if warp is None:
         return fitted, np.ones((height, width), bool)
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    laid = cv2.warpAffine(fitted, map_, (width, height), flags=flags)
-    full = np.full((height, width), 255, np.uint8)
-    seen = cv2.warpAffine(full, map_, (width, height), flags=flags) > 250
-    return laid, seen
+    return lay_over(fitted, warp, (width, height), least_cover=LEAST_COVER)

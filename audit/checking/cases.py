@@ -41,7 +41,7 @@ NEAR_GROUP: Sequence[Mapping[str, Any]] = (
 )
 NEAR_PAIR: Mapping[str, Any] = {
     "a": PICTURES[0], "b": PICTURES[1], "kind": "near", "score": 9.5, "similarity": 0.98,
-    "distance": 4, "overlap": 1.0, "transformation": "mirrored", "looked": False,
+    "distance": 4, "overlap": 1.0, "transformation": "mirrored", "verified_full_size": False,
 }  # fmt: skip
 NEAR: Mapping[str, Sequence[Mapping[str, Any]]] = {"groups": NEAR_GROUP, "pairs": [NEAR_PAIR]}
 

@@ -12,7 +12,8 @@
     radius = 10          # bits of the perceptual hash within which every pair is a candidate
     turned = true        # the same for mirror images and quarter turns
     nearest = 12         # neighbours by descriptor that are candidates
-    looks = 500          # most second looks at files
+    rechecks = 500       # most full-resolution checks of uncertain pairs (default: 500 or 2 %)
+    uncertainty_band = 3.0  # distance of the score from the threshold that makes a pair uncertain
 
     [checks.IMG003]
     min_sharpness = 0.2
@@ -35,7 +36,10 @@ from audit.picture.decode import Limits
 from audit.picture.library_hashes import LIBRARY_HASHES
 
 SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
-RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "looks": (0, 10_000_000)}
+RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
+RELATE_KEYS = {*RELATE_RANGES, "turned", "uncertainty_band"}
+# Names of version 0.1, which keep working.
+RELATE_OLD_NAMES = {"looks": "rechecks", "look_band": "uncertainty_band"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 60.0
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    relate: Mapping[str, int | bool] = field(default_factory=dict)
+    relate: Mapping[str, int | float | bool] = field(default_factory=dict)
     hashes: tuple[str, ...] = ()
 
 
@@ -71,12 +75,13 @@ def load_config(path: Path | None) -> Config:
 
 def _validated(document: dict[str, Any], path: Path) -> Config:
     scan, checks = document.get("scan", {}), document.get("checks", {})
+    relate = document.get("relate", {})
     known = set(all_checks())
     for where, found, allowed in (
         ("", document, {"scan", "measure", "relate", "checks"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
         ("[measure] ", document.get("measure", {}), {"hashes"}),
-        ("[relate] ", document.get("relate", {}), {*RELATE_RANGES, "turned"}),
+        ("[relate] ", set(relate) - RELATE_OLD_NAMES.keys(), RELATE_KEYS),
         ("[checks] ", checks, known),
     ):
         if unknown := sorted(set(found) - allowed):
@@ -93,7 +98,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             ),
             timeout_s=float(scan.get("timeout_s", 60.0)),
             thresholds={code: dict(values) for code, values in checks.items()},
-            relate=_relate(document.get("relate", {}), path),
+            relate=_relate(relate, path),
             hashes=_hashes(document.get("measure", {}).get("hashes", ()), path),
         )
     except (TypeError, ValueError) as error:
@@ -111,9 +116,18 @@ def _hashes(given: Any, path: Path) -> tuple[str, ...]:
     return tuple(name for name in known if name in names)
 
 
-def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | bool]:
-    """Check the settings of the near-duplicate search."""
-    for key, value in given.items():
+def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | float | bool]:
+    """Check the settings of the near-duplicate search; old names become the new ones."""
+    for old, new in RELATE_OLD_NAMES.items():
+        if old in given and new in given:
+            raise UsageError(f"{path}: [relate] has {new} and its old name {old}: keep {new}.")
+    named = {RELATE_OLD_NAMES.get(key, key): value for key, value in given.items()}
+    for key, value in named.items():
+        if key == "uncertainty_band":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 <= value <= 50:
+                raise UsageError(f"{path}: [relate] {key} is {value!r}: write a number, 0 to 50.")
+            continue
         if key == "turned":
             if not isinstance(value, bool):
                 raise UsageError(f"{path}: [relate] turned is {value!r}: write true or false.")
@@ -123,4 +137,4 @@ def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | bool]:
             raise UsageError(
                 f"{path}: [relate] {key} is {value!r}: write a whole number, {low} to {high:,}."
             )
-    return dict(given)
+    return named

@@ -190,7 +190,7 @@ def overlap(
     from audit.checking.config import load_config
     from audit.errors import UsageError
     from audit.executors import Processes, Serial, usable_cores
-    from audit.pairs.overlap import overlap as look_up
+    from audit.pairs.overlap import find_overlap
     from audit.sources import open_source
 
     if len(new) < 2:
@@ -198,7 +198,7 @@ def overlap(
     settings, wanted = load_config(config), jobs or usable_cores()
     executor = Serial() if wanted == 1 else Processes(wanted, settings.timeout_s)
     source = open_source(new[:-1], exclude=settings.exclude)
-    found = look_up(source, Path(new[-1]), executor, settings.limits)
+    found = find_overlap(source, Path(new[-1]), executor, settings.limits)
     typer.echo(found.document() if as_json else _overlap_text(found))
 
 

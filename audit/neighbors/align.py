@@ -1,4 +1,4 @@
-"""Aligned comparison of thumbnails: find the affine map between two pictures, then correlate.
+"""Aligned comparison of signatures: find the affine map between two pictures, then correlate.
 
 A crop, a stretch or three degrees of rotation moves pixels by a tenth of the picture, and unaligned
 correlation calls that a different picture. So every candidate pair is registered first, with an
@@ -20,18 +20,8 @@ import numpy.typing as npt
 
 from audit.neighbors.kernels.registration import align_batch
 
-ORIENTATIONS = (
-    "upright",
-    "mirrored",
-    "flipped",
-    "turned by 180 degrees",
-    "transposed",
-    "turned by 90 degrees",
-    "turned by 270 degrees",
-    "anti-transposed",
-)
-"""The eight ways to lay a picture down: bit 0 mirrors x, bit 1 mirrors y, bit 2 swaps the axes."""
-
+# Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search
+# begins at several zooms; shifts of a few pixels it finds by itself.
 STARTS = np.array(
     [
         [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
@@ -63,7 +53,7 @@ FEATURES = (
 N_FEATURES = len(FEATURES)
 
 
-def align(
+def align_pairs(
     grey: npt.NDArray[np.uint8],
     colour: npt.NDArray[np.uint8],
     pairs: npt.NDArray[np.int64],
@@ -73,23 +63,12 @@ def align(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Align pair after pair and return the maps (m, 6) and the features (m, 14) of `FEATURES`.
 
-    `grey` (n, 32, 32) and `colour` (n, 8, 8, 3) are thumbnails; `pairs` (m, 2) index them, the
-    template first; `orientations` (m,) say how the second is laid down first. Pairs whose coarse
-    gradient correlation stays under `abandon` keep -1 in the fine features: they are no match.
+    `grey` (n, 32, 32) and `colour` (n, 8, 8, 3) are planes of signatures; `pairs` (m, 2) index
+    them, the template first; `orientations` (m,) say how the second is laid down first. Pairs whose
+    coarse gradient correlation stays under `abandon` keep -1 in the fine features.
     """
     maps = np.zeros((len(pairs), 6))
     scores = np.full((len(pairs), N_FEATURES), -1.0)
     if len(pairs):
         align_batch(grey, colour, pairs, orientations, STARTS, MARGINS, abandon, maps, scores)
     return maps, scores
-
-
-def orient(picture: npt.NDArray[np.generic], orientation: int) -> npt.NDArray[np.generic]:
-    """Lay a picture (height, width, ...) down in one of the eight `ORIENTATIONS`."""
-    if orientation & 1:
-        picture = picture[:, ::-1]
-    if orientation & 2:
-        picture = picture[::-1]
-    if orientation & 4:
-        picture = np.swapaxes(picture, 0, 1)
-    return np.ascontiguousarray(picture)

@@ -8,7 +8,7 @@ Pickands 1975; truncated at a score that accident hardly reaches, so that real c
 random pairs do not count as accidents] and the threshold is put where the whole data set is
 expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
 
-Then planted copies: known transformations of a few of the user's pictures show what this
+Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
 """
 
@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.dense import nearest_in, similarity_table
+from audit.neighbors.dense import find_nearest_in, similarity_table
 from audit.neighbors.descriptor import Descriptors, describe
-from audit.neighbors.inspection import second_look
-from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, plant
-from audit.neighbors.thumbnails import Signatures, comparable, signature, signatures
+from audit.neighbors.inspection import check_full_size
+from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
+from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import NO_MATCH, Floats, verify
 
 LOWEST_THRESHOLD = -1.5
@@ -48,8 +48,8 @@ class Calibration:
 
     `threshold`: log odds from which a pair is called the same. `false_per_million`: expected
     false pairs among a million random pairs. `false_expected`: the same for all pairs of the data
-    set. `random_pairs`: how many were drawn. `recall`: share of planted copies found, per
-    transformation (empty where no pictures were given); `planted`: how many copies were planted.
+    set. `random_pairs`: how many were drawn. `recall`: share of synthetic copies found, per
+    change (empty where no pictures were given); `synthetic_copies`: how many copies were made.
     `reason`: a sentence on how the threshold came about.
     """
 
@@ -59,11 +59,11 @@ class Calibration:
     random_pairs: int
     reason: str
     recall: Mapping[str, float] = field(default_factory=dict)
-    planted: int = 0
+    synthetic_copies: int = 0
 
     @property
     def overall_recall(self) -> float:
-        """Mean recall over transformations; not a number where none were planted."""
+        """Mean recall over transformations; not a number where none were made."""
         return float(np.mean(list(self.recall.values()))) if self.recall else float("nan")
 
     def sentences(self) -> tuple[str, ...]:
@@ -77,7 +77,8 @@ class Calibration:
             weak = sorted((r, name) for name, r in self.recall.items() if r < 0.9)
             worst = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4]) or "none under 90 %"
             lines.append(
-                f"Expected recall on planted copies: {self.overall_recall:.1%} of {self.planted} "
+                f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
+                f"{self.synthetic_copies} "
                 f"(weak: {worst})."
             )
         return tuple(lines)
@@ -91,11 +92,12 @@ def calibrate(
     seed: int = 0,
 ) -> Calibration:
     """Choose the threshold from random pairs of `table` (see `verify` for the arguments)."""
-    usable = np.flatnonzero(comparable(table))
+    usable = np.flatnonzero(is_comparable(table))
     n = len(usable)
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
     scores, drawn = _random_scores(table, descriptors, ranks, usable, seed)
+    # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
     tail = fit_tail(scores, drawn)
@@ -147,6 +149,8 @@ def _random_scores(
     n = len(usable)
     if n < 2:
         return np.zeros(0), 0
+    # up to 3,000 pictures all pairs of at most 2,000 of them, beyond that 1,500 x 1,500 disjoint
+    # rows: about two million pairs either way
     rng = np.random.default_rng(seed)
     if n <= 2 * SAMPLE_ROWS:
         rows = columns = usable[np.sort(rng.permutation(n)[: min(n, SAMPLE_ROWS + 500)])]
@@ -156,6 +160,7 @@ def _random_scores(
         rows, columns = np.sort(mixed[:SAMPLE_ROWS]), np.sort(mixed[SAMPLE_ROWS:])
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
+    # the score follows the similarity, so pairs beyond the nearest 20,000 cannot reach the tail
     top = np.argsort(-likeness, kind="stable")[:ALIGNED]
     pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
     return verify(table, descriptors, pairs, ranks).score, len(first)
@@ -166,10 +171,12 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
     ordinary = np.sort(scores[(scores > NO_MATCH) & (scores < TRUNCATE_AT)])[::-1]
     if len(ordinary) < LEAST_TAIL:
         return None
+    # the highest twentieth: high enough for the exponential, enough scores to fit it
     m = min(MOST_TAIL, max(LEAST_TAIL, len(ordinary) // 20))
     start = float(ordinary[m - 1])
     span = TRUNCATE_AT - start
     excess = float((ordinary[:m] - start).mean())
+    # an exponential cut at `span` has a mean below half of it; near that there is no decay to see
     if excess >= 0.4 * span:
         # the tail does not fall towards the truncation point: accidents pass it here (digits,
         # forms), so every score counts; real copies would have left a gap before theirs
@@ -179,6 +186,7 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
         slope = 1 / max(float((every[:m] - start).mean()), 0.05)
     else:
         slope = _truncated_slope(excess, span)
+    # mean excess, shrunk towards the usual one as if that had been seen USUAL_WEIGHT times
     mean = (m / slope + USUAL_WEIGHT / USUAL_SLOPE) / (m + USUAL_WEIGHT)
     return Tail(start, m / drawn, 1 / mean)
 
@@ -186,6 +194,7 @@ def fit_tail(scores: Floats, drawn: int) -> Tail | None:
 def _truncated_slope(mean: float, span: float) -> float:
     """Rate of an exponential truncated at `span` with this mean, by bisection."""
     low, high = 1e-3, 50.0
+    # the mean falls with the rate, so halving finds it: 60 times is to the last bit
     for _ in range(60):
         slope = 0.5 * (low + high)
         expected = 1 / slope - span / np.expm1(min(slope * span, 500.0))
@@ -193,48 +202,51 @@ def _truncated_slope(mean: float, span: float) -> float:
     return 0.5 * (low + high)
 
 
-def planted_recall(
+def measure_recall(
     calibration: Calibration,
     table: Signatures,
     descriptors: Descriptors,
     pictures: Mapping[int, Picture],
     *,
     neighbours: int = 12,
-    look_band: float = 3.0,
+    uncertainty_band: float = 3.0,
     seed: int = 0,
 ) -> Calibration:
-    """Add the expected recall: plant every transformation on some of the user's pictures.
+    """Add the expected recall: change some of the user's pictures in every known way.
 
     `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
     copy is found if its source is among its nearest neighbours in the whole table and the pair
-    passes, with a second look where the score is within `look_band` of the threshold.
+    passes, with a full-resolution check where the score is within `uncertainty_band` of the
+    threshold.
     """
     kinds = [*TRANSFORMATIONS, "combination"]
     rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
+    # seeded by row and change: one picture more moves no other's copy
     copies = [
-        plant(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
+        make_duplicate(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
         for k, (row, kind) in enumerate(rows)
     ]
     n = len(table)
-    both = np.concatenate([table, signatures([signature(copy) for copy in copies])])
+    both = np.concatenate([table, stack_signatures([make_signature(copy) for copy in copies])])
     every = np.concatenate([descriptors, describe(both[n:])])
     source = np.array([row for row, _ in rows], np.int64)
-    near = nearest_in(every[n:], descriptors, neighbours)
+    near = find_nearest_in(every[n:], descriptors, neighbours)
     candidate = (near.index == source[:, None]).any(axis=1)
+    # found means proposed and passed: a copy that verification accepts but nobody proposes is lost
     pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
     verified = verify(both, every, pairs, np.arange(len(both)))
     passed = verified.score >= calibration.threshold
-    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= look_band):
+    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
         pair = (pictures[rows[k][0]], copies[k])
-        look = second_look(
+        check = check_full_size(
             *(pair if verified.template[k] == 0 else pair[::-1]),
             int(verified.orientation[k]),
             verified.matrix[k],
         )
-        passed[k] = look.same if look.decided else passed[k]
+        passed[k] = check.same if check.decided else passed[k]
     hit = candidate & passed
     recall = {
         kind: float(np.mean([hit[k] for k, (_, other) in enumerate(rows) if other == kind]))
         for kind in kinds
     }
-    return replace(calibration, recall=recall, planted=len(rows))
+    return replace(calibration, recall=recall, synthetic_copies=len(rows))

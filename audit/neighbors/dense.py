@@ -50,10 +50,10 @@ class Neighbours:
     exact: bool
     recall: float
     sample: int
-    compared: int
+    compared_pairs: int
 
 
-def nearest(
+def find_nearest(
     descriptors: Descriptors,
     k: int = 10,
     *,
@@ -75,7 +75,7 @@ def nearest(
     return Neighbours(index, best, False, recall, sample, compared)
 
 
-def nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
+def find_nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
     n = len(queries)
 
@@ -128,6 +128,7 @@ def _in_threads(
                 done[0] += 1
                 advance(done[0] / len(tasks))
 
+    # one table a thread costs n x k x 12 bytes and saves a lock in the innermost loop
     threads = max(1, min(usable_threads(), len(tasks)))
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
@@ -165,8 +166,10 @@ class _Blocks:
         edges = layout().edges
         parts = [part[:size].reshape(shape) for part in self._parts]
         out = self._out[:size].reshape(shape)
+        # below every cosine
         out[:] = -2.0
         for query in (first, swap_axes(first)):
+            # one product a parity class: the four sign patterns are then sums of the same parts
             for part, (a, b) in zip(parts, pairwise(edges), strict=True):
                 np.matmul(query[:, a:b], second[:, a:b].T, out=part)
             _best_sign(parts[0], parts[1], parts[2], parts[3], out)
@@ -182,6 +185,7 @@ def _best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
     """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
+            # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
             a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
             c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
             top = max(max(a + c, a - c), max(b + d, b - d))
@@ -194,6 +198,7 @@ def _offer(value: float, who: int, best: Array, index: Array) -> None:
     k = best.shape[0]
     if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
         return
+    # cells overlap, so a neighbour may be offered twice
     for m in range(k):
         if index[m] == who:
             return
@@ -217,6 +222,7 @@ def _offer_rows(
     width = table.shape[1]
     for i in range(table.shape[0]):
         r = rows[i]
+        # the bar rises as neighbours come in, so later blocks fail faster
         worst = best[r, -1]
         for start in range(0, width, 16):
             stop = min(start + 16, width)
@@ -245,10 +251,12 @@ def _rows_of(descriptors: Descriptors, members: Indices, start: int) -> Task:
 
     def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
         rows = members[start : start + BLOCK]
+        # upper triangle of blocks: each product serves both of its rows
         own = descriptors[rows]
         for column in range(start, len(members), BLOCK):
             columns = members[column : column + BLOCK]
             table = blocks.table(own, descriptors[columns])
+            # on the diagonal block rows and columns are the same pictures: not one with itself
             same = 0 if column == start else -1
             _offer_rows(table, rows, columns, best, index, same)
             if column != start:
@@ -262,9 +270,11 @@ def _in_cells(
 ) -> tuple[Floats, Indices, int]:
     """Compare only images that share one of their nearest anchors."""
     n = len(descriptors)
+    # 2 sqrt(n) anchors balance the two steps: n x anchors products to assign, then cells of about
+    # 1.5 sqrt(n) members each
     chosen = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
     anchors = descriptors[np.sort(chosen)]
-    cells = nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
+    cells = find_nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
     member = np.repeat(np.arange(n), ANCHORS_PER_IMAGE)
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
@@ -288,11 +298,13 @@ def _measure(
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(descriptors)
+    # another seed than the anchors', so that the sample does not consist of anchors
     sample = np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))
-    truth = nearest_in(descriptors[sample], descriptors, k + 1)
-    found = total = 0
+    # k + 1, because each row is its own nearest
+    truth = find_nearest_in(descriptors[sample], descriptors, k + 1)
+    hits = total = 0
     for row, who in zip(sample, truth.index, strict=True):
         wanted = [int(w) for w in who if w not in (row, -1)][:k]
-        found += len(set(wanted) & {int(x) for x in index[row]})
+        hits += len(set(wanted) & {int(x) for x in index[row]})
         total += len(wanted)
-    return found / max(total, 1), len(sample)
+    return hits / max(total, 1), len(sample)

@@ -1,4 +1,4 @@
-"""A dense descriptor of the thumbnail whose mirror images and quarter turns come for free.
+"""A dense descriptor of the signature whose mirror images and quarter turns come for free.
 
 Gradient energy and its orientation (as cos and sin of twice and four times the angle, an angular
 Fourier series instead of histogram bins), levels and two opponent colours, each seen through the
@@ -23,7 +23,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.thumbnails import Signatures
+from audit.neighbors.orientations import SWAP_AXES, parity_sign
+from audit.neighbors.signatures import Signatures
 
 Descriptors = npt.NDArray[np.float32]
 
@@ -49,7 +50,7 @@ FIELDS = (
     _Field("red_green", 1, 1, 4, 0.8, 0.0),
     _Field("yellow_blue", 1, 1, 4, 0.8, 0.0),
 )
-"""Weights and slopes were chosen once by recall on planted changes (half of the benchmark's
+"""Weights and slopes were chosen once by recall on synthetic changes (half of the benchmark's
 pictures; the other half reports): flat spectra see through crops, little weight on levels sees
 through captions. An 80 % crop keeps its place among the ten nearest of 6,200 in 97 % of cases."""
 
@@ -72,8 +73,10 @@ def layout() -> _Layout:
         for f, field in enumerate(FIELDS)
         for v in range(field.frequencies)
         for u in range(field.frequencies)
+        # the constant term says how bright the picture is, which a copy may change
         if u or v
     ]
+    # a basis function of order u has parity (-1)^u; a field odd by itself turns that round
     classes = [(0 if x > 0 else 1) + (0 if y > 0 else 2) for _, x, y, _, _ in rows]
     order = np.argsort(classes, kind="stable")
     place = {(rows[k][0], rows[k][3], rows[k][4]): n for n, k in enumerate(order)}
@@ -87,6 +90,7 @@ def layout() -> _Layout:
 @cache
 def _cosines(side: int, frequencies: int) -> npt.NDArray[np.float32]:
     """The first rows of the orthonormal DCT-II, (frequencies, side)."""
+    # orthonormal, so that all frequencies count alike before `weight`
     angle = np.pi * np.outer(np.arange(frequencies), np.arange(side) + 0.5) / side
     return np.asarray(np.cos(angle) * np.sqrt(2.0 / side), np.float32)
 
@@ -107,20 +111,15 @@ def swap_axes(descriptors: Descriptors) -> Descriptors:
     return np.asarray(descriptors[:, plan.swap_from] * plan.swap_sign, np.float32)
 
 
-def similarities(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
-    """Return (m, 8): the similarity of row pairs in the eight orientations of `align`."""
+def compare_orientations(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
+    """Return (m, 8): the similarity of row pairs in the eight `ORIENTATIONS`."""
     edges = layout().edges
     out: npt.NDArray[np.float32] = np.empty((len(first), 8), np.float32)
     for swap, query in enumerate((first, swap_axes(first))):
         part = [np.einsum("ij,ij->i", query[:, a:b], second[:, a:b]) for a, b in pairwise(edges)]
         for k in range(4):
-            out[:, 4 * swap + k] = sum(parity_sign(k, c) * part[c] for c in range(4))
+            out[:, SWAP_AXES * swap + k] = sum(parity_sign(k, c) * part[c] for c in range(4))
     return out
-
-
-def parity_sign(orientation: int, parity: int) -> int:
-    """Sign of parity class `parity` (bit 0: odd in x, bit 1: odd in y) after the mirrorings."""
-    return -1 if (orientation & parity).bit_count() % 2 else 1
 
 
 def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Descriptors:
@@ -131,6 +130,7 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
         plane = planes[field.name]
         basis = _cosines(plane.shape[-1], field.frequencies)
         spectrum = np.einsum("vy,nyx,ux->nvu", basis, plane, basis, optimize=True)
+        # each field to length one before its weight: contrast must not decide between fields
         parts.append(_unit(spectrum.reshape(len(plane), -1)[:, 1:]))
     plan = layout()
     return _unit(np.concatenate(parts, axis=1)[:, plan.order] * plan.weight)
@@ -139,6 +139,7 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
 def _unit(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Scale rows to length one; rows of nothing stay nothing."""
     length = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    # a flat plane has no direction; dividing would make one out of rounding
     return np.where(length > 1e-4, rows / np.maximum(length, 1e-4), 0).astype(np.float32)
 
 
@@ -149,13 +150,16 @@ def _planes(grey: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
     padded = np.pad(level, ((0, 0), (1, 1), (1, 1)), mode="edge")
     across = padded[:, :, :-2] + 2 * padded[:, :, 1:-1] + padded[:, :, 2:]
     down = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
+    # Sobel: smoothed across the difference, so that the angle of an edge comes out right
     gx = down[:, :, 2:] - down[:, :, :-2]
     gy = across[:, 2:] - across[:, :-2]
     power = gx * gx + gy * gy
+    # energy relative to its surroundings: a strong edge does not outweigh a field of texture
     local = _box(power, 9)
     floor = 0.2 * power.reshape(n, -1).mean(1)[:, None, None] + 1.0
     magnitude = np.sqrt(power)
     energy = magnitude / np.sqrt(local + floor)
+    # cos and sin of twice the angle: an edge from dark to bright equals one from bright to dark
     safe = np.maximum(power, 1e-6)
     cos2 = (gx * gx - gy * gy) / safe
     sin2 = 2 * gx * gy / safe

@@ -1,8 +1,8 @@
 """Groups of copies that never chain: every member is verified against its representative.
 
 Connected components join A to C because both resemble B; with bursts and look-alikes that grows
-into groups of thousands in which most pairs have nothing to do with each other. Here a group is a
-star: one representative, and members that were each compared with it. Representatives are then
+into groups of thousands in which most pairs have nothing to do with each other. Here a group is
+one representative, and members that were each compared with it. Representatives are then
 compared with each other until nothing merges, so that two halves of one family, found through
 different neighbours, come together exactly when the verification says so.
 
@@ -25,10 +25,10 @@ Verify = Callable[[Pairs], Scores]
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class Group:
     """One group: the representative, the members (itself first) and their scores against it.
 
-    `weakest` is the lowest of these scores: how sure the group is as a whole.
+    `min_score` is the lowest of these scores: how sure the group is as a whole.
     """
 
     representative: int
@@ -36,7 +36,7 @@ class Star:
     scores: tuple[float, ...]
 
     @property
-    def weakest(self) -> float:
+    def min_score(self) -> float:
         """The lowest score of a member against the representative."""
         return min(self.scores[1:])
 
@@ -45,27 +45,24 @@ class Star:
 class Grouping:
     """All groups of two or more, largest first, and what had to be verified on the way.
 
-    `extra` (m, 2) and `extra_scores` are the pairs that grouping verified beyond those given;
-    `rounds` counts passes until nothing merged.
+    `extra` (m, 2) are the pairs that grouping verified beyond those given.
     """
 
-    stars: tuple[Star, ...]
+    groups: tuple[Group, ...]
     extra: Pairs
-    extra_scores: Scores
-    rounds: int
 
     def labels(self, n: int) -> npt.NDArray[np.int64]:
         """Return the group number of each of n pictures, -1 outside any group."""
         out = np.full(n, -1, np.int64)
-        for number, star in enumerate(self.stars):
-            out[list(star.members)] = number
+        for number, group in enumerate(self.groups):
+            out[list(group.members)] = number
         return out
 
 
 class _Links:
-    """Scores of verified pairs, and which pairs were refused; each is asked once.
+    """Scores of verified pairs, and which pairs were rejected; each is verified once.
 
-    Refused pairs are nearly all, so they are a sorted array of numbers, not a dictionary.
+    Rejected pairs are nearly all, so they are a sorted array of numbers, not a dictionary.
     """
 
     def __init__(self, pairs: Pairs, scores: Scores, verify: Verify, threshold: float) -> None:
@@ -73,17 +70,18 @@ class _Links:
         self.threshold = threshold
         self.near: dict[int, set[int]] = {}
         self.extra: list[tuple[int, int]] = []
-        self.extra_scores: list[float] = []
         self._score: dict[tuple[int, int], float] = {}
-        self._refused_late: set[tuple[int, int]] = set()
+        self._rejected_late: set[tuple[int, int]] = set()
         ordered = np.sort(pairs, axis=1)
+        # at the threshold counts as verified: a full-resolution check raises a score to just that
         passed = scores >= threshold
+        # a pair as one number, a * n + b: 8 bytes and a binary search instead of a tuple of objects
         self._n = np.int64(pairs.max() + 1 if len(pairs) else 1)
-        self._refused = np.sort(ordered[~passed, 0] * self._n + ordered[~passed, 1])
+        self._rejected = np.sort(ordered[~passed, 0] * self._n + ordered[~passed, 1])
         for (a, b), score in zip(ordered[passed].tolist(), scores[passed].tolist(), strict=True):
-            self._note(a, b, score)
+            self._add(a, b, score)
 
-    def _note(self, a: int, b: int, score: float) -> None:
+    def _add(self, a: int, b: int, score: float) -> None:
         self._score[a, b] = score
         self.near.setdefault(a, set()).add(b)
         self.near.setdefault(b, set()).add(a)
@@ -92,32 +90,32 @@ class _Links:
         """The score of a verified pair."""
         return self._score[min(a, b), max(a, b)]
 
-    def ask(self, wanted: Sequence[tuple[int, int]]) -> None:
+    def verify_missing(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Verify, in one call, the pairs whose score is not known yet."""
-        asked = {(min(p), max(p)) for p in wanted} - self._score.keys() - self._refused_late
-        fresh = np.array(sorted(asked), np.int64).reshape(-1, 2)
-        fresh = fresh[~self._was_refused(fresh)]
+        missing = {(min(p), max(p)) for p in wanted} - self._score.keys() - self._rejected_late
+        fresh = np.array(sorted(missing), np.int64).reshape(-1, 2)
+        fresh = fresh[~self._was_rejected(fresh)]
         if not len(fresh):
             return
+        # one call for all: verification works in batches and on all cores
         scores = self._verify(fresh)
         for (a, b), score in zip(fresh.tolist(), scores.tolist(), strict=True):
             self.extra.append((a, b))
-            self.extra_scores.append(score)
             if score >= self.threshold:
-                self._note(a, b, score)
+                self._add(a, b, score)
             else:
-                self._refused_late.add((a, b))
+                self._rejected_late.add((a, b))
 
-    def _was_refused(self, pairs: Pairs) -> npt.NDArray[np.bool_]:
-        if not len(self._refused):
+    def _was_rejected(self, pairs: Pairs) -> npt.NDArray[np.bool_]:
+        if not len(self._rejected):
             return np.zeros(len(pairs), np.bool_)
         # a row beyond those of the first pairs cannot be among them, whatever its number says
         number = np.where(pairs[:, 1] < self._n, pairs[:, 0] * self._n + pairs[:, 1], -1)
-        place = np.minimum(np.searchsorted(self._refused, number), len(self._refused) - 1)
-        return np.asarray(self._refused[place] == number, np.bool_)
+        place = np.minimum(np.searchsorted(self._rejected, number), len(self._rejected) - 1)
+        return np.asarray(self._rejected[place] == number, np.bool_)
 
 
-def group(
+def group_pictures(
     pairs: Pairs,
     scores: Scores,
     verify: Verify,
@@ -137,39 +135,44 @@ def group(
     links = _Links(pairs, scores, verify, threshold)
     rounds = 0
     while True:
-        stars = _stars(links, keys)
+        groups = _cover(links, keys)
         rounds += 1
         before = len(links.extra)
+        # the cover is made again each round: a new link may make another picture the better
+        # representative, and keeping old groups would make the result depend on the order
         if rounds < most_rounds:
-            links.ask(_between(stars, links))
-            links.ask(_transfers(stars, links))
+            links.verify_missing(_pairs_between(groups, links))
+            links.verify_missing(_pairs_across(groups, links))
         if len(links.extra) == before:
             break
     extra = np.array(links.extra, np.int64).reshape(-1, 2)
-    extra_scores = np.array(links.extra_scores)
-    done = sorted((s for s in stars if len(s.members) > 1), key=lambda s: _rank(s, keys))
-    return Grouping(tuple(done), extra, extra_scores, rounds)
+    of_two = (group for group in groups if len(group.members) > 1)
+    ranked = sorted(of_two, key=lambda group: _rank(group, keys))
+    return Grouping(tuple(ranked), extra)
 
 
-def _rank(star: Star, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
-    return -len(star.members), keys[star.representative], star.representative
+def _rank(group: Group, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
+    return -len(group.members), keys[group.representative], group.representative
 
 
-def _stars(links: _Links, keys: Sequence[bytes]) -> list[Star]:
-    """Cover the verified links by stars, greedily: most free neighbours first, then hash."""
+def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
+    """Cover the verified links by groups, greedily: most free neighbours first, then hash."""
     free = set(links.near)
     degree = {a: len(near) for a, near in links.near.items()}
     by_degree: dict[int, set[int]] = {}
     for a, d in degree.items():
         by_degree.setdefault(d, set()).add(a)
-    stars: list[Star] = []
+    groups: list[Group] = []
+    # greedy by degree, as for a dominating set: most free neighbours first leaves few singles. The
+    # buckets by degree make that linear in the links; degrees only fall, so `d` never goes up
     for d in range(max(by_degree, default=0), -1, -1):
         level = by_degree.get(d, set())
         while level:
+            # equal degrees: by key, so that the rows' order does not show
             centre = min(level, key=lambda a: (keys[a], a))
-            star = _take(centre, links, free, degree, by_degree, keys)
-            stars.append(star)
-    return stars
+            group = _take(centre, links, free, degree, by_degree, keys)
+            groups.append(group)
+    return groups
 
 
 def _take(
@@ -179,8 +182,8 @@ def _take(
     degree: dict[int, int],
     by_degree: dict[int, set[int]],
     keys: Sequence[bytes],
-) -> Star:
-    """Make a star of `centre` and its free neighbours; lower the degrees of those around."""
+) -> Group:
+    """Make a group of `centre` and its free neighbours; lower the degrees of those around."""
     around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
     members = [centre, *around]
     for member in members:
@@ -192,16 +195,17 @@ def _take(
                 by_degree[degree[other]].discard(other)
                 degree[other] -= 1
                 by_degree.setdefault(degree[other], set()).add(other)
-    return Star(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
+    return Group(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
 
 
-def _between(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
-    """Representatives to compare: of stars that touch, by a verified link between any members.
+def _pairs_between(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
+    """Representatives to compare: of groups that touch, by a verified link between any members.
 
-    Families of stars that touch each other directly or through a third are compared throughout
-    while they are few; a large family compares stars that touch directly.
+    Families of groups that touch each other directly or through a third are compared throughout
+    while they are few; a large family compares groups that touch directly.
     """
-    home = {member: k for k, star in enumerate(stars) for member in star.members}
+    # two halves of one family have no link between their representatives, but their members touch
+    home = {member: k for k, group in enumerate(groups) for member in group.members}
     touching: dict[int, set[int]] = {}
     for a, near in links.near.items():
         for b in near:
@@ -210,21 +214,22 @@ def _between(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
     wanted: list[tuple[int, int]] = []
     for k, others in touching.items():
         reach = set(others)
+        # quadratic in the family: 16 keeps a burst whole and a pile of look-alikes cheap
         if len(others) <= 16:
             for other in others:
                 reach |= touching[other]
         wanted += [
-            (stars[k].representative, stars[other].representative) for other in reach if other > k
+            (groups[k].representative, groups[other].representative) for other in reach if other > k
         ]
     return wanted
 
 
-def _transfers(stars: list[Star], links: _Links) -> list[tuple[int, int]]:
+def _pairs_across(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
     """Where two representatives match, compare the members of one with the other's."""
-    home = {star.representative: star for star in stars}
+    home = {group.representative: group for group in groups}
     wanted: list[tuple[int, int]] = []
-    for star in stars:
-        for other in links.near.get(star.representative, set()):
-            if other in home and other != star.representative:
-                wanted += [(star.representative, m) for m in home[other].members if m != other]
+    for group in groups:
+        for other in links.near.get(group.representative, set()):
+            if other in home and other != group.representative:
+                wanted += [(group.representative, m) for m in home[other].members if m != other]
     return wanted

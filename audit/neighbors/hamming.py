@@ -50,12 +50,6 @@ class CodePairs:
     plan: str
     compared: int
 
-    def n_rows(self) -> int:
-        """Count the pairs of rows that `rows` would list, equal codes included."""
-        size = np.bincount(self.inverse, minlength=len(self.codes))
-        equal = int((size * (size - 1) // 2).sum())
-        return equal + int((size[self.first] * size[self.second]).sum())
-
     def rows(
         self, *, chain_equal: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
@@ -117,7 +111,7 @@ class _Plan:
     cost: float
 
 
-def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
+def find_code_pairs(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
     """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
 
     `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper). Raises
@@ -125,8 +119,10 @@ def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> Code
     """
     if not 0 <= radius <= 63:
         raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
+    # equal codes once: their pairs need no search, and blank pages would fill a bucket of millions
     unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
+    # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     best = None if plan == "brute" or radius > 31 else _cheapest(unique, radius)
     if best is None or (plan is None and brute_cost <= best.cost):
         first, second, distance, compared = _brute(unique, radius)
@@ -142,24 +138,17 @@ def within_radius(codes: Codes, radius: int, *, plan: str | None = None) -> Code
     )
 
 
-def within_radius_of(
+def find_cross_pairs(
     queries: Codes, library: Codes, radius: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Find every (query row, library row) at most `radius` bits apart, and the distances."""
+    # many more tasks than cores: their costs are uneven
     tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
 
     run = partial(cross_kernel, queries, library, np.uint64(radius), tasks)
 
     first, second, distance = _collect(run, len(tasks) - 1)
     return _sorted_pairs(np.stack([first, second], 1), distance)
-
-
-def distances(
-    first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int64]:
-    """Hamming distance of row pairs; codes of several words are (n, words)."""
-    bits = np.bitwise_count(first ^ second).astype(np.int64)
-    return np.asarray(bits if bits.ndim == 1 else bits.sum(axis=1), np.int64)
 
 
 def _cheapest(codes: Codes, radius: int) -> _Plan | None:
@@ -169,6 +158,8 @@ def _cheapest(codes: Codes, radius: int) -> _Plan | None:
         return None
     rng = np.random.default_rng(0)
     sample = codes if n <= 50_000 else codes[rng.choice(n, 50_000, replace=False)]
+    # hash bits are correlated with their neighbours in the 8x8 grid: chunks by columns and at
+    # random spread that; the seed is fixed, so the plan depends on the codes alone
     orders = [np.arange(64).reshape(8, 8).T.ravel()] + [rng.permutation(64) for _ in range(5)]
     plans = [
         _priced(sample, n, np.asarray(order, np.uint8), m, radius)
@@ -186,9 +177,11 @@ def _priced(
     By Cauchy-Schwarz no mask meets more pairs than the unmasked chunk collides with itself.
     """
     bits = tuple(64 // m + (k < 64 % m) for k in range(m))
+    # 2^24 buckets are 64 MB of starts; more would not fit beside the codes
     if max(bits) > 24:
         return None
     spare = radius + 1 - m
+    # the general pigeonhole: radii sum to r + 1 - m
     radii = tuple(-1 + (radius + 1) // m + (k < (radius + 1) % m) for k in range(m))[::-1]
     if spare < 0:
         radii = tuple(0 if k <= radius else -1 for k in range(m))
@@ -198,7 +191,9 @@ def _priced(
         keys = (moved >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
         _, count = np.unique(keys, return_counts=True)
+        # plus the collisions of uniform bits, or a sample without any would price at zero
         share = (count.astype(float) * (count - 1)).sum() / len(sample) ** 2 + 2.0**-width
+        # each bucket is compared with those that differ in up to `reach` of the chunk's bits
         masks = sum(comb(width, j) for j in range(reach + 1))
         cost += masks * (share * n * n / 2 + VISIT_COST * min(1 << width, n)) + 20 * n
     return _Plan(order, bits, radii, cost)
@@ -231,6 +226,7 @@ def _chunked(
     for c, width in enumerate(plan.bits):
         if reach[c] < 0:
             continue
+        # a counting sort by chunk value: bucket u is ordered[starts[u] : starts[u + 1]]
         keys = ((moved >> shifts[c]) & fields[c]).astype(np.int64)
         order = np.argsort(keys, kind="stable").astype(np.int32)
         starts = np.zeros((1 << width) + 1, np.int32)
@@ -238,6 +234,7 @@ def _chunked(
         del keys
         masks = _masks(width, int(reach[c]))
         ordered = moved[order]
+        # tasks of equal numbers of codes, not of buckets: the buckets are very uneven
         tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(codes), _TASKS + 1)))
         tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
         met = np.zeros(len(tasks) - 1, np.int64)
@@ -267,6 +264,7 @@ def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
     masks = [0]
     layer = [0]
     for _ in range(reach):
+        # only bits above the highest set one, so that each mask is made once
         layer = [m | 1 << b for m in layer for b in range(width) if 1 << b > m]
         masks += layer
     return np.array(masks, np.int64)
@@ -276,6 +274,7 @@ def _collect(
     run: Callable[..., None], n_tasks: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Run tasks into buffers of a guessed size; run those again that found more than that."""
+    # 128 tasks at a time bound the buffers; a second run is rare and costs one task again
     parts: list[tuple[npt.NDArray[np.int32], ...]] = []
     for start in range(0, max(n_tasks, 0), 128):
         tasks = np.arange(start, min(start + 128, n_tasks))
@@ -286,8 +285,8 @@ def _collect(
             count = np.zeros(len(tasks), np.int64)
             run(tasks, edges, *out, count)
             full = count > room
-            kept = np.flatnonzero(~full)
-            spans = [np.arange(edges[k], edges[k] + count[k]) for k in kept]
+            complete = np.flatnonzero(~full)
+            spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
             take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
             parts.append(tuple(column[take] for column in out))
             tasks, room = tasks[full], count[full]

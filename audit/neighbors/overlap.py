@@ -1,9 +1,9 @@
 """New against library: which of these images show a picture that an audited set already holds.
 
-The library is not compared with itself and none of its files is read again, except for second
-looks: its signatures, hashes and threshold are what its own scan stored. Cost grows with new x
-library: 10,000 new images against a million take about ten thousand million hash comparisons and
-as many descriptor products, minutes rather than hours.
+The library is not compared with itself and none of its files is read again, except for
+full-resolution checks: its signatures, hashes and threshold are what its own scan stored. Cost
+grows with new x library: 10,000 new images against a million take about ten thousand million hash
+comparisons and as many descriptor products, minutes rather than hours.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.neighbors.dense import nearest_in
+from audit.neighbors.candidates import merge_pairs, neighbour_pairs
+from audit.neighbors.completeness import Completeness, count_left_out
+from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
-from audit.neighbors.hamming import Codes, within_radius_of
+from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import Picture
-from audit.neighbors.rechecks import Opener, look_at_all, look_bound, worth_a_look
-from audit.neighbors.search import Completeness, Options, left_out, neighbour_pairs, union
-from audit.neighbors.thumbnails import Signatures, comparable
-from audit.neighbors.verification import NO_MATCH, Floats, Verified, key_ranks, verify
+from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
+from audit.neighbors.search import SearchOptions
+from audit.neighbors.signatures import Signatures, is_comparable
+from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, key_ranks, verify
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class LibraryMatches:
     """Which new images are in a library already.
 
     `pairs`: (new row, library row) at or above `threshold`, best first per new image.
     """
 
-    pairs: Verified
+    pairs: VerifiedPairs
     threshold: float
     completeness: Completeness
 
@@ -44,62 +46,66 @@ def search_against(
     library_hashes: Codes,
     threshold: float,
     *,
-    options: Options | None = None,
+    options: SearchOptions | None = None,
     open_new: Opener | None = None,
     open_library: Opener | None = None,
-) -> Overlap:
+) -> LibraryMatches:
     """Find which new images show a picture of the library; neither is compared with itself.
 
-    `threshold` is that of the library's calibration. Second looks need both openers.
+    `threshold` is that of the library's calibration. Full-resolution checks need both openers.
     """
-    chosen = options or Options()
+    chosen = options or SearchOptions()
     both = np.concatenate([new, library])
     keys = [*new_keys, *library_keys]
     descriptors = describe(both)
     ranks, n = key_ranks(keys), len(new)
-    use_new, use_old = np.flatnonzero(comparable(new)), np.flatnonzero(comparable(library))
-    near = nearest_in(descriptors[use_new], descriptors[n + use_old], chosen.nearest)
-    by_look = neighbour_pairs(near)
-    by_look = np.stack([use_new[by_look[:, 0]], n + use_old[by_look[:, 1]]], axis=1)
-    by_hash, _ = within_radius_of(new_hashes[use_new], library_hashes[use_old], chosen.radius)
+    use_new, use_old = np.flatnonzero(is_comparable(new)), np.flatnonzero(is_comparable(library))
+    near = find_nearest_in(descriptors[use_new], descriptors[n + use_old], chosen.nearest)
+    by_likeness = neighbour_pairs(near)
+    by_likeness = np.stack([use_new[by_likeness[:, 0]], n + use_old[by_likeness[:, 1]]], axis=1)
+    by_hash, _ = find_cross_pairs(new_hashes[use_new], library_hashes[use_old], chosen.radius)
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
-    verified = verify(both, descriptors, union(by_hash, by_look), ranks)
-    score, looks, wanted = verified.score.copy(), 0, 0
+    verified = verify(both, descriptors, merge_pairs(by_hash, by_likeness), ranks)
+    score, rechecks, uncertain = verified.score.copy(), 0, 0
     if open_new is not None and open_library is not None:
 
         def opener(row: int) -> Picture | None:
             return open_new(row) if row < n else open_library(row - n)
 
-        score, looks, wanted = _look_again(both, verified, threshold, chosen, opener)
+        score, rechecks, uncertain = _recheck(both, verified, threshold, chosen, opener)
     rows = np.flatnonzero(score >= threshold)
     rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
-    kept = verified.take(rows)
-    pairs = replace(kept, pairs=kept.pairs - np.array([0, n]), score=score[rows])
+    same = verified.take(rows)
+    pairs = replace(same, pairs=same.pairs - np.array([0, n]), score=score[rows])
     completeness = Completeness(
-        n + len(library),
-        len(use_new) + len(use_old),
-        chosen.radius,
-        len(by_hash),
-        "every new code compared with every code of the library",
-        chosen.nearest,
-        True,
-        1.0,
-        len(use_new),
-        len(verified.pairs),
-        looks,
-        wanted,
-        left_out(new),
+        images=n + len(library),
+        compared_images=len(use_new) + len(use_old),
+        radius=chosen.radius,
+        hash_pairs=len(by_hash),
+        hash_plan="every new code compared with every code of the library",
+        nearest=chosen.nearest,
+        exact=True,
+        recall=1.0,
+        recall_sample=len(use_new),
+        verified_pairs=len(verified.pairs),
+        rechecks=rechecks,
+        rechecks_wanted=uncertain,
+        left_out=count_left_out(new),
     )
-    return Overlap(pairs, threshold, completeness)
+    return LibraryMatches(pairs, threshold, completeness)
 
 
-def _look_again(
-    table: Signatures, verified: Verified, threshold: float, options: Options, opener: Opener
+def _recheck(
+    table: Signatures,
+    verified: VerifiedPairs,
+    threshold: float,
+    options: SearchOptions,
+    opener: Opener,
 ) -> tuple[Floats, int, int]:
-    """Second looks on pairs near the threshold; return scores, looks taken, looks wanted."""
-    rows = worth_a_look(table, verified, threshold, options.look_band)
-    score, looked = verified.score.copy(), rows[: look_bound(options.looks, len(table))]
-    for row, same in zip(looked, look_at_all(verified, looked, opener), strict=True):
+    """Check pairs near the threshold; return scores, checks made, checks wanted."""
+    rows = select_rechecks(table, verified, threshold, options.uncertainty_band)
+    score, within = verified.score.copy(), rows[: recheck_limit(options.rechecks, len(table))]
+    for row, same in zip(within, recheck_pairs(verified, within, opener), strict=True):
         if same is not None:
             score[row] = max(score[row], threshold) if same else NO_MATCH
-    return score, len(looked), len(rows)
+    return score, len(within), len(rows)

@@ -1,11 +1,12 @@
-"""What an earlier search settled, so that the next one need not ask again.
+"""Pairs that an earlier search decided, so that the next one need not repeat the work.
 
-Two things cost time: aligning candidates (about 0.1 ms a pair) and opening files for second looks
-(10 ms). Looks are kept with their verdict. Of alignments only the refusals are kept, those that
-scored so low that no threshold would let them pass nor ask for a second look: nine candidates in
-ten, 8 bytes each. A verified pair is aligned again, which is cheap because pairs are few.
+Two things cost time: aligning candidates (about 0.1 ms a pair) and opening files for
+full-resolution checks (10 ms). Checks are kept with their verdict. Of alignments only the rejected
+pairs are kept, those that scored so low that no threshold would let them pass nor ask for a check:
+nine candidates in ten, 8 bytes each. A verified pair is aligned again: pairs are few.
 
-A refusal holds whatever else the data set holds: a score depends on its two pictures alone.
+A rejected pair stays rejected whatever else the dataset holds: a score depends on its two pictures
+alone.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Settled pairs of keys.
+class PairCache:
+    """Decided pairs of keys.
 
-    `looks`: (smaller key, larger key) -> +1 the same picture, -1 not. `refused`: fingerprints
-    (`pair_fingerprints`) of pairs that can never be called the same, sorted.
+    `rechecks`: (smaller key, larger key) -> +1 the same picture, -1 not, by a full-resolution
+    check. `rejected_pairs`: fingerprints (`pair_fingerprints`) of pairs that can never be called
+    the same, sorted.
     """
 
-    looks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
-    refused: Fingerprints = field(default_factory=lambda: np.zeros(0, np.uint64))
+    rechecks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
+    rejected_pairs: Fingerprints = field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
 def key_codes(keys: Sequence[bytes]) -> Fingerprints:
@@ -53,8 +55,8 @@ def pair_fingerprints(codes: Fingerprints, pairs: npt.NDArray[np.int64]) -> Fing
     return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)
 
 
-def contained(values: Fingerprints, in_sorted: Fingerprints) -> npt.NDArray[np.bool_]:
-    """Say of each value whether a sorted array holds it."""
+def find_contained(values: Fingerprints, in_sorted: Fingerprints) -> npt.NDArray[np.bool_]:
+    """Return for each value whether a sorted array holds it."""
     if not len(in_sorted):
         return np.zeros(len(values), np.bool_)
     place = np.minimum(np.searchsorted(in_sorted, values), len(in_sorted) - 1)

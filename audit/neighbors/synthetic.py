@@ -1,8 +1,8 @@
-"""Planted duplicates: the transformations a near-duplicate search is expected to see through.
+"""Synthetic duplicates: the changes a near-duplicate search is expected to see through.
 
 Every figure this package prints about recall comes from here: a picture is changed in a known way,
-so the truth is known without anyone judging it. `calibrate` plants them on a sample of the user's
-own pictures; the benchmark plants them on photographs and on 32-px pictures. All are seeded, all
+so the truth is known without anyone judging it. `measure_recall` makes them of a sample of the
+user's own pictures; the benchmark makes them of photographs and 32-px pictures. All are seeded, all
 work on uint8 RGB at the size of the file, and amounts that are lengths scale with the picture.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]
-Transformation = Callable[[Picture, np.random.Generator], Picture]
+Change = Callable[[Picture, np.random.Generator], Picture]
 
 
-def _resize(factor: float) -> Transformation:
+def _resize(factor: float) -> Change:
     def apply(picture: Picture, _rng: np.random.Generator) -> Picture:
         height, width = picture.shape[:2]
         size = max(1, round(width * factor)), max(1, round(height * factor))
@@ -27,7 +27,7 @@ def _resize(factor: float) -> Transformation:
     return apply
 
 
-def _encode(suffix: str, *parameters: int) -> Transformation:
+def _encode(suffix: str, *parameters: int) -> Change:
     def apply(picture: Picture, _rng: np.random.Generator) -> Picture:
         _, coded = cv2.imencode(suffix, picture[..., ::-1], list(parameters))
         decoded = cv2.imdecode(coded, cv2.IMREAD_COLOR)
@@ -37,7 +37,7 @@ def _encode(suffix: str, *parameters: int) -> Transformation:
     return apply
 
 
-def _crop(share: float) -> Transformation:
+def _crop(share: float) -> Change:
     """Keep `share` of each side, at a random place."""
 
     def apply(picture: Picture, rng: np.random.Generator) -> Picture:
@@ -77,7 +77,7 @@ def _mirror(picture: Picture, _rng: np.random.Generator) -> Picture:
     return np.ascontiguousarray(picture[:, ::-1])
 
 
-def _levels(gain: float, bias: float = 0.0, gamma: float = 1.0) -> Transformation:
+def _levels(gain: float, bias: float = 0.0, gamma: float = 1.0) -> Change:
     """Change brightness (bias), contrast about mid-grey (gain) and gamma."""
     level = np.arange(256) / 255.0
     curve = ((level**gamma - 0.5) * gain + 0.5 + bias) * 255.0
@@ -89,12 +89,12 @@ def _levels(gain: float, bias: float = 0.0, gamma: float = 1.0) -> Transformatio
     return apply
 
 
-def _scale(gain: float) -> Transformation:
+def _scale(gain: float) -> Change:
     """Multiply every level: exposure, the usual `brightness` of editors and augmentations."""
     return _levels(gain, bias=(gain - 1.0) / 2)
 
 
-def _hue(degrees: float) -> Transformation:
+def _hue(degrees: float) -> Change:
     def apply(picture: Picture, rng: np.random.Generator) -> Picture:
         hsv = cv2.cvtColor(picture, cv2.COLOR_RGB2HSV)
         turn = degrees if rng.integers(2) else -degrees
@@ -167,7 +167,7 @@ def _noise(picture: Picture, rng: np.random.Generator) -> Picture:
 
 _JPEG = cv2.IMWRITE_JPEG_QUALITY
 
-TRANSFORMATIONS: Mapping[str, Transformation] = {
+TRANSFORMATIONS: Mapping[str, Change] = {
     "resize_50": _resize(0.5),
     "resize_25": _resize(0.25),
     "jpeg_70": _encode(".jpg", _JPEG, 70),
@@ -197,7 +197,7 @@ TRANSFORMATIONS: Mapping[str, Transformation] = {
     "png": _encode(".png"),
     "webp_50": _encode(".webp", cv2.IMWRITE_WEBP_QUALITY, 50),
 }
-"""Name -> transformation: the single ones."""
+"""Name -> change: the single ones."""
 
 FAMILIES: tuple[tuple[str, ...], ...] = (
     ("resize_50", "resize_25"),
@@ -213,11 +213,11 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("blur", "noise"),
     ("jpeg_70", "jpeg_50", "jpeg_30", "webp_50"),
 )
-"""Transformations that exclude each other: a combination takes one from each of three families."""
+"""Changes that exclude each other: a combination takes one from each of three families."""
 
 
-def combination(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tuple[str, ...]]:
-    """Apply three transformations of different families; return the picture and their names.
+def combine_changes(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tuple[str, ...]]:
+    """Apply three changes of different families; return the picture and their names.
 
     They run in the order of `FAMILIES`, except that a border comes after the crop by nature and
     compression comes last, as it would when a picture is edited and saved.
@@ -229,11 +229,11 @@ def combination(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tu
     return picture, names
 
 
-def plant(picture: Picture, name: str, rng: np.random.Generator) -> Picture:
-    """Apply one transformation by name; `combination` applies three.
+def make_duplicate(picture: Picture, name: str, rng: np.random.Generator) -> Picture:
+    """Apply one change by name; "combination" applies three.
 
     Raises KeyError on an unknown name.
     """
     if name == "combination":
-        return combination(picture, rng)[0]
+        return combine_changes(picture, rng)[0]
     return TRANSFORMATIONS[name](picture, rng)

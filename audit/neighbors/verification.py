@@ -6,7 +6,7 @@ convince), and what came out is turned into one number, the score: the logarithm
 outer strip, for captions; by blocks at 16 px), how well colours agree, how much structure there
 is to agree (two blank skies always do), and what the map between the two would have to be (a
 rotated, sheared or mirrored map needs more evidence). The weights are those of a logistic
-regression on planted and judged pairs of half of the benchmark's pictures, with signs constrained
+regression on synthetic and judged pairs of half of the benchmark's pictures, with signs constrained
 so that better agreement never lowers the score; the other half reports. They are constants:
 nothing is fitted to the data at hand. The *threshold* is what comes from the user's own pictures
 (`calibrate`).
@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.align import FEATURES, align
-from audit.neighbors.descriptor import Descriptors, similarities
-from audit.neighbors.thumbnails import GREY_SIDE, Signatures, comparable
+from audit.neighbors.align import FEATURES, align_pairs
+from audit.neighbors.descriptor import Descriptors, compare_orientations
+from audit.neighbors.orientations import INVERSE, SWAP_AXES
+from audit.neighbors.signatures import GREY_SIDE, Signatures, is_comparable
 
 Pairs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,8 +40,6 @@ SECOND_ORIENTATION = 0.05
 CONVINCED = 3.0
 HOPELESS = -6.0
 """Score under which the search is not tried from the other side."""
-INVERSE = np.array([0, 1, 2, 3, 4, 6, 5, 7])
-"""Orientation that undoes each orientation: the quarter turns swap."""
 INNER_CONVINCES = 2.2
 """Inner correlation (stretched; 0.91 plain) from which it counts: accidents rarely get there."""
 
@@ -63,13 +62,13 @@ BIAS = -3.698
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedPairs:
     """Scores of pairs and the maps behind them; all arrays have one row a pair.
 
     `pairs` (m, 2): as asked. `score`: log odds. `similarity`: gradient correlation over the
     overlap, without the outer strip that agrees least (-1 where given up). `template` (m,): which
     of the two columns was the template. `orientation`: how the other was laid down. `matrix`
-    (m, 6): the map from template to the other, see `align`. `overlap`: share of the template
+    (m, 6): the map from template to the other, see `align_pairs`. `overlap`: share of the template
     that the other covers.
     """
 
@@ -81,12 +80,12 @@ class Verified:
     matrix: Floats
     overlap: Floats
 
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Verified:
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> VerifiedPairs:
         """Return some of the pairs."""
-        return Verified(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        return VerifiedPairs(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     @classmethod
-    def joined(cls, parts: Sequence[Verified]) -> Verified:
+    def joined(cls, parts: Sequence[VerifiedPairs]) -> VerifiedPairs:
         """Return the pairs of all parts (at least one), one after the other."""
         return cls(
             *(
@@ -96,10 +95,12 @@ class Verified:
         )
 
 
-def spread(verified: Verified, pairs: Pairs, where: npt.NDArray[np.bool_]) -> Verified:
-    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, refused elsewhere."""
+def spread_rows(
+    verified: VerifiedPairs, pairs: Pairs, where: npt.NDArray[np.bool_]
+) -> VerifiedPairs:
+    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, rejected elsewhere."""
     m = len(pairs)
-    out = Verified(
+    out = VerifiedPairs(
         pairs,
         np.full(m, NO_MATCH),
         np.full(m, -1.0),
@@ -108,7 +109,7 @@ def spread(verified: Verified, pairs: Pairs, where: npt.NDArray[np.bool_]) -> Ve
         np.zeros((m, 6)),
         np.full(m, -1.0),
     )
-    for name in Verified.__dataclass_fields__:
+    for name in VerifiedPairs.__dataclass_fields__:
         if name != "pairs":
             getattr(out, name)[where] = getattr(verified, name)
     return out
@@ -129,7 +130,7 @@ def verify(
     ranks: npt.NDArray[np.int64],
     batch: int = 50_000,
     advance: Callable[[float], None] = lambda share: None,
-) -> Verified:
+) -> VerifiedPairs:
     """Score pairs of rows of `table`.
 
     `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes; `advance`
@@ -139,27 +140,29 @@ def verify(
     for start in range(0, max(len(pairs), 1), batch):
         parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
         advance(min(1.0, (start + batch) / max(len(pairs), 1)))
-    return Verified.joined(parts)
+    return VerifiedPairs.joined(parts)
 
 
 def _verify(
     table: Signatures, descriptors: Descriptors, pairs: Pairs, ranks: npt.NDArray[np.int64]
-) -> Verified:
+) -> VerifiedPairs:
     """Score one batch."""
     pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
-    likeness = similarities(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
+    # the descriptor guesses the orientation; aligning all eight would cost eight times as much
+    likeness = compare_orientations(descriptors[ordered[:, 0]], descriptors[ordered[:, 1]])
     choice = np.argsort(-likeness, axis=1, kind="stable")[:, :2].astype(np.int64)
     near = np.take_along_axis(likeness, choice, axis=1)
-    usable = np.asarray(comparable(table)[ordered].all(axis=1), np.bool_)
+    usable = np.asarray(is_comparable(table)[ordered].all(axis=1), np.bool_)
     best = _Best(table, ordered, template)
     best.attempt(choice[:, 0], usable)
+    # a second guess only where the first was close: symmetric objects, plain skies
     close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
     best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
     # a search that went astray from one side often finds its way from the other
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
-    return Verified(
+    return VerifiedPairs(
         pairs,
         best.score,
         best.features[:, FEATURES.index("inner")],
@@ -193,6 +196,8 @@ class _Best:
         pairs = self._ordered[:, ::-1] if turn else self._ordered
         tried = INVERSE[orientation] if turn else orientation
         score, features, matrix = _aligned(self._table, pairs, tried, wanted)
+        # the first two attempts replace at equal scores; the turned one must be better, so that
+        # the template stays the picture of the smaller key
         better = wanted & (score >= self.score) if not turn else score > self.score
         self.score[better] = score[better]
         self.features[better], self.matrix[better] = features[better], matrix[better]
@@ -213,17 +218,16 @@ def _aligned(
     matrix = np.zeros((len(pairs), 6))
     rows = np.flatnonzero(wanted)
     if len(rows):
-        # thumbnails are gathered once, in order of first use, so that batches stay in cache
+        # signatures are gathered once, in order of first use, so that batches stay in cache
         used, place = np.unique(pairs[rows], return_inverse=True)
         part = table[used]
-        found = align(
+        matrix[rows], features[rows] = align_pairs(
             np.ascontiguousarray(part["grey"]),
             np.ascontiguousarray(part["colour"]),
             place.reshape(-1, 2).astype(np.int64),
             np.ascontiguousarray(orientation[rows]),
             abandon=ABANDON,
         )
-        matrix[rows], features[rows] = found
         score[rows] = log_odds(features[rows], matrix[rows], orientation[rows], table[pairs[rows]])
     return score, features, matrix
 
@@ -234,14 +238,15 @@ def log_odds(
     orientation: npt.NDArray[np.int64],
     two: Signatures,
 ) -> Floats:
-    """Turn features of `align` into the score; `two` (m, 2) are the signatures of the pairs."""
-    columns = evidence(features, matrix, orientation, two)
+    """Turn features of `align_pairs` into the score; `two` (m, 2): signatures of the pairs."""
+    columns = evidence_columns(features, matrix, orientation, two)
     score = BIAS + sum(WEIGHTS[name] * columns[name] for name in WEIGHTS)
+    # pairs that alignment gave up have no fine features to weigh
     given_up = features[:, FEATURES.index("whole")] <= -1.0
     return np.asarray(np.where(given_up, NO_MATCH, score), np.float64)
 
 
-def evidence(
+def evidence_columns(
     features: Floats,
     matrix: Floats,
     orientation: npt.NDArray[np.int64],
@@ -253,11 +258,13 @@ def evidence(
     """
     named = dict(zip(FEATURES, features.T, strict=True))
     inner, chroma = _stretch(named["inner"]), _stretch(named["chroma"])
+    # about 10 levels of opponent colour make a picture colourful; two grey pictures get no vote
     colourful = np.tanh(np.maximum(named["chroma_energy"], 0) / 10)
-    rotation, anisotropy, _ = geometry(matrix, orientation, two)
+    rotation, anisotropy, _ = measure_geometry(matrix, orientation, two)
     side = kept_size(two).min(axis=(1, 2))
     return {
         "whole": _stretch(named["whole"]),
+        # a hinge: below INNER_CONVINCES accidents are common, only the excess counts
         "inner_excess": np.maximum(inner - INNER_CONVINCES, 0.0),
         "inner_and_chroma": inner * colourful * chroma,
         "coarse_blocks": _stretch(named["coarse_blocks"]),
@@ -265,6 +272,7 @@ def evidence(
         "textured": named["textured"] / 16,
         "chroma": colourful * chroma,
         "colourful": colourful,
+        # capped: beyond half a radian a map is odd, not odder
         "rotation": np.minimum(np.abs(rotation), 0.5),
         "anisotropy": np.minimum(anisotropy, 1.0),
         "turned": (orientation > 1).astype(np.float64),
@@ -274,6 +282,7 @@ def evidence(
 
 
 def _stretch(correlation: Floats) -> Floats:
+    # 1.02, not 1: two equal pictures would have infinite evidence
     return np.asarray(-np.log(np.clip(1.02 - correlation, 0.02, 2.5)), np.float64)
 
 
@@ -284,7 +293,7 @@ def kept_size(two: Signatures) -> npt.NDArray[np.int64]:
     return np.maximum(two["size"].astype(np.int64) - cut, 1)
 
 
-def geometry(
+def measure_geometry(
     matrix: Floats, orientation: npt.NDArray[np.int64], two: Signatures
 ) -> tuple[Floats, Floats, Floats]:
     """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels.
@@ -292,15 +301,18 @@ def geometry(
     Thumbnails are squashed to squares; the true shapes come back from the sizes.
     """
     size = kept_size(two).astype(np.float64)
-    swapped = (orientation & 4) > 0
+    # after a swap of the axes the other picture's width lies along the template's height
+    swapped = (orientation & SWAP_AXES) > 0
     other = np.where(swapped[:, None], size[:, 1, ::-1], size[:, 1])
     linear = np.empty((len(matrix), 2, 2))
     linear[:, 0, 0] = (1 + matrix[:, 0]) * other[:, 0] / size[:, 0, 0]
     linear[:, 0, 1] = matrix[:, 1] * other[:, 0] / size[:, 0, 1]
     linear[:, 1, 0] = matrix[:, 3] * other[:, 1] / size[:, 0, 0]
     linear[:, 1, 1] = (1 + matrix[:, 4]) * other[:, 1] / size[:, 0, 1]
+    # singular values: how much the map stretches along its two principal directions
     axes = np.linalg.svd(linear, compute_uv=False)
     anisotropy = np.log(np.maximum(axes[:, 0], 1e-6) / np.maximum(axes[:, 1], 1e-6))
+    # the rotation nearest to the map (its polar factor), in closed form for 2x2
     rotation = np.arctan2(linear[:, 1, 0] - linear[:, 0, 1], linear[:, 0, 0] + linear[:, 1, 1])
     area = (1 + matrix[:, 0]) * (1 + matrix[:, 4]) - matrix[:, 1] * matrix[:, 3]
     return rotation, anisotropy, 0.5 * np.log(np.maximum(np.abs(area), 1e-6))

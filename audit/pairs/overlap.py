@@ -1,8 +1,8 @@
 """New against library: which images of a new folder show a picture that an audited run holds.
 
 The new images are measured as a scan would, but nothing is stored; of the library only what its
-scan kept is read (hashes, signatures, the threshold), and for second looks a few of its files.
-Every new image gets at most one answer, the surest: the same bytes, the same pixels, or near.
+scan kept is read (hashes, signatures, the threshold), and for full-resolution checks a few of its
+files. Every new image gets at most one answer, the surest: same bytes, same pixels, or near.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from audit.errors import RunError
 from audit.executors import Executor, Failure
-from audit.neighbors import SIGNATURE_DTYPE, Overlap, Signatures, describe_pair, search_against
+from audit.neighbors.overlap import LibraryMatches, search_against
+from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
+from audit.neighbors.transformation import describe_pair
 from audit.pairs.relate import PICTURES, picture_opener
-from audit.pairs.signatures import load
+from audit.pairs.signature_store import load_signatures
 from audit.picture.decode import Limits
 from audit.picture.measure import Job, Measured, Measurer, failed_rows
 from audit.run.generations import open_run
@@ -63,7 +65,7 @@ class OverlapReport:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
 
 
-def overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
+def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
     """Look up every image of `source` in `run`.
 
     Raises RunError where there is no run, or one that was made before near-duplicate search.
@@ -106,15 +108,15 @@ def _exact(store: Store, features: pa.Table) -> dict[str, Match]:
     )
     new = pl.from_arrow(fresh)
     assert isinstance(new, pl.DataFrame)
-    found: dict[str, Match] = {}
+    matches: dict[str, Match] = {}
     for kind, key in (("pixels", "pixel_hash"), ("bytes", "content_hash")):
         first = library.unique(key, keep="first", maintain_order=True)
         hits = new.join(first, on=key, how="inner")
         for name, twin, split, label in hits.select(
             "sample_id", "id", "split", "label"
         ).iter_rows():
-            found[name] = Match(name, twin, split, label, kind, None, f"same {kind}")
-    return found
+            matches[name] = Match(name, twin, split, label, kind, None, f"same {kind}")
+    return matches
 
 
 def _near(
@@ -122,8 +124,8 @@ def _near(
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Return near-duplicates of the new images that are not in the library as they are."""
     library = store.query(PICTURES)
-    table, found = load(run, library["content_hash"].to_list())
-    library, table = library.filter(pl.Series(found)), table[found]
+    table, stored = load_signatures(run, library["content_hash"].to_list())
+    library, table = library.filter(pl.Series(stored)), table[stored]
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
         signatures,
@@ -137,9 +139,9 @@ def _near(
         open_library=picture_opener(library["uri"], library["content_hash"], limits),
     )
     sentences = list(searched.completeness.sentences())
-    if not found.all():
-        lost = int((~found).sum())
-        sentences.append(f"{lost:,} pictures of the library have no stored thumbnail: left out.")
+    if not stored.all():
+        lost = int((~stored).sum())
+        sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
     return _matches(store, searched, new, library, signatures, table), tuple(sentences)
 
 
@@ -164,7 +166,7 @@ def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Sig
 
 def _matches(
     store: Store,
-    searched: Overlap,
+    searched: LibraryMatches,
     new: pl.DataFrame,
     library: pl.DataFrame,
     fresh: Signatures,

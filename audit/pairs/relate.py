@@ -3,8 +3,8 @@
 Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
 compared, and a copied folder costs nothing. What the search finds goes into tables of the
 measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
-read them. What took time to settle, second looks and refusals, is kept in `looks` and `refused` and
-carried over from the previous generation.
+read them. What took time to decide, full-resolution checks and rejected pairs, is kept in
+`rechecks` and `rejected_pairs` and carried over from the previous generation.
 
 Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
 shows in the result. Memory: about 4 kB a picture.
@@ -21,16 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.neighbors import Memory, Options, Relation, Signatures, describe_pair
-from audit.neighbors import relate as search
-from audit.pairs.signatures import load
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.signatures import Signatures
+from audit.neighbors.transformation import describe_pair
+from audit.pairs.signature_store import load_signatures
 from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.features import feature_picture
 from audit.run.store import Store
 from audit.sources.paths import path_of
 
 RELATE_VERSION = 2
-TABLES = ("pairs", "groups", "looks", "refused", "relate_facts")
+TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "relate_facts")
 # The file that stands for a picture is the one with the smallest content hash, then id.
 PICTURES = """
     SELECT pixel_hash, min_by(content_hash, (content_hash, id)) AS content_hash,
@@ -41,31 +43,31 @@ PICTURES = """
 """
 
 
-def relate(
+def relate_pictures(
     store: Store,
     run: Path,
     limits: Limits,
     *,
-    options: Options | None = None,
-    known: Memory | None = None,
+    options: SearchOptions | None = None,
+    known: PairCache | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
-    `run` holds the signatures; `known` is what an earlier scan settled (see `settled`);
+    `run` holds the signatures; `known` is what an earlier scan decided (see `load_pair_cache`);
     `progress` gets (pictures done, all), by the share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
-    table, found = load(run, pictures["content_hash"].to_list())
-    missing = int((~found).sum())
-    rows = pictures.filter(pl.Series(found))
-    table = table[found]
+    table, stored = load_signatures(run, pictures["content_hash"].to_list())
+    missing = int((~stored).sum())
+    rows = pictures.filter(pl.Series(stored))
+    table = table[stored]
     hashes = rows["pixel_hash"].to_list()
     with store.transaction():
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
-        relation = search(
+        relation = find_near_duplicates(
             table,
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
@@ -76,22 +78,23 @@ def relate(
         )
         store.append("pairs", pair_rows(relation, table, hashes, rows["phash"].to_numpy()))
         store.append("groups", _group_rows(relation, hashes))
-        store.append("looks", _look_rows(relation))
-        store.append("refused", pl.DataFrame({"pair": relation.memory.refused}))
+        store.append("rechecks", _recheck_rows(relation))
+        rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
+        store.append("rejected_pairs", rejected)
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
 
 
-def settled(store: Store, schema: str = "") -> Memory:
-    """Return what a scan settled of pairs of pixel hashes: to pass as `known`."""
-    looks = store.query(f"SELECT a, b, same FROM {schema}looks")
-    refused = store.query(f"SELECT pair FROM {schema}refused ORDER BY pair")
-    return Memory(
+def load_pair_cache(store: Store, schema: str = "") -> PairCache:
+    """Return what a scan decided about pairs of pixel hashes: to pass as `known`."""
+    rechecks = store.query(f"SELECT a, b, same FROM {schema}rechecks")
+    rejected = store.query(f"SELECT pair FROM {schema}rejected_pairs ORDER BY pair")
+    return PairCache(
         {
             (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
-            for a, b, same in looks.iter_rows()
+            for a, b, same in rechecks.iter_rows()
         },
-        refused["pair"].to_numpy().astype(np.uint64),
+        rejected["pair"].to_numpy().astype(np.uint64),
     )
 
 
@@ -123,24 +126,24 @@ def pair_rows(
     relation: Relation, table: Signatures, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
 ) -> pl.DataFrame:
     """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
-    found = relation.pairs
+    verified = relation.pairs
     names = np.asarray(hashes, object)
-    first, second = found.pairs[:, 0], found.pairs[:, 1]
+    first, second = verified.pairs[:, 0], verified.pairs[:, 1]
     words = [
-        describe_pair(table[i], table[j], found, row).words
-        for row, (i, j) in enumerate(found.pairs.tolist())
+        describe_pair(table[i], table[j], verified, row).words
+        for row, (i, j) in enumerate(verified.pairs.tolist())
     ]
     rows = pl.DataFrame(
         {
             "a": pl.Series(names[first].tolist(), dtype=pl.String),
             "b": pl.Series(names[second].tolist(), dtype=pl.String),
             "kind": pl.Series(["near"] * len(first), dtype=pl.String),
-            "score": found.score,
-            "similarity": found.similarity,
+            "score": verified.score,
+            "similarity": verified.similarity,
             "distance": np.bitwise_count(phashes[first] ^ phashes[second]).astype(np.int32),
-            "overlap": found.overlap,
+            "overlap": verified.overlap,
             "transformation": pl.Series(words, dtype=pl.String),
-            "looked": relation.looked,
+            "verified_full_size": relation.verified_full_size,
         }
     )
     return rows.sort("a", "b")
@@ -148,9 +151,9 @@ def pair_rows(
 
 def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
     rows = [
-        (hashes[star.representative], hashes[member], position, float(score))
-        for star in relation.groups.stars
-        for position, (member, score) in enumerate(zip(star.members, star.scores, strict=True))
+        (hashes[group.representative], hashes[member], position, float(score))
+        for group in relation.grouping.groups
+        for position, (member, score) in enumerate(zip(group.members, group.scores, strict=True))
     ]
     schema = {
         "representative": pl.String,
@@ -161,10 +164,10 @@ def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _look_rows(relation: Relation) -> list[dict[str, str | bool]]:
+def _recheck_rows(relation: Relation) -> list[dict[str, str | bool]]:
     return [
-        {"a": a.hex(), "b": b.hex(), "same": word > 0}
-        for (a, b), word in sorted(relation.memory.looks.items())
+        {"a": a.hex(), "b": b.hex(), "same": verdict > 0}
+        for (a, b), verdict in sorted(relation.cache.rechecks.items())
     ]
 
 
@@ -173,13 +176,13 @@ def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, st
     if missing:
         sentences.append(
             f"{missing:,} of {pictures:,} pictures were compared with nothing, because their "
-            "stored thumbnails are absent or damaged: scan into a new run directory."
+            "stored signatures are absent or damaged: scan into a new run directory."
         )
     calibration = relation.calibration
     facts = {
         "version": str(RELATE_VERSION),
         "pictures": str(pictures),
-        "missing_thumbnails": str(missing),
+        "missing_signatures": str(missing),
         "recall": json.dumps(dict(calibration.recall)),
         "threshold": repr(float(calibration.threshold)),
         "false_per_million": repr(float(calibration.false_per_million)),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from audit.executors import Failure
-from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, signature
+from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
 from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
 from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.library_hashes import library_columns, library_hashes
@@ -96,7 +96,7 @@ class Measurer:
             return keys, None
         features, small = measure_picture(picture)
         features |= library_hashes(small, self.hashes)
-        return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
+        return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
 
 
 def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:

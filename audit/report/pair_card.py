@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from audit.neighbors import comparable, describe, describe_pair, key_ranks, verify
-from audit.pairs.signatures import load
+from audit.neighbors.descriptor import describe
+from audit.neighbors.signatures import is_comparable
+from audit.neighbors.transformation import describe_pair
+from audit.neighbors.verification import key_ranks, verify
+from audit.pairs.signature_store import load_signatures
 from audit.report.file_card import find_sample
 from audit.report.text import heading, rendered
 from audit.report.wording import VERDICTS, visible
@@ -70,7 +73,7 @@ def show_pair(run: Path, first: str, second: str) -> PairCard:
             similarity=aligned.get("similarity"),
             overlap=aligned.get("overlap"),
             transformation=aligned.get("transformation", ""),
-            looked=bool(aligned.get("looked", False)),
+            looked=bool(aligned.get("verified_full_size", False)),
             grouped=grouped,
             representative=_name(store, same) if grouped else None,
         )
@@ -99,7 +102,7 @@ def _stored(store: Store, a: str | None, b: str | None) -> dict[str, Any]:
     """Return what the scan verified of this pair: a second look overrules the thumbnails."""
     if a is None or b is None:
         return {}
-    sql = "SELECT score, similarity, overlap, looked FROM pairs WHERE a = ? AND b = ?"
+    sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
     found = store.rows(sql, sorted((a, b)))
     return found[0] if found else {}
 
@@ -109,9 +112,9 @@ def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> 
     names = [first["content_hash"], second["content_hash"]]
     if None in names:
         return {}
-    table, found = load(run, list(dict.fromkeys(names)))
+    table, found = load_signatures(run, list(dict.fromkeys(names)))
     table = table if len(table) == 2 else np.repeat(table, 2)
-    if not found.all() or not comparable(table).all():
+    if not found.all() or not is_comparable(table).all():
         return {}
     keys = [bytes.fromhex(row["pixel_hash"]) for row in (first, second)]
     seen = verify(table, describe(table), np.array([[0, 1]]), key_ranks(keys))

@@ -30,10 +30,11 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The published generation of a run: paths of its two databases."""
+    """The published generation of a run: paths of its two databases, and its schema version."""
 
     path: Path
     findings: Path
+    schema: int = SCHEMA_VERSION
 
     @property
     def measurements(self) -> Path:
@@ -44,7 +45,8 @@ class Generation:
 def current(run: Path) -> Generation | None:
     """Return the published generation of a run, None if nothing was published yet.
 
-    Raises RunError where CURRENT is damaged or of a newer version.
+    It may have an older schema, which only its path outlives: readers use `require`, a scan that
+    wants its rows `reusable`. Raises RunError where CURRENT is damaged or of a newer version.
     """
     pointer = run / "CURRENT"
     if not pointer.exists():
@@ -52,7 +54,7 @@ def current(run: Path) -> Generation | None:
     try:
         said = json.loads(pointer.read_text())
         generation, version = run / said["generation"], int(said["schema"])
-        found = Generation(generation, generation / said["findings"])
+        found = Generation(generation, generation / said["findings"], version)
     except (ValueError, KeyError, TypeError, OSError):
         raise RunError(f"{pointer} is damaged: scan again into this run or another.") from None
     if version > SCHEMA_VERSION:
@@ -64,13 +66,27 @@ def current(run: Path) -> Generation | None:
 
 
 def require(run: Path) -> Generation:
-    """Return the published generation; raises RunError that says how to make one."""
+    """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():
         raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
     generation = current(run)
     if generation is None:
         raise RunError(f"{run} holds no finished scan yet: run `audit scan SOURCE --out {run}`.")
+    if generation.schema < SCHEMA_VERSION:
+        # every reader comes through here, so that none has to know the columns of older versions
+        raise RunError(
+            f"{run} was made by version 0.1: scan its source again into it; decisions stay."
+        )
     return generation
+
+
+def reusable(run: Path) -> Generation | None:
+    """Return the generation whose rows a new scan may take over, None if there is none.
+
+    An older schema is not: its files are measured again, and it stays until the scan publishes.
+    """
+    generation = current(run)
+    return None if generation is None or generation.schema < SCHEMA_VERSION else generation
 
 
 def open_run(run: Path, tracer: Tracer | None = None) -> Store:
@@ -171,5 +187,5 @@ def _sync(path: Path) -> None:
 
 __all__ = [
     "MEASUREMENTS", "Generation", "LockedError", "building", "current", "discard_building",
-    "next_findings", "open_run", "publish", "publish_findings", "require",
+    "next_findings", "open_run", "publish", "publish_findings", "require", "reusable",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from audit.errors import LockedError, RunError, UsageError
 from audit.executors import usable_cores
 from audit.records import Column, Finding, arrow_schema
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT = "1GB"
@@ -78,7 +78,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
         Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
         Column("transformation", "VARCHAR", "what turns a into b, in words"),
-        Column("looked", "BOOLEAN", "a second look at the two files decided"),
+        Column("verified_full_size", "BOOLEAN", "a full-resolution check of the files decided"),
     ),
     "groups": (
         Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
@@ -86,13 +86,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("position", "INTEGER", "order within the group; the representative is 0"),
         Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
     ),
-    "looks": (
+    "rechecks": (
         Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
-        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their thumbnails"),
-        Column("same", "BOOLEAN", "what a second look at the two files decided"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
+        Column("same", "BOOLEAN", "what a full-resolution check of the two files decided"),
     ),
-    "refused": (
-        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and unlike"),
+    "rejected_pairs": (
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),
     ),
     "relate_facts": (
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
@@ -230,6 +230,13 @@ class Store:
         """Create the tables of a findings database."""
         for name, columns in FINDINGS_TABLES.items():
             self._create_table(name, columns)
+
+    def drop_everything(self) -> None:
+        """Drop all views and tables: those of an unfinished build that an older version left."""
+        for kind in ("view", "table"):
+            sql = f"SELECT {kind}_name AS name FROM duckdb_{kind}s() WHERE NOT internal"
+            for row in self.rows(sql):
+                self.execute(f"DROP {kind} {identifier(row['name'])}")
 
     def _create_table(self, name: str, columns: Sequence[Column]) -> None:
         body = ", ".join(f"{identifier(c.name)} {c.type}" for c in columns)

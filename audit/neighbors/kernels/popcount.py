@@ -25,6 +25,7 @@ Codes = npt.NDArray[np.uint64]
 def _popcount(_context: Any, _word: Any) -> Any:
     """Count set bits of a 64-bit word by the processor's own instruction."""
 
+    # numba has no popcount of its own; LLVM's ctpop becomes POPCNT, or a vector of them
     def generate(_ctx: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
@@ -34,6 +35,7 @@ def _popcount(_context: Any, _word: Any) -> Any:
 @compiled(parallel=True)
 def permute_bits(codes: Array, permutation: Array) -> Codes:
     """Move bit permutation[k] to place k, in every code."""
+    # chunks of a permuted word are contiguous: a shift and a mask instead of 64 tests each
     out = np.zeros_like(codes)
     for i in numba.prange(codes.size):
         word = np.uint64(0)
@@ -48,6 +50,7 @@ def _near4(
     a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, codes: Array, start: int, stop: int
 ) -> Any:
     """Least distance of four codes to a stretch of codes: one pass, vectorised."""
+    # no branch in the loop: a minimum vectorises, an early exit does not
     least = np.uint64(64)
     for j in range(start, stop):
         x = codes[j]
@@ -70,6 +73,7 @@ def _emit(
     distance: Array,
 ) -> None:
     """Write hit number k of task t if there is room for it."""
+    # hits beyond the room are counted and not written: the caller makes room for all of them
     place = edges[t] + k
     if place < edges[t + 1]:
         first[place] = i
@@ -92,25 +96,26 @@ def brute_kernel(
     """Rows bounds[task]..bounds[task+1] against every later row, four rows and 64 at a time."""
     n = codes.size
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
         while row < end:
+            # four rows share each load of a code; the last group repeats its last row
             last = min(row + 4, end)
             a = codes[row]
             b, c, d = codes[min(row + 1, last - 1)], codes[min(row + 2, last - 1)], codes[last - 1]
             for start in range(row + 1, n, 64):
                 stop = min(start + 64, n)
-                # a row meets itself in its own stretch: always look there
+                # a row meets itself, at distance 0, in its own stretch: the quick test passes there
                 if start >= last and _near4(a, b, c, d, codes, start, stop) > radius:
                     continue
                 for i in range(row, last):
                     for j in range(max(start, i + 1), stop):
                         apart = _popcount(codes[i] ^ codes[j])
                         if apart <= radius:
-                            _emit(i, j, apart, found, edges, t, first, second, distance)
-                            found += 1
+                            _emit(i, j, apart, hits, edges, t, first, second, distance)
+                            hits += 1
             row = last
-        count[t] = found
+        count[t] = hits
 
 
 @compiled(parallel=True)
@@ -129,7 +134,7 @@ def cross_kernel(
     """Query rows bounds[task]..bounds[task+1] against the whole library."""
     n = library.size
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
         while row < end:
             last = min(row + 4, end)
@@ -144,10 +149,10 @@ def cross_kernel(
                     for j in range(start, stop):
                         apart = _popcount(queries[i] ^ library[j])
                         if apart <= radius:
-                            _emit(i, j, apart, found, edges, t, first, second, distance)
-                            found += 1
+                            _emit(i, j, apart, hits, edges, t, first, second, distance)
+                            hits += 1
             row = last
-        count[t] = found
+        count[t] = hits
 
 
 @inlined
@@ -155,6 +160,8 @@ def _brought_earlier(
     difference: np.uint64, chunk: int, shifts: Array, fields: Array, reach: Array
 ) -> bool:
     """Would an earlier chunk have brought this pair together?"""
+    # a pair within the radius agrees in one chunk at least and often in several: the first one
+    # reports it, so no list of seen pairs has to be kept
     for c in range(chunk):
         part = (difference >> shifts[c]) & fields[c]
         if reach[c] >= 0 and _popcount(part) <= np.uint64(reach[c]):
@@ -184,7 +191,7 @@ def chunk_kernel(
 ) -> None:
     """Buckets bounds[task]..bounds[task+1] of one chunk against the buckets within its radius."""
     for t in numba.prange(tasks.size):
-        found = 0
+        hits = 0
         compared = 0
         for u in range(bounds[tasks[t]], bounds[tasks[t] + 1]):
             begin, end = starts[u], starts[u + 1]
@@ -192,6 +199,7 @@ def chunk_kernel(
                 continue
             for m in range(masks.size):
                 v = u ^ masks[m]
+                # bucket pairs are symmetric: (u, v) is met from the smaller side
                 if v < u:
                     continue
                 low, high = starts[v], starts[v + 1]
@@ -199,10 +207,12 @@ def chunk_kernel(
                     continue
                 for i in range(begin, end):
                     own = codes[i]
+                    # within one bucket each pair once
                     from_ = i + 1 if v == u else low
                     compared += high - from_
                     for start in range(from_, high, 32):
                         stop = min(start + 32, high)
+                        # the same quick test for one row: buckets are too short for four
                         least = np.uint64(64)
                         for j in range(start, stop):
                             least = min(least, _popcount(own ^ codes[j]))
@@ -215,7 +225,7 @@ def chunk_kernel(
                                 difference, chunk, shifts, fields, reach
                             ):
                                 a, b = min(rows[i], rows[j]), max(rows[i], rows[j])
-                                _emit(a, b, apart, found, edges, t, first, second, distance)
-                                found += 1
-        count[t] = found
+                                _emit(a, b, apart, hits, edges, t, first, second, distance)
+                                hits += 1
+        count[t] = hits
         met[tasks[t]] = compared

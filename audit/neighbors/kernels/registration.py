@@ -1,6 +1,6 @@
 """Compiled kernels of `align`: warping, inverse-compositional Lucas-Kanade, correlation.
 
-One pair stays in the first-level cache: two 32-px thumbnails, eight steepest-descent images and a
+One pair stays in the first-level cache: two 32-px planes, eight steepest-descent images and a
 few planes, 60 kB in all, allocated once for 64 pairs. Sums run over whole planes so that the
 compiler can vectorise them; the 8x8 system is solved by hand because calling LAPACK would cost
 more than solving. `fastmath` is on: sums are reordered, but the same way each time.
@@ -15,24 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.kernels.compiled import compiled, inlined
+from audit.neighbors.orientations import source_place
 
 Array = npt.NDArray[Any]
 
+# Sides of the fine and the coarse plane. Constants, so that the compiler unrolls loops over them.
 _N = 32
 _M = 16
 
 
+# one definition of the eight orientations for all that lays pictures down, compiled in here
+_source_place: Any = inlined(source_place)
+
+
 @inlined
-def _oriented(source: Array, k: int, out: Array) -> None:
-    """Copy a thumbnail laid down in orientation k."""
+def _orient(source: Array, k: int, out: Array) -> None:
+    """Copy a plane laid down in orientation k."""
     n = source.shape[0]
     for y in range(n):
         for x in range(n):
-            v, u = (x, y) if k & 4 else (y, x)
-            if k & 1:
-                u = n - 1 - u
-            if k & 2:
-                v = n - 1 - v
+            v, u = _source_place(y, x, n, k)
             out[y, x] = source[v, u]
 
 
@@ -53,6 +55,8 @@ def _halve(full: Array, half: Array) -> None:
 @compiled(fastmath=True)
 def _soften(source: Array, out: Array) -> None:
     """Smooth with the 3x3 binomial, edges repeated."""
+    # Lucas-Kanade takes the picture for locally linear, which single pixels are not; the binomial
+    # is the least smoothing that removes the frequency a central difference cannot see
     n = source.shape[0]
     for y in range(n):
         a, b = max(y - 1, 0), min(y + 1, n - 1)
@@ -99,6 +103,8 @@ def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
 @compiled(fastmath=True)
 def _steepest(template: Array, rows: Array) -> None:
     """Fill the eight steepest-descent images: six affine ones, the template itself, a constant."""
+    # of the template, hence once a pair and not once a step: that is what makes the search
+    # inverse-compositional [Baker and Matthews, IJCV 2004] and cheap
     n = template.shape[0]
     half = 0.5 * n
     k = 0
@@ -116,6 +122,7 @@ def _steepest(template: Array, rows: Array) -> None:
             rows[3, k] = gy * tx
             rows[4, k] = gy * ty
             rows[5, k] = gy
+            # gain and bias are unknowns like the map, so a change of light is not taken for motion
             rows[6, k] = template[y, x]
             rows[7, k] = 1.0
             k += 1
@@ -138,6 +145,7 @@ def _solve(matrix: Array, vector: Array, size: int) -> bool:
             for k in range(j):
                 total -= matrix[i, k] * matrix[j, k]
             if i == j:
+                # a flat template leaves directions undetermined; the caller gives the start up
                 if total <= 1e-9:
                     return False
                 matrix[i, i] = np.sqrt(total)
@@ -157,8 +165,10 @@ def _solve(matrix: Array, vector: Array, size: int) -> bool:
 @compiled(fastmath=True)
 def _compose_inverse(p: Array, d: Array) -> float:
     """Replace the map p by p after the inverse of the small map d; return the largest change."""
+    # the step was found on the template's side, so it is undone there: p after d^-1
     a, b, c, e = 1.0 + d[0], d[1], d[3], 1.0 + d[4]
     det = a * e - b * c
+    # a step that collapses the plane has no inverse worth following
     if abs(det) < 0.2:
         return -1.0
     ia, ib, ic, ie = e / det, -b / det, -c / det, a / det
@@ -197,6 +207,7 @@ def _register(
     vector = np.empty(8)
     for step in range(steps):
         count = _sample(picture, p, warped, valid)
+        # under a third of overlap anything can be made to agree
         if count < 0.3 * size:
             return False
         st = sw = stt = sww = np.float32(0.0)
@@ -209,6 +220,8 @@ def _register(
         mt, mw = st / count, sw / count
         spread: Any = max(stt / count - mt * mt, 1e-6)
         other: Any = max(sww / count - mw * mw, 1e-6)
+        # the other picture is brought to the template's mean and spread first, or the first steps
+        # would spend themselves on brightness
         gain = np.sqrt(spread / other)
         see = np.float32(0.0)
         for k in range(size):
@@ -222,6 +235,8 @@ def _register(
                     outer = min(min(x, n - 1 - x), min(y, n - 1 - y)) < margin
                     flat_v[y * n + x] *= 0.1 if outer else 1.0
         if step >= 2:
+            # Cauchy weights: an error of a few times the typical one hardly counts, so a caption
+            # does not drag the map; not in the first two steps, when everything is still far off
             typical: Any = max(1.5 * see / count, 1e-6)
             cut = np.float32(1.0 / typical)
             for k in range(size):
@@ -233,6 +248,8 @@ def _register(
             for j in range(i + 1):
                 matrix[i, j] = _dot3(weight, rows[i], rows[j])
             vector[i] = _dot3(weight, rows[i], error)
+        # Levenberg-Marquardt damping relative to the mean of the diagonal: the same for a faint
+        # and for a sharp picture; light needs hardly any
         trace = 0.0
         for i in range(6):
             trace += matrix[i, i]
@@ -245,6 +262,7 @@ def _register(
         largest = 0.0
         for k in range(6):
             largest = max(largest, abs(vector[k]))
+        # beyond a third of the half-width the linear model holds nowhere: keep the direction only
         if largest > 0.3:
             for k in range(6):
                 vector[k] *= 0.3 / largest
@@ -252,8 +270,10 @@ def _register(
         if change < 0.0:
             return False
         det = (1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]
+        # beyond a threefold area the search has run away: give it up
         if det < 0.3 or det > 3.0:
             return False
+        # 0.002 of the half-width is a thirtieth of a pixel
         if change < 0.002:
             break
     return True
@@ -276,6 +296,7 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
     for y in range(1, n - 1):
         for x in range(1, n - 1):
             if valid[y, x - 1] * valid[y, x + 1] * valid[y - 1, x] * valid[y + 1, x] > 0.0:
+                # gradients, not levels: brightness, contrast and slow shading cancel
                 ax, ay = a[y, x + 1] - a[y, x - 1], a[y + 1, x] - a[y - 1, x]
                 bx, by = b[y, x + 1] - b[y, x - 1], b[y + 1, x] - b[y - 1, x]
                 k = (y // side) * blocks + x // side
@@ -298,11 +319,14 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
             scores[k] = ab[k] / np.sqrt(max(aa[k] * bb[k], 1e-9))
             good += scores[k] > 0.5
             count += 1
+    # empty blocks hold 9.0 and sort last, so the median of the first `count` is that of the others
     worst = np.argsort(scores)
     middle = 0.5 * (scores[worst[count // 2]] + scores[worst[(count - 1) // 2]])
     out[1] = middle if count else out[0]
     out[2] = good / count if count else 0.0
     out[3] = count
+    # participation ratio: 1 where all blocks share the energy, 1/blocks^2 where one has it all.
+    # Two pictures with one bright spot each correlate highly and show nothing
     out[4] = first * first / max(second * blocks * blocks, 1e-9)
     out[5] = out[0]
     for k in range(4):
@@ -312,6 +336,7 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
             edge = (blocks - 1) * (k & 1)
             cell = edge * blocks + m if k < 2 else m * blocks + edge
             lab, laa, lbb = lab - ab[cell], laa - aa[cell], lbb - bb[cell]
+        # a strip that holds most of the energy is the picture, not a caption
         if min(laa / max(saa, 1e-9), lbb / max(sbb, 1e-9)) > 0.4:
             out[5] = max(out[5], lab / np.sqrt(max(laa * lbb, 1e-9)))
 
@@ -319,6 +344,7 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
 @compiled(fastmath=True)
 def _correlation(a: Array, b: Array, valid: Array) -> Any:
     """Plain correlation of levels over the overlap."""
+    # starts at 1e-9 instead of 0, so that no overlap divides by nothing
     s = sa = sb = saa = sbb = sab = 1e-9
     for y in range(a.shape[0]):
         for x in range(a.shape[1]):
@@ -335,17 +361,13 @@ def _correlation(a: Array, b: Array, valid: Array) -> Any:
 
 @compiled(fastmath=True)
 def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> None:
-    """Correlate two opponent-colour planes of the 8x8 thumbnails through the map found."""
+    """Correlate two opponent-colour planes of the 8x8 planes through the map found."""
     n = colour_a.shape[0]
     first = np.empty((n, n, 2), np.float32)
     second = np.empty((n, n, 2), np.float32)
     for y in range(n):
         for x in range(n):
-            v, u = (x, y) if k & 4 else (y, x)
-            if k & 1:
-                u = n - 1 - u
-            if k & 2:
-                v = n - 1 - v
+            v, u = _source_place(y, x, n, k)
             r, g, b = (
                 np.float32(colour_a[y, x, 0]),
                 np.float32(colour_a[y, x, 1]),
@@ -358,6 +380,7 @@ def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> N
                 np.float32(colour_b[v, u, 2]),
             )
             second[y, x, 0], second[y, x, 1] = r - g, 0.5 * (r + g) - b
+    # two rounds over the same pixels: means first, then products about them
     ab = aa = bb = 0.0
     ma = np.zeros(2)
     mb = np.zeros(2)
@@ -393,6 +416,7 @@ def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> N
             for c in range(2):
                 ma[c] /= max(total, 1)
                 mb[c] /= max(total, 1)
+    # the energy says how much the correlation is worth: two grey pictures agree about nothing
     out[0] = ab / np.sqrt(max(aa * bb, 1e-6))
     out[1] = np.sqrt(np.sqrt(aa * bb) / max(total, 1))
 
@@ -413,6 +437,7 @@ def align_batch(
     n_pairs = pairs.shape[0]
     n_chunks = (n_pairs + 63) // 64
     for chunk in numba.prange(n_chunks):
+        # all buffers of a chunk, made once: allocating within the loop would cost as much as a step
         raw = np.empty((_N, _N), np.float32)
         a = np.empty((_N, _N), np.float32)
         b = np.empty((_N, _N), np.float32)
@@ -434,13 +459,14 @@ def align_batch(
         best = np.empty(6)
         for t in range(chunk * 64, min(chunk * 64 + 64, n_pairs)):
             i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
-            _oriented(grey[i], 0, raw)
+            _orient(grey[i], 0, raw)
             _soften(raw, a)
             _halve(raw, a2)
-            _oriented(grey[j], k, raw)
+            _orient(grey[j], k, raw)
             _soften(raw, b)
             _halve(raw, b2)
             _steepest(a2, rows2)
+            # every start is tried coarsely: a quarter of the pixels, and a wider basin
             top = -2.0
             margin = 0
             for s in range(starts.shape[0]):
@@ -452,16 +478,19 @@ def align_batch(
                 if _sample(b2, p, warped2, valid2) < 0.3 * _M * _M:
                     continue
                 _gradient_correlation(a2, warped2, valid2, 4, six)
+                # the whole without its worst strip, or captioned copies would lose at this stage
                 if six[5] > top:
                     top = six[5]
                     margin = 2 * margins[s]
                     best[:] = p
             scores[t, :] = -1.0
             scores[t, 3] = top
+            # most candidates end here, before the fine search: most of the speed
             if top < abandon:
                 continue
             _steepest(a, rows)
             p[:] = best
+            # less damping than before: the start is right to a coarse pixel
             if not _register(a, b, rows, p, 10, 0.002, margin, warped, valid, weight, error):
                 p[:] = best
             count = _sample(b, p, warped, valid)
@@ -469,9 +498,11 @@ def align_batch(
             scores[t, 0], scores[t, 1], scores[t, 2] = six[0], six[1], six[2]
             scores[t, 7], scores[t, 10], scores[t, 11] = six[3], six[5], six[4]
             scores[t, 4] = _correlation(a, warped, valid)
+            # the map's area turns the template's overlap into the other picture's
             share = count / (_N * _N)
             det = abs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3])
             scores[t, 5], scores[t, 6] = share, min(share * det, 1.0)
+            # coarse once more through the final map: heavy noise and JPEG blocks vanish at 16 px
             _sample(b2, p, warped2, valid2)
             _gradient_correlation(a2, warped2, valid2, 4, six)
             scores[t, 3], scores[t, 12], scores[t, 13] = six[0], six[5], six[1]

@@ -25,13 +25,26 @@ def test_settings_are_read(tmp_path: Path) -> None:
     assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
 
 
+def test_settings_of_the_search_keep_their_old_names(tmp_path: Path) -> None:
+    new = load_config(written(tmp_path, "[relate]\nrechecks = 7\nuncertainty_band = 2.5"))
+    assert new.relate == {"rechecks": 7, "uncertainty_band": 2.5}
+    old = load_config(written(tmp_path, "[relate]\nlooks = 7\nlook_band = 2.5"))
+    assert old == new
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[relate]\nradius = 64", "radius is 64: write a whole number, 0 to 20"),
         ("[relate]\nnearest = true", "nearest is True: write a whole number"),
         ('[relate]\nturned = "yes"', "turned is 'yes': write true or false"),
-        ("[relate]\nradios = 6", "has no 'radios'; it may have looks, nearest, radius, turned"),
+        ("[relate]\nuncertainty_band = true", "uncertainty_band is True: write a number, 0 to 50"),
+        ("[relate]\nlooks = -1", "rechecks is -1: write a whole number"),
+        ("[relate]\nlooks = 1\nrechecks = 2", "has rechecks and its old name looks"),
+        (
+            "[relate]\nradios = 6",
+            "has no 'radios'; it may have nearest, radius, rechecks, turned, uncertainty_band",
+        ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
         ("[check]\n", "has no 'check'; it may have checks, measure, relate, scan"),
         ("[scan", "cannot be read as TOML"),

@@ -7,14 +7,18 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 
-from audit.neighbors import Calibration, calibrate, describe, plant, signature, signatures
 from audit.neighbors.calibration import (
     HIGHEST_THRESHOLD,
     LOWEST_THRESHOLD,
     TRUNCATE_AT,
+    Calibration,
+    calibrate,
     fit_tail,
-    planted_recall,
+    measure_recall,
 )
+from audit.neighbors.descriptor import describe
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.synthetic import make_duplicate
 
 
 def digit(seed: int) -> np.ndarray:
@@ -27,7 +31,7 @@ def digit(seed: int) -> np.ndarray:
 
 
 def calibrated(pictures: list[np.ndarray], seed: int = 0) -> Calibration:
-    table = signatures([signature(p) for p in pictures])
+    table = stack_signatures([make_signature(p) for p in pictures])
     return calibrate(table, describe(table), np.arange(len(table)), seed=seed)
 
 
@@ -43,7 +47,9 @@ def test_copies_among_the_random_pairs_do_not_raise_it(
     scene: Callable[..., np.ndarray],
 ) -> None:
     originals = [scene(k) for k in range(80)]
-    copies = [plant(p, "jpeg_50", np.random.default_rng(k)) for k, p in enumerate(originals)]
+    copies = [
+        make_duplicate(p, "jpeg_50", np.random.default_rng(k)) for k, p in enumerate(originals)
+    ]
     assert calibrated(originals + copies).threshold <= calibrated(originals).threshold + 1.0
 
 
@@ -62,11 +68,12 @@ def test_the_tail_of_a_known_distribution_is_recovered() -> None:
 
 
 def test_hardly_any_pictures_get_the_lowest_threshold(scenes: list[np.ndarray]) -> None:
+    nothing = stack_signatures([])
     for n in (0, 1, 2):
         found = (
             calibrated(scenes[:n])
             if n
-            else calibrate(signatures([]), describe(signatures([])), np.zeros(0, np.int64))
+            else calibrate(nothing, describe(nothing), np.zeros(0, np.int64))
         )
         assert found.threshold == LOWEST_THRESHOLD
         assert len(found.sentences()) == 2
@@ -74,7 +81,7 @@ def test_hardly_any_pictures_get_the_lowest_threshold(scenes: list[np.ndarray]) 
 
 def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     pictures = [digit(k) for k in range(80)] + scenes[:20]
-    table = signatures([signature(p) for p in pictures])
+    table = stack_signatures([make_signature(p) for p in pictures])
     ranks = np.random.default_rng(0).permutation(len(table))
     order = np.random.default_rng(1).permutation(len(table))
     straight = calibrate(table, describe(table), ranks)
@@ -82,16 +89,16 @@ def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     assert abs(straight.threshold - shuffled.threshold) < 1e-9
 
 
-def test_planted_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
-    table = signatures([signature(p) for p in scenes])
-    found = planted_recall(
+def test_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
+    table = stack_signatures([make_signature(p) for p in scenes])
+    found = measure_recall(
         calibrated(scenes), table, describe(table), {k: scenes[k] for k in range(8)}
     )
-    assert found.planted == 8 * len(found.recall)
+    assert found.synthetic_copies == 8 * len(found.recall)
     assert found.recall["mirror"] == 1.0
     assert 0.85 <= found.overall_recall <= 1.0
-    assert "Expected recall on planted copies" in found.sentences()[-1]
-    strict = planted_recall(
+    assert "Expected recall on synthetic copies" in found.sentences()[-1]
+    strict = measure_recall(
         Calibration(1e9, 0.0, 0.0, 0, "no pair passes"),
         table,
         describe(table),

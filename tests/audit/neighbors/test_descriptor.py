@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.neighbors import describe, nearest, nearest_in, signature, signatures, similarities
-from audit.neighbors.align import ORIENTATIONS, orient
-from audit.neighbors.dense import similarity_table
-from audit.neighbors.thumbnails import SIGNATURE_DTYPE
+from audit.neighbors.dense import find_nearest, find_nearest_in, similarity_table
+from audit.neighbors.descriptor import compare_orientations, describe
+from audit.neighbors.orientations import ORIENTATIONS, orient
+from audit.neighbors.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
 
 
 def random_table(seed: int, n: int) -> np.ndarray:
@@ -34,29 +34,29 @@ def laid_down(table: np.ndarray, k: int) -> np.ndarray:
 def test_each_orientation_is_recognised(k: int) -> None:
     table = random_table(0, 8)
     # similarity k of (laid down, original): the original laid down that way is the first
-    found = similarities(describe(laid_down(table, k)), describe(table))
+    found = compare_orientations(describe(laid_down(table, k)), describe(table))
     assert (found.argmax(axis=1) == k).all()
     assert np.allclose(found[:, k], 1.0, atol=1e-4)
 
 
 def test_brightness_and_contrast_hardly_matter() -> None:
-    table = signatures(
+    table = stack_signatures(
         [
-            signature(p)
+            make_signature(p)
             for p in np.random.default_rng(1).integers(40, 200, (5, 64, 64, 3)).astype(np.uint8)
         ]
     )
     dimmed = table.copy()
     dimmed["grey"] = table["grey"] // 2 + 20
     dimmed["colour"] = table["colour"] // 2 + 20
-    assert similarities(describe(table), describe(dimmed))[:, 0].min() > 0.97
+    assert compare_orientations(describe(table), describe(dimmed))[:, 0].min() > 0.97
 
 
 def brute(table: np.ndarray) -> np.ndarray:
     n = len(table)
     d = describe(table)
     first, second = (a.ravel() for a in np.indices((n, n)))
-    return similarities(d[first], d[second]).max(axis=1).reshape(n, n)
+    return compare_orientations(d[first], d[second]).max(axis=1).reshape(n, n)
 
 
 @settings(max_examples=10, deadline=None)
@@ -65,19 +65,19 @@ def test_the_exact_search_is_exact(seed: int, n: int, k: int) -> None:
     table = random_table(seed, n)
     all_pairs = brute(table)
     np.fill_diagonal(all_pairs, -9)
-    found = nearest(describe(table), k)
+    found = find_nearest(describe(table), k)
     m = min(k, n - 1)
     assert np.allclose(found.similarity[:, :m], -np.sort(-all_pairs, axis=1)[:, :m], atol=1e-5)
     assert (found.index[:, m:] == -1).all()
     assert (found.index != np.arange(n)[:, None]).all()
     assert found.exact
-    assert found.compared == n * (n - 1) // 2
+    assert found.compared_pairs == n * (n - 1) // 2
 
 
 def test_blocks_join_without_a_seam() -> None:
     table = random_table(3, 2300)  # three blocks
     d = describe(table)
-    found = nearest(d, 5)
+    found = find_nearest(d, 5)
     rows = np.array([0, 1023, 1024, 2047, 2048, 2299])
     truth = similarity_table(d[rows], d)
     truth[np.arange(len(rows)), rows] = -9
@@ -88,16 +88,16 @@ def test_the_approximate_search_measures_its_recall_and_finds_copies() -> None:
     table = random_table(4, 1500)
     copies = laid_down(table[:300], 1)
     d = describe(np.concatenate([table, copies]))
-    found = nearest(d, 5, exact_limit=100)
+    found = find_nearest(d, 5, exact_limit=100)
     assert not found.exact
     assert 0.0 < found.recall < 1.0
     assert found.sample == 500
-    assert found.compared < 1800 * 1799 // 2
+    assert found.compared_pairs < 1800 * 1799 // 2
     hit = (found.index[:300] == np.arange(1500, 1800)[:, None]).any(axis=1)
     assert hit.mean() > 0.97
 
 
 def test_queries_find_their_copies_in_a_library() -> None:
     table = random_table(5, 700)
-    found = nearest_in(describe(laid_down(table[:50], 6)), describe(table), 3)
+    found = find_nearest_in(describe(laid_down(table[:50], 6)), describe(table), 3)
     assert found.index[:, 0].tolist() == list(range(50))

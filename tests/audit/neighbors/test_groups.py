@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.neighbors import Grouping, group
+from audit.neighbors.groups import Grouping, group_pictures
 
 THRESHOLD = 0.0
 
@@ -32,7 +32,9 @@ def grouped(points: np.ndarray, keys: list[bytes], neighbours: int = 3) -> Group
     pairs = np.sort(np.stack([np.repeat(np.arange(n), near.shape[1]), near.ravel()], 1), axis=1)
     pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
     verify = scorer(points)
-    return group(pairs, verify(pairs) if len(pairs) else np.zeros(0), verify, THRESHOLD, keys)
+    return group_pictures(
+        pairs, verify(pairs) if len(pairs) else np.zeros(0), verify, THRESHOLD, keys
+    )
 
 
 def names(n: int, seed: int) -> list[bytes]:
@@ -52,16 +54,16 @@ worlds = {
 def test_groups_partition_and_members_are_verified(seed: int, n: int, spread: float) -> None:
     points = world(seed, n, spread)
     found = grouped(points, names(n, seed))
-    members = [m for star in found.stars for m in star.members]
+    members = [m for group in found.groups for m in group.members]
     assert len(members) == len(set(members))
     verify = scorer(points)
-    for star in found.stars:
-        assert star.members[0] == star.representative
-        assert len(star.members) > 1
-        true = verify(np.array([[star.representative, m] for m in star.members[1:]]))
+    for group in found.groups:
+        assert group.members[0] == group.representative
+        assert len(group.members) > 1
+        true = verify(np.array([[group.representative, m] for m in group.members[1:]]))
         assert (true >= THRESHOLD).all()
-        assert np.allclose(true, star.scores[1:])
-        assert star.weakest == min(star.scores[1:])
+        assert np.allclose(true, group.scores[1:])
+        assert group.min_score == min(group.scores[1:])
 
 
 @settings(max_examples=80, deadline=None)
@@ -72,10 +74,10 @@ def test_the_order_of_the_input_does_not_matter(seed: int, n: int, spread: float
     straight = grouped(points, keys)
     shuffled = grouped(points[order], [keys[i] for i in order])
     assert [
-        (keys[s.representative], sorted(keys[m] for m in s.members)) for s in straight.stars
+        (keys[s.representative], sorted(keys[m] for m in s.members)) for s in straight.groups
     ] == [
         (keys[order[s.representative]], sorted(keys[order[m]] for m in s.members))
-        for s in shuffled.stars
+        for s in shuffled.groups
     ]
 
 
@@ -84,7 +86,7 @@ def test_the_order_of_the_input_does_not_matter(seed: int, n: int, spread: float
 def test_a_stranger_changes_nothing(seed: int, n: int, spread: float) -> None:
     points, keys = world(seed, n, spread), names(n + 1, seed)
     with_stranger = np.concatenate([points, [[500.0, 500.0]]])
-    assert grouped(points, keys[:n]).stars == grouped(with_stranger, keys).stars
+    assert grouped(points, keys[:n]).groups == grouped(with_stranger, keys).groups
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,8 +96,8 @@ def test_no_two_representatives_of_one_family_match(seed: int, n: int, spread: f
     found = grouped(points, names(n, seed))
     asked = {tuple(p) for p in found.extra.tolist()}
     verify = scorer(points)
-    for k, one in enumerate(found.stars):
-        for other in found.stars[k + 1 :]:
+    for k, one in enumerate(found.groups):
+        for other in found.groups[k + 1 :]:
             pair = tuple(sorted((one.representative, other.representative)))
             if pair in asked:
                 assert verify(np.array([pair]))[0] < THRESHOLD
@@ -104,20 +106,22 @@ def test_no_two_representatives_of_one_family_match(seed: int, n: int, spread: f
 def test_a_chain_is_not_one_group() -> None:
     points = np.array([[0.9 * k, 0.0] for k in range(30)])
     found = grouped(points, names(30, 1), neighbours=2)
-    assert max(len(star.members) for star in found.stars) <= 3
+    assert max(len(group.members) for group in found.groups) <= 3
     verify = scorer(points)
-    for star in found.stars:
-        assert (verify(np.array([[star.representative, m] for m in star.members[1:]])) >= 0).all()
+    for group in found.groups:
+        assert (verify(np.array([[group.representative, m] for m in group.members[1:]])) >= 0).all()
 
 
 def test_a_burst_wider_than_the_neighbour_cap_comes_together() -> None:
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(0, 0.02, (40, 2)), rng.normal(5, 0.02, (40, 2))])
     found = grouped(points, names(80, 2), neighbours=4)
-    assert [len(star.members) for star in found.stars] == [40, 40]
+    assert [len(group.members) for group in found.groups] == [40, 40]
 
 
 def test_no_pairs_no_groups() -> None:
-    found = group(np.zeros((0, 2), np.int64), np.zeros(0), scorer(np.zeros((1, 2))), 0.0, [b"a"])
-    assert found.stars == ()
+    found = group_pictures(
+        np.zeros((0, 2), np.int64), np.zeros(0), scorer(np.zeros((1, 2))), 0.0, [b"a"]
+    )
+    assert found.groups == ()
     assert found.labels(1).tolist() == [-1]

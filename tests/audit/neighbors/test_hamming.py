@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.neighbors.hamming import distances, within_radius, within_radius_of
+from audit.neighbors.hamming import find_code_pairs, find_cross_pairs
 
 
 def clustered(seed: int, n: int, flips: int) -> np.ndarray:
@@ -38,17 +38,16 @@ def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
 def test_every_pair_is_found_once(plan: str, seed: int, n: int, flips: int, radius: int) -> None:
     codes = clustered(seed, n, flips)
     wanted, apart = brute(codes, radius)
-    found = within_radius(codes, radius, plan=plan)
+    found = find_code_pairs(codes, radius, plan=plan)
     rows, distance = found.rows()
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart.tolist()
-    assert found.n_rows() == len(wanted)
 
 
 @pytest.mark.parametrize("radius", [20, 40, 63])
 def test_wide_radii_are_complete(radius: int) -> None:
     codes = clustered(3, 120, 10)
-    assert within_radius(codes, radius).rows()[0].tolist() == brute(codes, radius)[0].tolist()
+    assert find_code_pairs(codes, radius).rows()[0].tolist() == brute(codes, radius)[0].tolist()
 
 
 def test_more_hits_than_a_buffer_holds() -> None:
@@ -56,15 +55,14 @@ def test_more_hits_than_a_buffer_holds() -> None:
     codes = rng.permutation(2**12).astype(np.uint64)  # 12 free bits: everything is near
     wanted, _ = brute(codes, 3)
     for plan in ("brute", "chunks"):
-        found = within_radius(codes, 3, plan=plan)
+        found = find_code_pairs(codes, 3, plan=plan)
         assert len(found.first) == len(wanted)
 
 
 def test_equal_codes_chain_to_the_first_without_squaring() -> None:
     codes = np.array([7] * 1000 + [5, 0xFFFF], np.uint64)
-    found = within_radius(codes, 1)
+    found = find_code_pairs(codes, 1)
     rows, distance = found.rows(chain_equal=True)
-    assert found.n_rows() == 1000 * 999 // 2 + 1000
     assert len(rows) == 999 + 1
     assert rows[:999, 0].tolist() == [0] * 999
     assert rows.tolist().count([0, 1000]) == 1
@@ -77,7 +75,7 @@ def test_queries_against_a_library(seed: int, n: int, radius: int) -> None:
     codes = clustered(seed, 2 * n, 6)
     apart = np.bitwise_count(codes[:n, None] ^ codes[None, n:])
     wanted = np.stack(np.nonzero(apart <= radius), 1)
-    rows, distance = within_radius_of(codes[:n], codes[n:], radius)
+    rows, distance = find_cross_pairs(codes[:n], codes[n:], radius)
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart[wanted[:, 0], wanted[:, 1]].tolist()
 
@@ -85,23 +83,18 @@ def test_queries_against_a_library(seed: int, n: int, radius: int) -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     codes = clustered(5, 300, 6)
     order = np.random.default_rng(1).permutation(300)
-    straight = {frozenset(p) for p in within_radius(codes, 8).rows()[0].tolist()}
+    straight = {frozenset(p) for p in find_code_pairs(codes, 8).rows()[0].tolist()}
     shuffled = {
-        frozenset(order[list(p)].tolist()) for p in within_radius(codes[order], 8).rows()[0]
+        frozenset(order[list(p)].tolist()) for p in find_code_pairs(codes[order], 8).rows()[0]
     }
     assert straight == shuffled
 
 
-def test_distances_of_longer_codes() -> None:
-    first = np.array([[0, 0, 0, 1], [3, 0, 0, 0]], np.uint64)
-    assert distances(first, np.zeros_like(first)).tolist() == [1, 2]
-
-
 def test_nothing_to_compare() -> None:
-    assert len(within_radius(np.zeros(0, np.uint64), 10).rows()[0]) == 0
-    assert len(within_radius(np.zeros(1, np.uint64), 10).rows()[0]) == 0
+    assert len(find_code_pairs(np.zeros(0, np.uint64), 10).rows()[0]) == 0
+    assert len(find_code_pairs(np.zeros(1, np.uint64), 10).rows()[0]) == 0
 
 
 def test_a_radius_out_of_range_says_what_to_give() -> None:
     with pytest.raises(ValueError, match="give 0 to 63 bits"):
-        within_radius(np.zeros(2, np.uint64), 64)
+        find_code_pairs(np.zeros(2, np.uint64), 64)

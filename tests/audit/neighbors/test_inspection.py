@@ -1,4 +1,4 @@
-"""A second look tells pages of one layout apart, sees through captions, and knows its limits."""
+"""A second check tells pages of one layout apart, sees through captions, and knows its limits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import cv2
 import numpy as np
 import pytest
 
-from audit.neighbors import describe, plant, second_look, signature, signatures, verify
-from audit.neighbors.inspection import Look
+from audit.neighbors.descriptor import describe
+from audit.neighbors.inspection import FullSizeCheck, check_full_size
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.synthetic import make_duplicate
+from audit.neighbors.verification import verify
 
 
-def look_at(first: np.ndarray, second: np.ndarray) -> Look:
-    table = signatures([signature(first), signature(second)])
+def check_both(first: np.ndarray, second: np.ndarray) -> FullSizeCheck:
+    table = stack_signatures([make_signature(first), make_signature(second)])
     found = verify(table, describe(table), np.array([[0, 1]]), np.array([0, 1]))
     pair = (first, second) if found.template[0] == 0 else (second, first)
-    return second_look(*pair, int(found.orientation[0]), found.matrix[0])
+    return check_full_size(*pair, int(found.orientation[0]), found.matrix[0])
 
 
 @pytest.mark.parametrize("name", ["jpeg_30", "crop_80", "caption", "watermark", "mirror", "blur"])
@@ -24,14 +27,14 @@ def test_copies_are_recognised(name: str, scene: Callable[..., np.ndarray]) -> N
     seen = []
     for seed in range(12):
         picture = scene(seed, 192, 256)
-        seen.append(look_at(picture, plant(picture, name, np.random.default_rng(seed))))
-    assert np.mean([look.same for look in seen]) >= 0.9
+        seen.append(check_both(picture, make_duplicate(picture, name, np.random.default_rng(seed))))
+    assert np.mean([check.same for check in seen]) >= 0.9
 
 
 def test_strangers_are_refused(scene: Callable[..., np.ndarray]) -> None:
-    looks = [second_look(scene(k, 192, 256), scene(k + 100, 192, 256)) for k in range(20)]
-    assert not any(look.same for look in looks)
-    assert all(look.decided for look in looks)
+    checks = [check_full_size(scene(k, 192, 256), scene(k + 100, 192, 256)) for k in range(20)]
+    assert not any(check.same for check in checks)
+    assert all(check.decided for check in checks)
 
 
 def page(seed: int) -> np.ndarray:
@@ -46,9 +49,9 @@ def page(seed: int) -> np.ndarray:
 
 
 def test_pages_of_one_layout_are_told_apart() -> None:
-    assert not any(second_look(page(k), page(k + 50)).same for k in range(15))
+    assert not any(check_full_size(page(k), page(k + 50)).same for k in range(15))
     copies = [
-        second_look(page(k), plant(page(k), "jpeg_30", np.random.default_rng(k))).same
+        check_full_size(page(k), make_duplicate(page(k), "jpeg_30", np.random.default_rng(k))).same
         for k in range(15)
     ]
     assert np.mean(copies) >= 0.9
@@ -57,19 +60,19 @@ def test_pages_of_one_layout_are_told_apart() -> None:
 @pytest.mark.parametrize("side", [8, 32, 47])
 def test_small_pictures_are_left_to_the_thumbnails(side: int) -> None:
     small = np.random.default_rng(0).integers(0, 256, (side, 200, 3)).astype(np.uint8)
-    assert not second_look(small, small).decided
+    assert not check_full_size(small, small).decided
 
 
 def test_plain_pictures_are_left_to_the_thumbnails() -> None:
     plain = np.full((200, 200, 3), 90, np.uint8)
     disc = cv2.circle(plain.copy(), (100, 100), 12, (200, 0, 0), -1)
-    assert not second_look(plain, plain).decided
-    assert not second_look(disc, disc).decided
+    assert not check_full_size(plain, plain).decided
+    assert not check_full_size(disc, disc).decided
 
 
-def test_the_same_look_every_time(scene: Callable[..., np.ndarray]) -> None:
+def test_the_same_answer_every_time(scene: Callable[..., np.ndarray]) -> None:
     first, second = (
         scene(1, 192, 256),
-        plant(scene(1, 192, 256), "crop_80", np.random.default_rng(0)),
+        make_duplicate(scene(1, 192, 256), "crop_80", np.random.default_rng(0)),
     )
-    assert second_look(first, second) == second_look(first, second)
+    assert check_full_size(first, second) == check_full_size(first, second)

@@ -8,16 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from audit.neighbors import (
-    Memory,
-    Options,
-    Relation,
-    plant,
-    relate,
-    search_against,
-    signature,
-    signatures,
-)
+from audit.neighbors.overlap import search_against
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.synthetic import make_duplicate
 
 CHANGES = ("jpeg_50", "mirror", "crop_90")
 
@@ -28,17 +23,17 @@ def key(picture: np.ndarray) -> bytes:
 
 def mean_hash(picture: np.ndarray) -> int:
     """A 64-bit hash is all the search asks for; this one is enough here."""
-    small = signature(picture)["grey"].reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
+    small = make_signature(picture)["grey"].reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
     return int("".join("1" if v > np.median(small) else "0" for v in small), 2)
 
 
-def search(pictures: list[np.ndarray], look: bool = True, **options: object) -> Relation:
-    return relate(
-        signatures([signature(p) for p in pictures]),
+def search(pictures: list[np.ndarray], check: bool = True, **options: object) -> Relation:
+    return find_near_duplicates(
+        stack_signatures([make_signature(p) for p in pictures]),
         [key(p) for p in pictures],
         np.array([mean_hash(p) for p in pictures], np.uint64),
-        options=Options(**options),  # type: ignore[arg-type]
-        open_picture=(lambda row: pictures[row]) if look else None,
+        options=SearchOptions(**options),  # type: ignore[arg-type]
+        open_picture=(lambda row: pictures[row]) if check else None,
     )
 
 
@@ -47,22 +42,24 @@ def families(scenes: list[np.ndarray]) -> list[np.ndarray]:
     """Thirty scenes; the first ten with three changed copies each."""
     out = list(scenes[:30])
     for k in range(10):
-        out += [plant(scenes[k], name, np.random.default_rng(k)) for name in CHANGES]
+        out += [make_duplicate(scenes[k], name, np.random.default_rng(k)) for name in CHANGES]
     return out
 
 
 def member_keys(relation: Relation, pictures: list[np.ndarray]) -> set[frozenset[bytes]]:
-    return {frozenset(key(pictures[m]) for m in star.members) for star in relation.groups.stars}
+    return {
+        frozenset(key(pictures[m]) for m in group.members) for group in relation.grouping.groups
+    }
 
 
-def test_planted_families_are_the_groups(families: list[np.ndarray]) -> None:
+def test_families_of_duplicates_are_the_groups(families: list[np.ndarray]) -> None:
     found = search(families)
     wanted = {
         frozenset(key(families[m]) for m in (k, 30 + 3 * k, 31 + 3 * k, 32 + 3 * k))
         for k in range(10)
     }
     assert member_keys(found, families) == wanted
-    assert all(star.weakest >= found.calibration.threshold for star in found.groups.stars)
+    assert all(group.min_score >= found.calibration.threshold for group in found.grouping.groups)
 
 
 def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None:
@@ -97,97 +94,97 @@ def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> N
     assert any("3 images left out" in line for line in found.completeness.sentences())
 
 
-def test_looks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
-    free = search(families, look_band=50.0, nearest=3)
-    bound = search(families, look_band=50.0, nearest=3, looks=2)
-    assert free.completeness.looks == free.completeness.looks_wanted > 2
-    assert bound.completeness.looks == 2
-    assert "more deserved one" in " ".join(bound.completeness.sentences())
+def test_checks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
+    free = search(families, uncertainty_band=50.0, nearest=3)
+    bound = search(families, uncertainty_band=50.0, nearest=3, rechecks=2)
+    assert free.completeness.rechecks == free.completeness.rechecks_wanted > 2
+    assert bound.completeness.rechecks == 2
+    assert "uncertain enough for one" in " ".join(bound.completeness.sentences())
 
 
-def test_without_the_files_there_are_no_looks(families: list[np.ndarray]) -> None:
-    found = search(families, look=False)
-    assert found.completeness.looks == 0
-    assert not found.looked.any()
+def test_without_the_files_there_are_no_checks(families: list[np.ndarray]) -> None:
+    found = search(families, check=False)
+    assert found.completeness.rechecks == 0
+    assert not found.verified_full_size.any()
 
 
-def test_an_unreadable_file_is_decided_by_its_thumbnail(families: list[np.ndarray]) -> None:
-    table = signatures([signature(p) for p in families])
+def test_an_unreadable_file_is_decided_by_its_signature(families: list[np.ndarray]) -> None:
+    table = stack_signatures([make_signature(p) for p in families])
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    found = relate(
+    found = find_near_duplicates(
         table,
         [key(p) for p in families],
         hashes,
-        options=Options(look_band=50.0),
+        options=SearchOptions(uncertainty_band=50.0),
         open_picture=lambda row: None,
     )
-    assert len(found.groups.stars) == 10
-    assert not found.looked.any()
+    assert len(found.grouping.groups) == 10
+    assert not found.verified_full_size.any()
 
 
-def test_a_settled_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
+def test_a_decided_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
     opened: list[int] = []
 
     def opener(row: int) -> np.ndarray:
         opened.append(row)
         return families[row]
 
-    table = signatures([signature(p) for p in families])
+    table = stack_signatures([make_signature(p) for p in families])
     keys = [key(p) for p in families]
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    options = Options(look_band=50.0, nearest=3, planted=0)
-    first = relate(table, keys, hashes, options=options, open_picture=opener)
+    options = SearchOptions(uncertainty_band=50.0, nearest=3, synthetic_sources=0)
+    first = find_near_duplicates(table, keys, hashes, options=options, open_picture=opener)
     assert opened
     opened.clear()
-    again = relate(
+    again = find_near_duplicates(
         table,
         keys,
         hashes,
         options=options,
         open_picture=opener,
-        known=first.memory,
+        known=first.cache,
     )
     assert not opened
     assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
 
 
-def test_a_refused_pair_is_not_aligned_again(families: list[np.ndarray]) -> None:
-    def search(known: Memory | None) -> Relation:
+def test_a_rejected_pair_is_not_aligned_again(families: list[np.ndarray]) -> None:
+    def search(known: PairCache | None) -> Relation:
         hashes = np.array([mean_hash(p) for p in families], np.uint64)
-        table = signatures([signature(p) for p in families])
-        return relate(table, [key(p) for p in families], hashes, known=known)
+        table = stack_signatures([make_signature(p) for p in families])
+        return find_near_duplicates(table, [key(p) for p in families], hashes, known=known)
 
     first = search(None)
-    again = search(first.memory)
-    assert 0 < len(first.memory.refused) <= first.completeness.verified
-    assert first.completeness.remembered == 0
-    assert again.completeness.remembered == len(first.memory.refused)
-    assert again.completeness.verified == first.completeness.verified
+    again = search(first.cache)
+    assert 0 < len(first.cache.rejected_pairs) <= first.completeness.verified_pairs
+    assert first.completeness.rejected_before == 0
+    assert again.completeness.rejected_before == len(first.cache.rejected_pairs)
+    assert again.completeness.verified_pairs == first.completeness.verified_pairs
     assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
     assert again.pairs.score.tolist() == first.pairs.score.tolist()
-    assert again.groups.stars == first.groups.stars
-    assert again.memory.refused.tolist() == first.memory.refused.tolist()
+    assert again.grouping.groups == first.grouping.groups
+    assert again.cache.rejected_pairs.tolist() == first.cache.rejected_pairs.tolist()
 
 
 def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
-    table = signatures([signature(p) for p in families])
+    table = stack_signatures([make_signature(p) for p in families])
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    found = relate(
+    found = find_near_duplicates(
         table,
         [key(p) for p in families],
         hashes,
-        options=Options(planted=3),
+        options=SearchOptions(synthetic_sources=3),
         open_picture=lambda row: families[row],
     )
-    assert found.calibration.planted == 3 * len(found.calibration.recall)
+    assert found.calibration.synthetic_copies == 3 * len(found.calibration.recall)
     assert 0.5 < found.calibration.overall_recall <= 1.0
-    assert "Expected recall on planted copies" in found.calibration.sentences()[-1]
+    assert "Expected recall on synthetic copies" in found.calibration.sentences()[-1]
 
 
 def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
     shares: list[float] = []
-    relate(
-        signatures([signature(p) for p in families]),
+    find_near_duplicates(
+        stack_signatures([make_signature(p) for p in families]),
         [key(p) for p in families],
         np.array([mean_hash(p) for p in families], np.uint64),
         advance=shares.append,
@@ -198,42 +195,42 @@ def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
 
 def test_the_radius_shrinks_rather_than_flood(families: list[np.ndarray]) -> None:
     n = len(families)
-    found = relate(
-        signatures([signature(p) for p in families]),
+    found = find_near_duplicates(
+        stack_signatures([make_signature(p) for p in families]),
         [key(p) for p in families],
         np.arange(n, dtype=np.uint64),  # every hash within 6 bits of every other
-        options=Options(hash_pairs_per_image=2),
+        options=SearchOptions(hash_pairs_per_image=2),
     )
     assert found.completeness.radius < 6
     assert found.completeness.hash_pairs <= 2 * n
-    assert len(found.groups.stars) == 10
+    assert len(found.grouping.groups) == 10
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     found = search(scenes[:n])
-    assert found.groups.stars == ()
-    assert found.neighbours.index.shape == (n, Options().nearest)
+    assert found.grouping.groups == ()
+    assert found.neighbours.index.shape == (n, SearchOptions().nearest)
 
 
 def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     library = scenes[:40]
-    new = [plant(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
+    new = [make_duplicate(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
     new += scenes[50:60]
     asked = [new, library]
-    tables = [signatures([signature(p) for p in part]) for part in asked]
+    tables = [stack_signatures([make_signature(p) for p in part]) for part in asked]
     keys = [[key(p) for p in part] for part in asked]
     hashes = [np.array([mean_hash(p) for p in part], np.uint64) for part in asked]
     found = search_against(*tables, *keys, *hashes, -1.5)
     assert found.pairs.pairs.tolist() == [[k, k] for k in range(10)]
-    looked = search_against(
+    checked = search_against(
         *tables,
         *keys,
         *hashes,
         -1.5,
-        options=Options(look_band=50.0),
+        options=SearchOptions(uncertainty_band=50.0),
         open_new=lambda k: new[k],
         open_library=lambda k: library[k],
     )
-    assert looked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
-    assert looked.completeness.looks > 0
+    assert checked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
+    assert checked.completeness.rechecks > 0

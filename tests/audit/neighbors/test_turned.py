@@ -6,12 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.neighbors import plant, signature, signatures, turned_codes, within_radius_turned
-from audit.neighbors.thumbnails import GREY_SIDE
+from audit.neighbors.signatures import GREY_SIDE, make_signature, stack_signatures
+from audit.neighbors.synthetic import make_duplicate
+from audit.neighbors.turned import find_turned_pairs, hash_orientations
 
 
 def table_of_grey(*thumbnails: np.ndarray) -> np.ndarray:
-    table = signatures([signature(np.zeros((40, 40, 3), np.uint8))] * len(thumbnails))
+    table = stack_signatures([make_signature(np.zeros((40, 40, 3), np.uint8))] * len(thumbnails))
     for row, grey in enumerate(thumbnails):
         table["grey"][row] = grey
     return table
@@ -23,17 +24,19 @@ def test_the_code_of_a_turned_picture_is_the_turned_code(seed: int, orientation:
     turned = grey[:, ::-1] if orientation & 1 else grey
     turned = turned[::-1] if orientation & 2 else turned
     turned = turned.T if orientation & 4 else turned
-    codes = turned_codes(table_of_grey(grey, turned))
+    codes = hash_orientations(table_of_grey(grey, turned))
     # rounding may decide a frequency that equals the median
     assert int(np.bitwise_count(codes[orientation, 0] ^ codes[0, 1])) <= 1
 
 
 def test_every_way_up_is_found(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(0)
-    changed = [plant(scenes[k], kind, rng) for k, kind in enumerate(("mirror", "rotate_90"))]
+    changed = [
+        make_duplicate(scenes[k], kind, rng) for k, kind in enumerate(("mirror", "rotate_90"))
+    ]
     flipped = np.ascontiguousarray(scenes[2][::-1])
-    table = signatures([signature(p) for p in (*scenes[:6], *changed, flipped)])
-    pairs = within_radius_turned(table, 4).tolist()
+    table = stack_signatures([make_signature(p) for p in (*scenes[:6], *changed, flipped)])
+    pairs = find_turned_pairs(table, 4).tolist()
     assert [0, 6] in pairs
     assert [1, 7] in pairs
     assert [2, 8] in pairs
@@ -41,4 +44,4 @@ def test_every_way_up_is_found(scenes: list[np.ndarray]) -> None:
 
 
 def test_one_picture_has_no_pair(scenes: list[np.ndarray]) -> None:
-    assert within_radius_turned(signatures([signature(scenes[0])]), 4).shape == (0, 2)
+    assert find_turned_pairs(stack_signatures([make_signature(scenes[0])]), 4).shape == (0, 2)

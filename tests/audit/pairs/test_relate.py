@@ -16,10 +16,10 @@ from audit import scanning
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
 from audit.executors import Item, Result, Serial
-from audit.neighbors import signature
-from audit.pairs.overlap import overlap
-from audit.pairs.relate import settled
-from audit.pairs.signatures import load, write_part
+from audit.neighbors.signatures import make_signature
+from audit.pairs.overlap import find_overlap
+from audit.pairs.relate import load_pair_cache
+from audit.pairs.signature_store import load_signatures, write_signatures
 from audit.picture.decode import Limits
 from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table
@@ -136,21 +136,21 @@ def test_a_killed_scan_resumes_with_its_signatures(phase: str, pets: Path, tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         scan(pets, run, progress=kill, executor=Backwards())
-    parts = sorted((run / "thumbnails").iterdir())
+    parts = sorted((run / "signatures").iterdir())
     assert parts
     result = scan(pets, run)
     assert result.resumed > 0
-    assert set(parts) <= set((run / "thumbnails").iterdir())
+    assert set(parts) <= set((run / "signatures").iterdir())
     scan(pets, tmp_path / "whole")
     for resumed, whole in zip(related(run), related(tmp_path / "whole"), strict=True):
         assert resumed.equals(whole)
-    assert json.loads(dict(related(run)[2].iter_rows())["missing_thumbnails"]) == 0
+    assert json.loads(dict(related(run)[2].iter_rows())["missing_signatures"]) == 0
 
 
-def test_lost_thumbnails_are_said(pets: Path, tmp_path: Path) -> None:
+def test_lost_signatures_are_reported(pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(pets, run)
-    for part in (run / "thumbnails").iterdir():
+    for part in (run / "signatures").iterdir():
         part.unlink()
     Image.fromarray(picture(99)).save(pets / "train/cat/new.jpg")
     scan(pets, run)
@@ -176,16 +176,16 @@ def test_labels_that_differ_within_a_group_make_an_error(pets: Path, tmp_path: P
     assert json.loads(row["evidence"])["pictures"] == 3
 
 
-def test_what_was_settled_is_carried_over(pets: Path, tmp_path: Path) -> None:
-    """Second looks and refusals come from the previous generation, whatever became of the files."""
+def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
+    """Checks and rejected pairs come from the previous generation, whatever became of the files."""
     scan(pets, tmp_path / "run")
     with open_run(tmp_path / "run") as store:
-        before = set(settled(store).refused.tolist())
+        before = set(load_pair_cache(store).rejected_pairs.tolist())
     Image.fromarray(picture(99)).save(pets / "train/cat/new.jpg")
     scan(pets, tmp_path / "run")
     assert "by an earlier scan" in completeness(tmp_path / "run", "DUP003")
     with open_run(tmp_path / "run") as store:
-        assert before & set(settled(store).refused.tolist())
+        assert before & set(load_pair_cache(store).rejected_pairs.tolist())
 
 
 def test_other_settings_relate_again(pets: Path, tmp_path: Path) -> None:
@@ -198,50 +198,50 @@ def test_other_settings_relate_again(pets: Path, tmp_path: Path) -> None:
     assert scan(pets, run, config=turned).unchanged
 
 
-def test_settled_reads_what_is_stored() -> None:
+def test_the_pair_cache_reads_what_is_stored() -> None:
     with Store.memory() as store:
         store.create_measurements(FEATURE_ROW)
         rows = [
             {"a": "0a" * 16, "b": "0b" * 16, "same": True},
             {"a": "0a" * 16, "b": "0c" * 16, "same": False},
         ]
-        store.append("looks", rows)
-        store.append("refused", pl.DataFrame({"pair": [7, 2**64 - 1]}, {"pair": pl.UInt64}))
-        known = settled(store)
-        assert known.looks == {
+        store.append("rechecks", rows)
+        store.append("rejected_pairs", pl.DataFrame({"pair": [7, 2**64 - 1]}, {"pair": pl.UInt64}))
+        known = load_pair_cache(store)
+        assert known.rechecks == {
             (b"\x0a" * 16, b"\x0b" * 16): 1.0,
             (b"\x0a" * 16, b"\x0c" * 16): -1.0,
         }
-        assert known.refused.tolist() == [7, 2**64 - 1]
+        assert known.rejected_pairs.tolist() == [7, 2**64 - 1]
 
 
 # ---- signatures on disk ----
 
 
 def test_parts_are_named_by_content_and_found_again(tmp_path: Path) -> None:
-    records = [signature(picture(seed)) for seed in range(4)]
+    records = [make_signature(picture(seed)) for seed in range(4)]
     names = ["d", "b", "a", "b"]
-    first = write_part(
+    first = write_signatures(
         tmp_path, signature_table(names, [records[0], records[1], records[2], records[1]])
     )
-    again = write_part(
+    again = write_signatures(
         tmp_path, signature_table(["a", "b", "d"], [records[2], records[1], records[0]])
     )
     assert first == again
-    table, found = load(tmp_path, ["a", "x", "d"])
+    table, found = load_signatures(tmp_path, ["a", "x", "d"])
     assert found.tolist() == [True, False, True]
     assert table[0] == records[2]
     assert table[2] == records[0]
-    assert write_part(tmp_path, signature_table([], [])) is None
+    assert write_signatures(tmp_path, signature_table([], [])) is None
 
 
 def test_damaged_parts_and_those_of_another_version_count_as_absent(tmp_path: Path) -> None:
-    part = write_part(tmp_path, signature_table(["a"], [signature(picture(1))]))
+    part = write_signatures(tmp_path, signature_table(["a"], [make_signature(picture(1))]))
     assert part is not None
     table = pq.read_table(part)
     pq.write_table(table.replace_schema_metadata({"signature_version": "0"}), part)
     (part.parent / "broken.parquet").write_bytes(b"PAR1 and no more")
-    assert not load(tmp_path, ["a"])[1].any()
+    assert not load_signatures(tmp_path, ["a"])[1].any()
 
 
 # ---- what reads the tables ----
@@ -273,7 +273,7 @@ def test_new_images_are_looked_up_in_a_run(pets: Path, tmp_path: Path) -> None:
     ImageOps.mirror(Image.open(pets / "test/cat/1.jpg")).save(new / "near.jpg", quality=70)
     Image.fromarray(picture(77)).save(new / "other.jpg")
     (new / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
-    found = overlap(open_source([str(new)]), tmp_path / "run", Serial(), Limits())
+    found = find_overlap(open_source([str(new)]), tmp_path / "run", Serial(), Limits())
     assert [(m.new, m.library, m.kind) for m in found.matches] == [
         ("bytes.jpg", "train/owl/2.jpg", "bytes"),
         ("near.jpg", "test/cat/1.jpg", "near"),
@@ -289,10 +289,10 @@ def test_an_empty_folder_overlaps_with_nothing(pets: Path, tmp_path: Path) -> No
     only = tmp_path / "new"
     only.mkdir()
     (only / "bytes.jpg").write_bytes((pets / "train/owl/2.jpg").read_bytes())
-    found = overlap(open_source([str(only)]), tmp_path / "run", Serial(), Limits())
+    found = find_overlap(open_source([str(only)]), tmp_path / "run", Serial(), Limits())
     assert [m.kind for m in found.matches] == ["bytes"]
     with pytest.raises(RunError):
-        overlap(open_source([str(only)]), tmp_path / "none", Serial(), Limits())
+        find_overlap(open_source([str(only)]), tmp_path / "none", Serial(), Limits())
 
 
 def test_the_evidence_between_two_files(pets: Path, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_a_ledger_of_a_newer_version_is_one_sentence(
 def test_a_run_of_a_newer_version_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, run: Path
 ) -> None:
-    said = (run / "CURRENT").read_text().replace('"schema": 1', '"schema": 99')
+    said = (run / "CURRENT").read_text().replace('"schema": 2', '"schema": 99')
     (run / "CURRENT").write_text(said)
     assert "newer version" in text(shown(monkeypatch, "overview", run))
 

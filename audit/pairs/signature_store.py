@@ -1,6 +1,6 @@
 """Signatures on disk: what near-duplicate search needs of a picture, without opening it again.
 
-A scan writes them as Parquet files under `RUN/thumbnails/`, some thousands to a file, each named
+A scan writes them as Parquet files under `RUN/signatures/`, some thousands to a file, each named
 by the hash of its content and never changed. Rows are (content hash, 1,233 bytes), so files belong
 to no generation: a picture that two generations share is stored once, and a re-check or a
 comparison with new images reads no pixels. They are kept out of DuckDB because a gigabyte of blobs
@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit.neighbors import SIGNATURE_DTYPE, Signatures
+from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
 from audit.picture.measure import SIGNATURE_SCHEMA, VERSION_KEY
 
-FOLDER = "thumbnails"
+FOLDER = "signatures"
 
 
-def write_part(run: Path, table: pa.Table) -> Path | None:
-    """Store the rows of `table` under `RUN/thumbnails/`; returns the file, None without rows.
+def write_signatures(run: Path, table: pa.Table) -> Path | None:
+    """Store the rows of `table` under `RUN/signatures/`; returns the file, None without rows.
 
     Rows are sorted and equal content hashes kept once, so equal content gives an equal name.
     """
@@ -60,7 +60,9 @@ def _write(path: Path, content: pa.Buffer) -> None:
     os.replace(fresh, path)
 
 
-def load(run: Path, content_hashes: Sequence[str]) -> tuple[Signatures, npt.NDArray[np.bool_]]:
+def load_signatures(
+    run: Path, content_hashes: Sequence[str]
+) -> tuple[Signatures, npt.NDArray[np.bool_]]:
     """Return the signatures (n,) of these content hashes, distinct, and which of them were found.
 
     Rows that were not found are zero. Damaged files and those of another version count as absent.

@@ -1,13 +1,13 @@
 """The signature: what is kept of a picture so that pairs can be judged without opening files again.
 
-A 32x32 grey and an 8x8 colour thumbnail, the size, the uniform border that was cut away and a few
+A 32x32 grey and an 8x8 colour plane, the size, the uniform border that was cut away and a few
 flags: 1,233 bytes an image, about 0.1 ms to make from a 256-px picture. 32 px is a choice that
-was measured: on photographs bigger thumbnails do not separate duplicates from look-alikes better,
-they only cost more; where 32 px cannot decide, the two files are opened (`second_look`).
+was measured: on photographs bigger planes do not separate duplicates from look-alikes better,
+they only cost more; where 32 px cannot decide, the two files are opened (`check_full_size`).
 
-Uniform borders go first, because a frame moves every pixel of the thumbnail and nothing else about
-the picture; what was cut is recorded, so it can be said ("border removed") and never silently eats
-a picture that is mostly background.
+Uniform borders go first, because a frame moves every pixel of the grey plane and nothing else about
+the picture; what was cut is recorded, so it can be reported ("border removed") and never silently
+eats a picture that is mostly background.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIGNATURE_DTYPE = np.dtype(
         ("flags", np.uint8),
     ]
 )
-"""One signature: thumbnails, width and height of the picture that was given (pixels), pixels cut
+"""One signature: two planes, width and height of the picture that was given (pixels), pixels cut
 from its left, top, right and bottom, and `Flag` bits."""
 
 Signatures = npt.NDArray[np.void]
@@ -41,7 +41,7 @@ Signatures = npt.NDArray[np.void]
 BORDER_TOLERANCE = 12
 """Grey levels within which a row or column counts as border: JPEG at quality 30 stays below 8."""
 FLAT_CONTRAST = 2.0
-"""Standard deviation of the grey thumbnail (levels) below which there is nothing to compare."""
+"""Standard deviation of the grey plane (levels) below which there is nothing to compare."""
 FAINT_CONTRAST = 6.0
 LEAST_KEPT = 0.2
 """Share of a side that trimming must leave; beyond that the picture is background, not border."""
@@ -62,7 +62,7 @@ class Flag(IntFlag):
     """No colour to speak of."""
 
 
-def signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0) -> np.void:
+def make_signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0) -> np.void:
     """Return the signature of one picture.
 
     `picture` is uint8 RGB (height, width, 3), best about 256 px on its longer side; grey (height,
@@ -73,10 +73,10 @@ def signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0) -> n
         raise ValueError("This picture has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
         picture = cv2.cvtColor(picture, cv2.COLOR_GRAY2RGB)
-    left, top, right, bottom = border(picture)
+    left, top, right, bottom = find_border(picture)
     height, width = picture.shape[:2]
-    kept = picture[top : height - bottom, left : width - right]
-    small = shrink(kept, GREY_SIDE)
+    inner = picture[top : height - bottom, left : width - right]
+    small = shrink(inner, GREY_SIDE)
     record = np.zeros((), SIGNATURE_DTYPE)
     record["grey"] = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     record["colour"] = cv2.resize(small, (COLOUR_SIDE, COLOUR_SIDE), interpolation=cv2.INTER_AREA)
@@ -86,12 +86,12 @@ def signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0) -> n
     return cast(np.void, record[()])
 
 
-def signatures(records: list[np.void]) -> Signatures:
+def stack_signatures(records: list[np.void]) -> Signatures:
     """Stack single signatures into one array."""
     return np.array(records, dtype=SIGNATURE_DTYPE)
 
 
-def comparable(table: Signatures) -> npt.NDArray[np.bool_]:
+def is_comparable(table: Signatures) -> npt.NDArray[np.bool_]:
     """Say which signatures hold something to compare: neither flat nor transparent."""
     return np.asarray((table["flags"] & (Flag.FLAT | Flag.TRANSPARENT)) == 0, np.bool_)
 
@@ -103,7 +103,7 @@ def shrink(picture: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
     return np.asarray(cv2.resize(picture, (side, side), interpolation=method), dtype=np.uint8)
 
 
-def border(picture: npt.NDArray[np.uint8]) -> tuple[int, int, int, int]:
+def find_border(picture: npt.NDArray[np.uint8]) -> tuple[int, int, int, int]:
     """Return how many pixels of uniform border lie left, above, right and below (pixels).
 
     A row is border when its averages over 32 pieces agree within the tolerance, and with the
@@ -161,7 +161,7 @@ def _run_length(high: npt.NDArray[np.int16], low: npt.NDArray[np.int16]) -> int:
 
 
 def _flags(record: npt.NDArray[np.void], opaque_share: float) -> int:
-    """Set the flags from the finished thumbnails."""
+    """Set the flags from the finished planes."""
     contrast = float(cv2.meanStdDev(record["grey"])[1][0, 0])
     colour = record["colour"].astype(np.int16)
     flags = Flag(0)

@@ -1,0 +1,96 @@
+"""The eight ways to lay a picture down: four quarter turns, each as it is or mirrored.
+
+An orientation is a number of three bits, applied in this order: bit 0 mirrors x (left and right
+change places), bit 1 mirrors y, bit 2 swaps the axes. Three yes-or-no steps reach all eight
+symmetries of the square, and each place that needs them does its part of the work on what it holds:
+pixels, places in a grid, signs of frequencies. All of those forms are here, so that number 5 means
+the same everywhere.
+
+`orient(other, k)` lays `other` down so that it looks like the template; read from the template to
+the other picture, the change is `ORIENTATIONS[k]`, turns clockwise. Mirroring is its own inverse;
+of the eight only the two quarter turns are not (`INVERSE`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+MIRROR_X, MIRROR_Y, SWAP_AXES = 1, 2, 4
+ORIENTATIONS = (
+    "upright",
+    "mirrored",
+    "flipped",
+    "turned by 180 degrees",
+    "transposed",
+    "turned by 90 degrees",
+    "turned by 270 degrees",
+    "anti-transposed",
+)
+"""What was done to a picture that this orientation lays back over the original."""
+
+
+def orient(picture: npt.NDArray[Scalar], orientation: int) -> npt.NDArray[Scalar]:
+    """Lay a picture (height, width, ...) down in one of the eight `ORIENTATIONS`."""
+    if orientation & MIRROR_X:
+        picture = picture[:, ::-1]
+    if orientation & MIRROR_Y:
+        picture = picture[::-1]
+    if orientation & SWAP_AXES:
+        picture = np.swapaxes(picture, 0, 1)
+    return np.ascontiguousarray(picture)
+
+
+def source_place(y: int, x: int, n: int, orientation: int) -> tuple[int, int]:
+    """Return the (row, column) of an n x n picture that `orient` moves to (y, x).
+
+    Plain integers, so that the kernels compile this very function.
+    """
+    v, u = (x, y) if orientation & 4 else (y, x)
+    if orientation & 1:
+        u = n - 1 - u
+    if orientation & 2:
+        v = n - 1 - v
+    return v, u
+
+
+def parity_sign(orientation: int, parity: int) -> int:
+    """Return the sign that mirroring gives a component of a parity.
+
+    `parity`: bit 0, odd in x; bit 1, odd in y. Swapping the axes changes no sign.
+    """
+    return -1 if (orientation & parity).bit_count() % 2 else 1
+
+
+def orient_frequencies(low: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:
+    """Return the cosine frequencies (n, k, k) of pictures laid down: the transform's `orient`.
+
+    A cosine of odd order is odd about the middle, so that mirroring x changes the sign of the odd
+    columns, mirroring y that of the odd rows.
+    """
+    signs = np.where(np.arange(low.shape[-1]) % 2, -1.0, 1.0).astype(np.float32)
+    out = low * signs if orientation & MIRROR_X else low
+    out = out * signs[:, None] if orientation & MIRROR_Y else out
+    return out.transpose(0, 2, 1) if orientation & SWAP_AXES else out
+
+
+def compose(first: int, second: int) -> int:
+    """Return the orientation that equals `first`, then `second`."""
+    mirrors = second & (MIRROR_X | MIRROR_Y)
+    if first & SWAP_AXES:
+        # after a swap, what mirrors x then would have mirrored y before
+        mirrors = (mirrors >> 1) | ((mirrors & MIRROR_X) << 1)
+    return first ^ mirrors ^ (second & SWAP_AXES)
+
+
+def is_reflection(orientation: int) -> bool:
+    """Return whether writing becomes mirror writing: an odd number of the three steps."""
+    return orientation.bit_count() % 2 == 1
+
+
+INVERSE = np.array([next(k for k in range(8) if compose(j, k) == 0) for j in range(8)])
+"""Orientation that undoes each orientation: the quarter turns change places."""
