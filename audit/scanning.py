@@ -25,10 +25,9 @@ from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores
 from audit.neighbors.pair_cache import PairCache
-from audit.neighbors.search import SearchOptions
 from audit.neighbors.signatures import SIGNATURE_VERSION
-from audit.pairs.relate import RELATE_VERSION, load_pair_cache, relate_pictures
 from audit.pairs.signature_store import write_signatures
+from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import Job, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
@@ -285,6 +284,9 @@ def _relate(
     progress: ProgressCallback,
 ) -> None:
     """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
+    from audit.neighbors.search import SearchOptions
+    from audit.pairs.relate import relate_pictures
+
     known: PairCache | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
@@ -298,6 +300,7 @@ def _relate(
         run,
         config.limits,
         options=SearchOptions(**config.relate),  # type: ignore[arg-type]
+        more_hashes=config.relate_hashes,
         known=known,
         progress=lambda done, total: progress(Progress("relate", done, total)),
     )
@@ -305,6 +308,8 @@ def _relate(
 
 def _related_as(config: Config) -> str:
     made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.relate}
+    if config.relate_hashes:
+        made["hashes"] = sorted(config.relate_hashes)
     return json.dumps(made, sort_keys=True)
 
 

@@ -9,6 +9,7 @@
                          # dhash_vertical, colorhash, crop_resistant
 
     [relate]
+    hashes = ["whash"]   # those of [measure] whose close pairs are candidates as well
     radius = 10          # bits of the perceptual hash within which every pair is a candidate
     turned = true        # the same for mirror images and quarter turns
     nearest = 12         # neighbours by descriptor that are candidates
@@ -25,7 +26,7 @@ misspelt threshold that is silently ignored is worse than none.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from typing import Any
 from audit.checking.check import all_checks
 from audit.errors import UsageError
 from audit.picture.decode import Limits
-from audit.picture.library_hashes import LIBRARY_HASHES
+from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES
 
 SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
@@ -45,7 +46,8 @@ RELATE_OLD_NAMES = {"looks": "rechecks", "look_band": "uncertainty_band"}
 @dataclass(frozen=True)
 class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
-    near-duplicate search that are given, `hashes` names the library's hashes to measure.
+    near-duplicate search that are given, `hashes` names the library's hashes to measure, and `relate_hashes` those
+    of them whose close pairs are candidates as well.
     """
 
     exclude: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ class Config:
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     relate: Mapping[str, int | float | bool] = field(default_factory=dict)
     hashes: tuple[str, ...] = ()
+    relate_hashes: tuple[str, ...] = ()
 
 
 def load_config(path: Path | None) -> Config:
@@ -75,7 +78,8 @@ def load_config(path: Path | None) -> Config:
 
 def _validated(document: dict[str, Any], path: Path) -> Config:
     scan, checks = document.get("scan", {}), document.get("checks", {})
-    relate = document.get("relate", {})
+    relate = dict(document.get("relate", {}))
+    relate_hashes = relate.pop("hashes", ())
     known = set(all_checks())
     for where, found, allowed in (
         ("", document, {"scan", "measure", "relate", "checks"}),
@@ -89,6 +93,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
                 f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
             )
     defaults = Limits()
+    hashes = _hashes(document.get("measure", {}).get("hashes", ()), path)
     try:
         return Config(
             exclude=tuple(str(glob) for glob in scan.get("exclude", ())),
@@ -99,7 +104,8 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             timeout_s=float(scan.get("timeout_s", 60.0)),
             thresholds={code: dict(values) for code, values in checks.items()},
             relate=_relate(relate, path),
-            hashes=_hashes(document.get("measure", {}).get("hashes", ()), path),
+            hashes=hashes,
+            relate_hashes=_relate_hashes(relate_hashes, hashes, path),
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: [scan] holds a value of the wrong type: {error}.") from None
@@ -114,6 +120,18 @@ def _hashes(given: Any, path: Path) -> tuple[str, ...]:
             f"{path}: [measure] hashes has {unknown[0]!r}; it is a list of {', '.join(known)}."
         )
     return tuple(name for name in known if name in names)
+
+
+def _relate_hashes(given: Any, measured: Sequence[str], path: Path) -> tuple[str, ...]:
+    """Check the names of the hashes that give further candidates: 64 bits, and measured."""
+    names = given if isinstance(given, list | tuple) else [given]
+    usable = [name for name in COMPARABLE_HASHES if name in measured]
+    if unknown := [name for name in names if name not in usable]:
+        raise UsageError(
+            f"{path}: [relate] hashes has {unknown[0]!r}; it may have those of "
+            f"{', '.join(COMPARABLE_HASHES)} that [measure] hashes names."
+        )
+    return tuple(name for name in usable if name in names)
 
 
 def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | float | bool]:

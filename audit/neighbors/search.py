@@ -103,6 +103,7 @@ def find_near_duplicates(
     keys: Sequence[bytes],
     hashes: Codes,
     *,
+    more_hashes: Mapping[str, Codes] | None = None,
     options: SearchOptions | None = None,
     open_picture: Opener | None = None,
     known: PairCache | None = None,
@@ -111,13 +112,15 @@ def find_near_duplicates(
     """Find near-duplicates among images.
 
     `table` (n,) signatures; `keys` their content hashes, best distinct (collapse identical files
-    first); `hashes` (n,) uint64 perceptual hashes; `open_picture` gives the larger pictures for
+    first); `hashes` (n,) uint64 perceptual hashes; `more_hashes` others by
+    name, whose close pairs are candidates too; `open_picture` gives the larger pictures for
     full-resolution checks (None: none are made); `known` is the `cache` of an earlier search.
     """
     chosen = options or SearchOptions()
     ranks = key_ranks(keys)
     order = np.argsort(ranks)
     search = _Search(table[order], [keys[i] for i in order], hashes[order], chosen, advance)
+    search.more_hashes = {name: codes[order] for name, codes in (more_hashes or {}).items()}
     opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
     return _in_input_order(search.run(opener, known or PairCache()), order)
 
@@ -134,6 +137,7 @@ class _Search:
         advance: Advance,
     ) -> None:
         self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
+        self.more_hashes: Mapping[str, Codes] = {}
         self.advance = advance
         self.ranks = np.arange(len(table))
         self.usable = np.flatnonzero(is_comparable(table))
@@ -221,6 +225,15 @@ class _Search:
             turned=self.options.turned,
             limit=self.options.hash_pairs_per_image * len(self.usable),
         )
+        for name, codes in self.more_hashes.items():
+            others, reach, _ = find_hash_pairs(
+                self.table[self.usable],
+                codes[self.usable],
+                radius=self.options.radius,
+                turned=False,  # only phash is taken of signatures, in all orientations
+                limit=self.options.hash_pairs_per_image * len(self.usable),
+            )
+            pairs, plan = merge_pairs(pairs, others), f"{plan}; also {name} within {reach} bits"
         return self.usable[pairs], radius, plan
 
     def _verify_new(

@@ -15,7 +15,6 @@ from __future__ import annotations
 from enum import IntFlag
 from typing import cast
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -69,6 +68,8 @@ def make_signature(picture: npt.NDArray[np.uint8], *, opaque_share: float = 1.0)
     width) is accepted. `opaque_share` is the share of pixels with alpha above one half (1 where
     the file has no alpha). Raises ValueError on an empty picture.
     """
+    import cv2
+
     if picture.size == 0:
         raise ValueError("This picture has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
@@ -98,6 +99,8 @@ def is_comparable(table: Signatures) -> npt.NDArray[np.bool_]:
 
 def shrink(picture: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
     """Resize to side x side: area averaging downwards, bilinear where the picture is smaller."""
+    import cv2
+
     shrinking = min(picture.shape[:2]) >= side
     method = cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(picture, (side, side), interpolation=method), dtype=np.uint8)
@@ -109,6 +112,8 @@ def find_border(picture: npt.NDArray[np.uint8]) -> tuple[int, int, int, int]:
     A row is border when its averages over 32 pieces agree within the tolerance, and with the
     outermost row: averaging along the row makes the test indifferent to noise, not to content.
     """
+    import cv2
+
     # most pictures have no border: four outermost lines say so at a hundredth of the cost
     if not any(_is_uniform(line) for line in _outline(picture)):
         return 0, 0, 0, 0
@@ -131,6 +136,8 @@ def _outline(picture: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], ...
 
 def _is_uniform(line: npt.NDArray[np.uint8]) -> bool:
     """Could this line be border: do its averages over 32 pieces agree?"""
+    import cv2
+
     grey = cv2.cvtColor(line, cv2.COLOR_RGB2GRAY)
     pieces = cv2.resize(grey, (min(line.shape[1], GREY_SIDE), 1), interpolation=cv2.INTER_AREA)
     low, high, _, _ = cv2.minMaxLoc(pieces)
@@ -139,6 +146,8 @@ def _is_uniform(line: npt.NDArray[np.uint8]) -> bool:
 
 def _uniform_ends(rows: npt.NDArray[np.uint8]) -> tuple[int, int]:
     """Count uniform rows at the start and at the end; none where hardly anything would be left."""
+    import cv2
+
     high = cv2.reduce(rows, 1, cv2.REDUCE_MAX).ravel().astype(np.int16)
     low = cv2.reduce(rows, 1, cv2.REDUCE_MIN).ravel().astype(np.int16)
     first = _run_length(high, low)
@@ -162,6 +171,8 @@ def _run_length(high: npt.NDArray[np.int16], low: npt.NDArray[np.int16]) -> int:
 
 def _flags(record: npt.NDArray[np.void], opaque_share: float) -> int:
     """Set the flags from the finished planes."""
+    import cv2
+
     contrast = float(cv2.meanStdDev(record["grey"])[1][0, 0])
     colour = record["colour"].astype(np.int16)
     flags = Flag(0)

@@ -26,12 +26,12 @@ from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import Signatures
 from audit.neighbors.transformation import describe_pair
 from audit.pairs.signature_store import load_signatures
+from audit.pairs.stored_pairs import RELATE_VERSION
 from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.features import feature_picture
-from audit.run.store import Store
+from audit.run.store import Store, identifier
 from audit.sources.paths import path_of
 
-RELATE_VERSION = 2
 TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "relate_facts")
 # The file that stands for a picture is the one with the smallest content hash, then id.
 PICTURES = """
@@ -49,13 +49,15 @@ def relate_pictures(
     limits: Limits,
     *,
     options: SearchOptions | None = None,
+    more_hashes: Sequence[str] = (),
     known: PairCache | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
-    `run` holds the signatures; `known` is what an earlier scan decided (see `load_pair_cache`);
-    `progress` gets (pictures done, all), by the share of the work.
+    `run` holds the signatures; `more_hashes` are measured columns whose close pairs are candidates
+    as well; `known` is what an earlier scan decided (see `load_pair_cache`); `progress` gets
+    (pictures done, all), by the share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
@@ -72,6 +74,7 @@ def relate_pictures(
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
             open_picture=picture_opener(rows["uri"], rows["content_hash"], limits),
+            more_hashes=_more_hashes(store, rows, more_hashes),
             options=options,
             known=known,
             advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
@@ -85,17 +88,16 @@ def relate_pictures(
     progress(len(pictures), len(pictures))
 
 
-def load_pair_cache(store: Store, schema: str = "") -> PairCache:
-    """Return what a scan decided about pairs of pixel hashes: to pass as `known`."""
-    rechecks = store.query(f"SELECT a, b, same FROM {schema}rechecks")
-    rejected = store.query(f"SELECT pair FROM {schema}rejected_pairs ORDER BY pair")
-    return PairCache(
-        {
-            (bytes.fromhex(a), bytes.fromhex(b)): 1.0 if same else -1.0
-            for a, b, same in rechecks.iter_rows()
-        },
-        rejected["pair"].to_numpy().astype(np.uint64),
-    )
+def _more_hashes(
+    store: Store, rows: pl.DataFrame, names: Sequence[str]
+) -> dict[str, npt.NDArray[np.uint64]]:
+    """Return further hashes by column, row by row of the pictures."""
+    if not names:
+        return {}
+    columns = ", ".join(f"any_value({identifier(name)}) AS {identifier(name)}" for name in names)
+    stored = store.query(f"SELECT pixel_hash, {columns} FROM features GROUP BY pixel_hash")
+    joined = rows.select("pixel_hash").join(stored, on="pixel_hash", how="left")
+    return {name: joined[name].fill_null(0).to_numpy().astype(np.uint64) for name in names}
 
 
 def picture_opener(

@@ -18,8 +18,8 @@ from audit.errors import RunError, UsageError
 from audit.executors import Item, Result, Serial
 from audit.neighbors.signatures import make_signature
 from audit.pairs.overlap import find_overlap
-from audit.pairs.relate import load_pair_cache
 from audit.pairs.signature_store import load_signatures, write_signatures
+from audit.pairs.stored_pairs import load_pair_cache
 from audit.picture.decode import Limits
 from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table

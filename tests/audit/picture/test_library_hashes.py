@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import imagehash
@@ -81,6 +82,21 @@ def test_a_file_without_a_picture_has_null_hashes(tree: Path, tmp_path: Path) ->
     assert row.select(ALL).null_count().sum_horizontal().item() == len(ALL)
 
 
+def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path) -> None:
+    config = Config(hashes=("whash",), relate_hashes=("whash",), relate={"radius": 20})
+    scanning.scan(open_source([str(tree)]), tmp_path / "run", jobs=1, config=config)
+    scanning.scan(
+        open_source([str(tree)]), tmp_path / "plain", jobs=1, config=Config(relate={"radius": 20})
+    )
+    counts = []
+    for run in ("run", "plain"):
+        with open_run(tmp_path / run) as store:
+            text = store.scalar("SELECT value FROM relate_facts WHERE key = 'completeness'")
+        counts.append(int(re.search(r"bits were found \(([\d,]+)", text)[1].replace(",", "")))  # type: ignore[index]
+        assert ("also whash within" in text) == (run == "run")
+    assert counts[0] > counts[1]
+
+
 def test_every_feature_is_exported(tree: Path, tmp_path: Path) -> None:
     from audit.review import export
 
@@ -96,6 +112,14 @@ def test_settings_name_them(tmp_path: Path) -> None:
     assert load_config(path).hashes == ("whash", "crop_resistant")
     path.write_text('[measure]\nhashes = ["phash9"]\n')
     with pytest.raises(UsageError, match=r"phash9.*whash"):
+        load_config(path)
+    path.write_text('[measure]\nhashes = ["whash"]\n[relate]\nhashes = ["whash"]\n')
+    assert load_config(path).relate_hashes == ("whash",)
+    path.write_text('[measure]\nhashes = ["colorhash"]\n[relate]\nhashes = ["colorhash"]\n')
+    with pytest.raises(UsageError, match=r"\[relate\] hashes has 'colorhash'"):
+        load_config(path)
+    path.write_text('[relate]\nhashes = ["whash"]\n')
+    with pytest.raises(UsageError, match=r"that \[measure\] hashes names"):
         load_config(path)
     path.write_text("[measure]\nhashs = []\n")
     with pytest.raises(UsageError, match="hashs"):
