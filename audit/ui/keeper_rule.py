@@ -29,6 +29,7 @@ def rule() -> tuple[str, tuple[str, ...]]:
 
 def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
+    # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
     chosen, splits = rule()
