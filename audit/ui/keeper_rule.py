@@ -98,7 +98,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
-    return f"{why}: choose it above" if why == keeper_rules.SPLIT_NEEDED else why
+    return f"{why}: choose one under Keeper rule" if why == keeper_rules.SPLIT_NEEDED else why
 
 
 def marks(proposal: pl.DataFrame | None) -> dict[str, str]:
