@@ -85,6 +85,7 @@ def used(conditions: Sequence[Condition]) -> list[str]:
     return [c.column for c in conditions if not isinstance(c, Among)]
 
 
+# Lists, not objects: each quote and brace takes three characters in a link.
 def to_link(conditions: Sequence[Condition]) -> str:
     """Return the conditions as compact JSON; a lasso has its own place in a link."""
     rows: list[list[Any]] = []

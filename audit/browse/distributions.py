@@ -59,6 +59,7 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
         return pl.DataFrame(schema={"low": pl.Float64, "high": pl.Float64, "files": pl.Int64})
     bins = BINS if bounds.high > bounds.low else 1
     width = (bounds.high - bounds.low) / bins or abs(bounds.low) or 1.0  # one value: one bar
+    # Bins over the whole column, whatever the filter: bars stay where they are while it changes.
     counted = store.query(
         f"SELECT least(floor(({by.sql} - ?) / ?), {bins - 1})::INTEGER AS bin, count(*) AS files "
         f"FROM {source} WHERE ({sql}) AND {by.sql} IS NOT NULL GROUP BY 1",

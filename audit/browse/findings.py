@@ -166,6 +166,7 @@ def page(
         f"ORDER BY x.place {way} LIMIT {size + 1}",
         [*values, start],
     )["place"].to_list()
+    # One more than a page was asked for, to learn without a count whether there is another.
     places = sorted(ids[:size])
     more = len(ids) > size
     before = more if back else bool(places) and _any_before(store, filters, places[0])

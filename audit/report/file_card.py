@@ -209,6 +209,7 @@ def _ranks(
     """Return each column's rank in the class and in the dataset, from one pass over the images."""
     if not names:
         return {}
+    # One scan with many filtered counts: a query per column would read the table each time.
     counts: list[str] = []
     values: list[Any] = []
     for name in names:

@@ -247,6 +247,7 @@ def _page(check: CheckSummary) -> str:
 
 def from_markdown(text: str) -> str:
     """Return a check's page as HTML: its title left out, headings lowered; raw HTML stays text."""
+    # A check may come from another package: its page may neither load images nor bring tags.
     renderer = MarkdownIt("commonmark", {"html": False}).disable("image")
     body = text.split("\n", 1)[1] if text.startswith("# ") else text
     tokens = renderer.parse(body)

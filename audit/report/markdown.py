@@ -49,6 +49,7 @@ def _bullets(lines: Iterator[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+# Cells are escaped by the caller: numbers and our own words need it not, names of files do.
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Return a table; the last `numbers` columns are aligned right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers

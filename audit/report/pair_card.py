@@ -113,6 +113,7 @@ def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> 
     if None in names:
         return {}
     table, found = load_signatures(run, list(dict.fromkeys(names)))
+    # Two samples with the same bytes share one signature, which is compared with itself.
     table = table if len(table) == 2 else np.repeat(table, 2)
     if not found.all() or not is_comparable(table).all():
         return {}

@@ -75,6 +75,7 @@ def _result(
     found: ReportedFinding, places: Mapping[str, int], roots: Mapping[str, str]
 ) -> dict[str, Any]:
     located = [_location(sample, roots) for sample in found.sample_ids[: RELATED + 1]]
+    # Code hosts match results between runs by these fingerprints, not by line numbers.
     result: dict[str, Any] = {
         "ruleId": found.code,
         "level": LEVELS[found.severity],

@@ -88,6 +88,7 @@ def _range(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: obj
     if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
         html.paragraph(f"{one.name}: no range to choose from", "quiet small")
         return
+    # A range as wide as the column is no condition: it would leave out rows without a number.
     whole = (bounds.low, bounds.high)
     st.session_state[key] = _within(now, whole)
 

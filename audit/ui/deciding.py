@@ -52,6 +52,7 @@ def decide_finding(
     then: Callable[[], None] | None = None,
 ) -> None:
     """Decide a finding, or only the selected samples of it; then go on."""
+    # False positive applies to the finding as a whole, whatever is selected of it.
     if samples and verb is not Action.FALSE_POSITIVE:
         done = decisions.decide_samples(opened.run, samples, verb, value, note())
     else:
@@ -72,6 +73,7 @@ def finish(
     """Say what was decided, forget the note, go on."""
     to = f" to {visible(value)}" if value else ""
     say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.")
+    # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     leave_trail()
     if then is not None:

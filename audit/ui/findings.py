@@ -155,6 +155,7 @@ def _look(store: Any, filters: FindingFilter) -> tuple[Rows, int, OpenedFinding 
     rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
     chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
     current = browse.open_finding(store, chosen) if chosen else None
+    # A link may name a finding that a newer scan no longer has: the first of the list is shown.
     if current is None and rows.rows:
         current = browse.open_finding(store, rows.rows[0].fingerprint)
     return rows, browse.count(store, filters), current
@@ -343,6 +344,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
         html.paragraph(f"This finding is about {about}.", "quiet")
         return
+    # Thumbnails of the members that are drawn, not of all: a group may have thousands.
     thumbs = run.thumbnails().many(current.members)
     several = len(current.members) > 1
     if found.n_samples > len(current.members):

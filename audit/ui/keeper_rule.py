@@ -29,6 +29,7 @@ def rule() -> tuple[str, tuple[str, ...]]:
 
 def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
+    # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
     chosen, splits = rule()
@@ -97,7 +98,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
-    return f"{why}: choose it above" if why == keeper_rules.SPLIT_NEEDED else why
+    return f"{why}: choose one under Keeper rule" if why == keeper_rules.SPLIT_NEEDED else why
 
 
 def marks(proposal: pl.DataFrame | None) -> dict[str, str]:

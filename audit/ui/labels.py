@@ -116,6 +116,7 @@ def _findings(run: Opened) -> None:
 
 
 def _conflicts(run: Opened) -> None:
+    # One pass under the store's lock: other tabs wait for it.
     with run.store() as store:
         rows = browse.page(store, FindingFilter(codes=("LABEL005",)), size=GALLERY)
         found = [browse.open_finding(store, row.fingerprint) for row in rows.rows]

@@ -143,6 +143,7 @@ def _scan(busy: bool) -> None:
 def _start_scan() -> None:
     source = Path(st.session_state[SOURCE]).expanduser()
     out = Path(st.session_state[OUT].strip() or str(Path("runs") / source.name)).expanduser()
+    # Said here at once: the worker would say so after its start, some seconds later.
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return

@@ -82,7 +82,7 @@ def test_the_last_word_and_the_code_settle_a_job(
 def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for action, source, files in (("scan", [str(tree)], 1), ("recheck", [], 2)):
-        made = background.start("work", action, run, source)
+        made = background.start_job("work", action, run, source)
         made.followed.wait(PATIENCE_S)
         assert (made.state, made.said) == ("done", made.said)
         assert made.stage.phase == "Running checks"
@@ -91,7 +91,7 @@ def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> Non
 
 
 def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
-    made = background.start("work", "scan", tmp_path / "run", [str(tmp_path / "nothing")])
+    made = background.start_job("work", "scan", tmp_path / "run", [str(tmp_path / "nothing")])
     made.followed.wait(PATIENCE_S)
     assert made.state == "failed"
     assert str(tmp_path / "nothing") in made.said
@@ -99,7 +99,7 @@ def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path) -> None:
-    made = background.start("work", "scan", tmp_path / "run", [str(tree)])
+    made = background.start_job("work", "scan", tmp_path / "run", [str(tree)])
     made.cancel()
     made.followed.wait(PATIENCE_S)
     assert made.state == "cancelled"

@@ -111,7 +111,7 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(
 ) -> None:
     at = shown(monkeypatch, "duplicates", run, code="SPLIT001")
     assert at.button(key="apply rule").disabled
-    assert "no split to drop copies from is named: choose it above" in text(at)
+    assert "no split to drop copies from is named: choose one under Keeper rule" in text(at)
     at.selectbox(key="choice from").set_value("train").run()
     at.button(key="apply rule").click().run()
     assert {d.subject for d in Ledger(run).log() if d.kind == "sample"} == {"train/cat/1.jpg"}
