@@ -97,7 +97,7 @@ def scan(
     """
     config = config or Config()
     judges = select_judges(checks, config.thresholds)
-    previous = generations.reusable(run)
+    previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
