@@ -94,7 +94,7 @@ def scan(
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
-    previous = generations.reusable(run)
+    previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)

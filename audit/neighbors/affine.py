@@ -36,6 +36,7 @@ def map_in_pixels(p: npt.NDArray[np.float64], side: int) -> npt.NDArray[np.float
 def map_in_units(warp: npt.NDArray[Any], side: int) -> tuple[float, ...]:
     """The inverse of `map_in_pixels`."""
     half, middle = side / 2, (side - 1) / 2
+    # float64: the map is stored and compared, and its shift is a small difference of pixels
     linear = warp[:, :2].astype(np.float64)
     shift = (warp[:, 2] - middle + linear @ np.array([middle, middle])) / half
     rows = linear - np.eye(2)

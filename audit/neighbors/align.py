@@ -68,6 +68,7 @@ def align_pairs(
     coarse gradient correlation stays under `abandon` keep -1 in the fine features.
     """
     maps = np.zeros((len(pairs), 6))
+    # -1 is below every correlation that is reported: what was never reached stays recognisable
     scores = np.full((len(pairs), N_FEATURES), -1.0)
     if len(pairs):
         align_batch(grey, colour, pairs, orientations, STARTS, MARGINS, abandon, maps, scores)

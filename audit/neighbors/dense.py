@@ -276,6 +276,7 @@ def _in_cells(
     anchors = descriptors[np.sort(chosen)]
     cells = find_nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
     member = np.repeat(np.arange(n), ANCHORS_PER_IMAGE)
+    # stable, so that members stay in row order and equals are ranked alike in every run
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
     parts = np.split(member[order], np.cumsum(sizes)[:-1])

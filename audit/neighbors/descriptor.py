@@ -156,6 +156,7 @@ def _planes(grey: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
     power = gx * gx + gy * gy
     # energy relative to its surroundings: a strong edge does not outweigh a field of texture
     local = _box(power, 9)
+    # a floor relative to the picture: flat parts keep their noise small instead of blowing it up
     floor = 0.2 * power.reshape(n, -1).mean(1)[:, None, None] + 1.0
     magnitude = np.sqrt(power)
     energy = magnitude / np.sqrt(local + floor)

@@ -90,6 +90,7 @@ class _Change:
             int(INVERSE[self.orientation]),
             1 / self.share_kept,
             self.rotation if mirrored else -self.rotation,
+            # after a swap wide has become high, which inverts the ratio already
             self.stretch if across else 1 / self.stretch,
             1 / self.brightness,
             1 / self.contrast,
@@ -124,6 +125,7 @@ def _light(
     # the range of the middle 80 %: a black border or a white caption leaves it alone
     spread = [float(np.subtract(*np.percentile(v, [90, 10]))) + 1 for v in (x, y)]
     gain = spread[1] / spread[0]
+    # what is left after the change of light has been taken back: something laid over
     error = np.abs((b - np.median(y)) / max(gain, 1e-3) - (a - np.median(x)))
     error[~covered] = 0
     return brightness, gain, _strip(error, covered)
@@ -145,6 +147,7 @@ def _strip(error: Plane, covered: npt.NDArray[np.bool_]) -> str:
         for name, cut in sides.items()
     }
     worst = max(levels, key=lambda name: levels[name])
+    # 25 levels at least: on a smooth picture six times nothing would name a strip everywhere
     return worst if levels[worst] > max(6 * inner, 25.0) else ""
 
 

@@ -137,6 +137,7 @@ def verify(
     gets the share that is done. The score of (a, b) and of (b, a) is the same to the last bit.
     """
     parts = []
+    # in batches: features and gathered signatures of all candidates at once would fill the memory
     for start in range(0, max(len(pairs), 1), batch):
         parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
         advance(min(1.0, (start + batch) / max(len(pairs), 1)))
@@ -261,6 +262,7 @@ def evidence_columns(
     # about 10 levels of opponent colour make a picture colourful; two grey pictures get no vote
     colourful = np.tanh(np.maximum(named["chroma_energy"], 0) / 10)
     rotation, anisotropy, _ = measure_geometry(matrix, orientation, two)
+    # under 32 px a signature is blown up and its gradients are interpolation: less evidence
     side = kept_size(two).min(axis=(1, 2))
     return {
         "whole": _stretch(named["whole"]),

@@ -45,8 +45,8 @@ class Generation:
 def current(run: Path) -> Generation | None:
     """Return the published generation of a run, None if nothing was published yet.
 
-    It may have an older schema, which only its path outlives: readers use `require`, a scan that
-    wants its rows `reusable`. Raises RunError where CURRENT is damaged or of a newer version.
+    It may have an older schema: readers use `require`, a scan that wants its rows
+    `find_reusable`. Raises RunError where CURRENT is damaged or of a newer version.
     """
     pointer = run / "CURRENT"
     if not pointer.exists():
@@ -80,7 +80,7 @@ def require(run: Path) -> Generation:
     return generation
 
 
-def reusable(run: Path) -> Generation | None:
+def find_reusable(run: Path) -> Generation | None:
     """Return the generation whose rows a new scan may take over, None if there is none.
 
     An older schema is not: its files are measured again, and it stays until the scan publishes.
@@ -187,5 +187,5 @@ def _sync(path: Path) -> None:
 
 __all__ = [
     "MEASUREMENTS", "Generation", "LockedError", "building", "current", "discard_building",
-    "next_findings", "open_run", "publish", "publish_findings", "require", "reusable",
+    "find_reusable", "next_findings", "open_run", "publish", "publish_findings", "require",
 ]  # fmt: skip
