@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli import precision
 from pipeline_profiler.cli.user_code import target
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def report(args: argparse.Namespace) -> int:
     from pipeline_profiler.report import render as reports
 
     session = Session.load(args.session)
-    if "verdict" not in session.results and session.arm("W"):
+    if "verdict" not in session.results and session.arm(Arm.WARM):
         session.results |= diagnose(session).as_results()
     if args.output:
         print(reports.write(session, args.output))

@@ -1,6 +1,6 @@
 """Session -> evidence: paired arm ratios, and what the loader would do without one cause.
 
-Arms give shares with intervals (T_D, T_X, T_W of one block belong together). Inside the loader a
+Arms give shares with intervals (the arms of one block belong together). Inside the loader a
 counterfactual does: replay the run's own batches with one cost taken out and compare the period
 with the untouched replay. What the replay cannot reproduce of the measured period is added to
 every interval that rests on it, and so is the usual error of the model itself.
@@ -19,6 +19,7 @@ import numpy as np
 from pipeline_profiler.diagnose import predict
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.intervals import Floats, Interval, mean_interval
+from pipeline_profiler.record.arm import REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.session import MAIN, Run, Session
 
@@ -32,7 +33,7 @@ LABELLED = ("read", "decode", "transform", "collate", "serialise")
 
 @dataclass(frozen=True)
 class Case:
-    """One W run, ready to be replayed with changes; nanoseconds, one entry a batch."""
+    """One run of the warm loader, ready to be replayed with changes; nanoseconds, one entry a batch."""
 
     run: Run
     steps: metrics.Steps
@@ -79,11 +80,13 @@ class Evidence:
     session: Session
     config: dict[str, Any]
     cores: int
-    periods: dict[str, list[float]]  # arm -> mean period a block, ns
+    periods: dict[Arm, list[float]]  # arm -> mean period a block, ns
     stall: Interval
-    parts: dict[str, Interval]  # copy, contention, preparation, fetch as shares of T_W (T_C)
+    parts: dict[
+        str, Interval
+    ]  # copy, contention, preparation, fetch as shares of the warm (cold) loader's step
     observed: bool  # one recorded loop without arms
-    recording_share: float  # cost of the recorder as a share of T_W; 0 where not measured
+    recording_share: float  # cost of the recorder as a share of the step; 0 where not measured
     cases: list[Case]
     labels: dict[str, float]  # stage -> share of the time no hook could name
     places: dict[str, dict[str, float]]  # phase -> "stage|place" -> share of its samples
@@ -98,8 +101,8 @@ class Evidence:
 
     @property
     def period(self) -> float:
-        """Mean W period, ns."""
-        return float(np.mean(self.periods["W"])) if self.periods.get("W") else math.nan
+        """Mean step period with the warm loader, ns."""
+        return float(np.mean(self.periods[Arm.WARM])) if self.periods.get(Arm.WARM) else math.nan
 
     @property
     def workers(self) -> int:
@@ -139,7 +142,7 @@ class Evidence:
         return float(np.mean(per_batch)) if per_batch else 0.0
 
     def loading_shares(self) -> dict[str, float]:
-        """Where the loading time goes, mean over the W runs; {} where it is not known."""
+        """Where the loading time goes, mean over the warm loader's runs; {} where it is not known."""
         rows = [shares for case in self.cases if (shares := metrics.loading_shares(case.run))]
         return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]} if rows else {}
 
@@ -155,9 +158,9 @@ class Evidence:
 
 
 def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
-    """The share measured by arm Z where it ran with this one change, else the predicted one."""
+    """The share measured by the trial setting where it ran with this one change, else the predicted one."""
     change = e.session.plan.get("try") or {}
-    pairs = paired(e.session, "Z", "W")
+    pairs = paired(e.session, Arm.TRIAL, Arm.WARM)
     if list(change) != [key] or len(pairs) < 2:
         return predicted()
     found = mean_interval([(w - z) / w for z, w in pairs])
@@ -165,15 +168,17 @@ def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
 
 
 def gather(session: Session) -> Evidence:
-    """Collect the evidence of a session; needs at least one W run with steps."""
-    runs = [run for run in session.arm("W") if len(metrics.steps(run).batch) >= 5]
-    periods = {arm: _periods(session, arm) for arm in "DHXWCBZ"}
-    observed = not periods["D"]
+    """Collect the evidence of a session; needs at least one run of the warm loader."""
+    runs = [run for run in session.arm(Arm.WARM) if len(metrics.steps(run).batch) >= 5]
+    periods = {arm: _periods(session, arm) for arm in (*REPORTED, Arm.BARE)}
+    observed = not periods[Arm.RESIDENT]
     cores = int(session.environment.get("cores") or usable_cores())
-    cost = 0.0 if observed else _recording_share(session, periods["W"])
+    cost = 0.0 if observed else _recording_share(session, periods[Arm.WARM])
     labels, places = _labels(session)
     null = null_latency_ns(session)
-    below = bool(periods["D"]) and float(np.mean(periods["D"])) < NULL_FACTOR * null
+    below = (
+        bool(periods[Arm.RESIDENT]) and float(np.mean(periods[Arm.RESIDENT])) < NULL_FACTOR * null
+    )
     floor = null if below else 0.0
     stall = metrics.starvation(runs[0]) if observed and runs else _stall(session, floor)
     wobble = 0.0 if observed else _wobble(runs)
@@ -220,9 +225,13 @@ def _wobble(runs: list[Run]) -> float:
     return float(np.mean(known)) / (1.0 if same else math.sqrt(len(known)))
 
 
-def _drift(periods: dict[str, list[float]]) -> float:
-    """95 % half width of the ratio of two single runs, from the repeats of D and W."""
-    spreads = [np.std(v, ddof=1) / np.mean(v) for v in (periods["D"], periods["W"]) if len(v) > 1]
+def _drift(periods: dict[Arm, list[float]]) -> float:
+    """95 % half width of the ratio of two single runs, from the repeats of both main arms."""
+    spreads = [
+        np.std(v, ddof=1) / np.mean(v)
+        for v in (periods[Arm.RESIDENT], periods[Arm.WARM])
+        if len(v) > 1
+    ]
     return max(LEAST_DRIFT, 1.96 * math.sqrt(2) * float(max(spreads, default=0.0)))
 
 
@@ -232,7 +241,7 @@ def _null_p99(session: Session) -> float:
 
 
 def _null_waits(session: Session) -> list[metrics.Ints]:
-    return [metrics.steps(run).wait for run in session.arm("N")]
+    return [metrics.steps(run).wait for run in session.arm(Arm.NULL)]
 
 
 def null_latency_ns(session: Session) -> float:
@@ -241,15 +250,15 @@ def null_latency_ns(session: Session) -> float:
     return float(np.concatenate(waits).mean()) if waits else 0.0
 
 
-def _periods(session: Session, arm: str) -> list[float]:
-    if arm == "B":
-        totals = [run.totals for run in session.arm("B") if run.totals.get("steps")]
+def _periods(session: Session, arm: Arm) -> list[float]:
+    if arm == Arm.BARE:
+        totals = [run.totals for run in session.arm(Arm.BARE) if run.totals.get("steps")]
         return [t["elapsed_ns"] / t["steps"] for t in totals]
     values = [metrics.period_ns(run) for run in session.arm(arm)]
     return [v for v in values if math.isfinite(v)]
 
 
-def paired(session: Session, low: str, high: str) -> list[tuple[float, float]]:
+def paired(session: Session, low: Arm, high: Arm) -> list[tuple[float, float]]:
     """(period of `low`, period of `high`) of every block that has both arms, ns."""
     first = {run.block: metrics.period_ns(run) for run in session.arm(low)}
     second = {run.block: metrics.period_ns(run) for run in session.arm(high)}
@@ -258,16 +267,16 @@ def paired(session: Session, low: str, high: str) -> list[tuple[float, float]]:
 
 
 def _stall(session: Session, floor: float) -> Interval:
-    """1 - T_D / T_W; for very short steps 1 - AU / AU_null, which takes the empty loader off."""
-    return mean_interval([(b - a - floor) / b for a, b in paired(session, "D", "W")])
+    """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
+    return mean_interval([(b - a - floor) / b for a, b in paired(session, Arm.RESIDENT, Arm.WARM)])
 
 
 def _parts(session: Session) -> dict[str, Interval]:
-    """The split of T_W - T_D (T_C - T_D with a cold arm), in the order D, H, X, W, C."""
-    present = [arm for arm in "DHXWC" if session.arm(arm)]
-    if len(present) < 2 or "D" not in present:
+    """The split of the stall in the order of the arms, the cold loader last where it ran."""
+    present = [arm for arm in SPLIT_ORDER if session.arm(arm)]
+    if len(present) < 2 or Arm.RESIDENT not in present:
         return {}
-    names = {"H": "copy", "X": "contention", "W": "preparation", "C": "fetch"}
+    names = {Arm.HOST: "copy", Arm.SHADOW: "contention", Arm.WARM: "preparation", Arm.COLD: "fetch"}
     last = {run.block: metrics.period_ns(run) for run in session.arm(present[-1])}
     parts = {}
     for low, high in itertools.pairwise(present):
@@ -279,13 +288,13 @@ def _parts(session: Session) -> dict[str, Interval]:
 
 
 def _recording_share(session: Session, watched: list[float]) -> float:
-    """(T_W - T_B) / T_W where it is seen above its own noise, else at most 1 %."""
+    """(warm - bare) / warm where it is seen above its own noise, else at most 1 %."""
     bare = {
         run.block: run.totals["elapsed_ns"] / run.totals["steps"]
-        for run in session.arm("B")
+        for run in session.arm(Arm.BARE)
         if run.totals.get("steps")
     }
-    with_recorder = {run.block: metrics.period_ns(run) for run in session.arm("W")}
+    with_recorder = {run.block: metrics.period_ns(run) for run in session.arm(Arm.WARM)}
     both = sorted(bare.keys() & with_recorder.keys())
     if not both or not watched:
         return 0.0
@@ -295,7 +304,7 @@ def _recording_share(session: Session, watched: list[float]) -> float:
 
 
 def make_case(run: Run, labels: dict[str, float] | None = None) -> Case:
-    """A W run as replay input; w=0 and unknown loaders are serial, their wait is the fetch."""
+    """A run of the warm loader as replay input; w=0 and unknown loaders are serial, their wait is the fetch."""
     window, made = metrics.steps(run), metrics.batches(run)
     costs = predict.measured_costs(run)
     workers = int(run.config.get("workers") or 0)
@@ -338,7 +347,7 @@ def _stages(run: Run, ids: metrics.Ints, labels: dict[str, float]) -> dict[str, 
 
 
 def _labels(session: Session) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Shares of unnamed loading time by stage word, and every place by phase, from arm S."""
+    """Shares of unnamed loading time by stage word, and every place by phase, from the stack samples."""
     counts: dict[str, dict[str, float]] = {}
     for run in session.runs:
         for key, hits in run.stacks.items():
@@ -372,9 +381,9 @@ def _stack_samples(session: Session) -> float:
 
 
 def _hooked(session: Session) -> set[str]:
-    """Stages whose time was measured directly in the W runs: not to be guessed again."""
+    """Stages whose time was measured directly with the warm loader: not to be guessed again."""
     names = set()
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         made = metrics.batches(run)
         fetch = max(1.0, float(made.fetch.sum()))
         names |= {k for k, v in made.stages.items() if k != "getitem" and v.sum() / fetch > 0.01}

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,17 +48,6 @@ class Interval:
         ends = {"low": self.low, "high": self.high}
         known = {k: v if math.isfinite(v) else None for k, v in ends.items()}
         return {"share": self.value if math.isfinite(self.value) else None, **known, "n": self.n}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Interval:
-        """Inverse of `as_dict`."""
-        low, high = data["low"], data["high"]
-        return cls(
-            math.nan if data["share"] is None else data["share"],
-            -math.inf if low is None else low,
-            math.inf if high is None else high,
-            data.get("n", 0),
-        )
 
     @property
     def half_width(self) -> float:

@@ -19,6 +19,7 @@ from pipeline_profiler.diagnose.evidence import Evidence, gather
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
 from pipeline_profiler.diagnose.rules import compute, loader, rare, stages, tf
+from pipeline_profiler.record.arm import REPORTED
 from pipeline_profiler.record.session import ProfileError, Session
 
 HIGH, MODERATE = 0.20, 0.05
@@ -178,7 +179,7 @@ def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
 def arm_table(evidence: Evidence) -> dict[str, Any]:
     """Mean period (ms) and repeats of each arm; n/a arms are None, not 0."""
     rows: dict[str, Any] = {}
-    for arm in "DHXWCZ":
+    for arm in REPORTED:
         values = evidence.periods.get(arm) or []
         mean = sum(values) / len(values) / 1e6 if values else None
         rows[arm] = {"period_ms": mean, "repeats": len(values)} if values else None

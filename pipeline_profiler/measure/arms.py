@@ -1,11 +1,12 @@
 """The measured arms and their interleaved schedule.
 
-One loop, five data paths. D: real batches already in hand (on the device), cycled: the ceiling.
-H: the same from host memory (with CUDA). X: like D or H while the real loader runs beside it, its
-batches dropped: what the loader's CPU costs the trainer. W: the real loader, warm files. C: the
-same after the files were put out of the page cache. Arms of one block run in random order right
-after each other, so heat and neighbours hit all alike, and ratios are taken inside a block.
-T_W - T_D splits, in this order, into copy (H-D), contention (X-H) and preparation (W-X).
+One loop, five data paths. Resident batches: real ones already in hand (on the device), cycled: the
+ceiling. Host batches: the same from host memory (with CUDA). Shadow loader: batches in hand while
+the real loader runs beside them, its batches dropped: what the loader's CPU costs the trainer.
+Warm loader: the real one, files in the page cache. Cold loader: the same after the files were put
+out of it. Arms of one block run in random order right after each other, so heat and neighbours hit
+all alike, and ratios are taken inside a block. The stall (warm - resident) splits, in this order,
+into copy (host - resident), contention (shadow - host) and preparation (warm - shadow).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
+from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run
 from pipeline_profiler.record.stages import Clock
@@ -151,12 +153,12 @@ def synchronise() -> None:
 
 
 def to_device(batch: Any) -> Any:
-    """Tensors of a nested batch moved to the GPU (arm D)."""
+    """Tensors of a nested batch moved to the GPU (resident batches)."""
     return _map_tensors(batch, lambda tensor: tensor.cuda(non_blocking=False))
 
 
 def pinned(batch: Any) -> Any:
-    """Tensors of a nested batch in pinned host memory (arm H)."""
+    """Tensors of a nested batch in pinned host memory (host batches)."""
     return _map_tensors(batch, lambda tensor: tensor.cpu().pin_memory())
 
 
@@ -171,7 +173,7 @@ def _map_tensors(batch: Any, move: Callable[[Any], Any]) -> Any:
 
 
 class Cycle:
-    """The kept batches for ever: arms D and H."""
+    """The kept batches for ever: resident and host batches."""
 
     def __init__(self, kept: list[Any]) -> None:
         """Cycle through these batches."""
@@ -183,7 +185,7 @@ class Cycle:
 
 
 class Shadow:
-    """Arm X: the real loader drained by a thread, at most one batch a step, and dropped."""
+    """The shadow loader: the real one drained by a thread, at most one batch a step, and dropped."""
 
     def __init__(self, source: Any) -> None:
         """Start the thread that drains `source`."""
@@ -240,7 +242,7 @@ class _Shadowed:
 
 def run_arm(
     bench: Bench,
-    arm: str,
+    arm: Arm,
     block: int,
     plan: dict[str, Any],
     kept: list[Any],
@@ -263,21 +265,21 @@ def run_arm(
 
 def _run_arm(bench: Bench, recorder: Recorder, plan: dict[str, Any], kept: list[Any]) -> None:
     arm = recorder.run.arm
-    recorder.run.warmup = plan["warmup"] if arm in "WXCZ" else min(3, plan["warmup"])
-    if arm == "Z":
+    recorder.run.warmup = plan["warmup"] if arm in WITH_LOADER else min(3, plan["warmup"])
+    if arm == Arm.TRIAL:
         recorder.run.warmup = max(plan["warmup"], 2 * _held_after(bench, plan["try"]))
     total = recorder.run.warmup + plan["steps"]
-    if arm in "DH":
+    if arm in IN_HAND:
         drive(bench, Cycle(_placed(arm, kept)), recorder, total)
-    elif arm == "X":
+    elif arm == Arm.SHADOW:
         _run_shadow(bench, recorder, total, kept)
-    elif arm == "B":
+    elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
-    elif arm == "Z":
+    elif arm == Arm.TRIAL:
         changed = module_for(bench.loader()).rebuild(bench.loader(), plan["try"])
         drive(bench, changed, recorder, total)
     else:
-        if arm == "C":
+        if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan["files"])
         drive(bench, bench.loader(), recorder, total)
 
@@ -287,10 +289,10 @@ def _held_after(bench: Bench, change: dict[str, Any]) -> int:
     return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
 
 
-def _placed(arm: str, kept: list[Any]) -> list[Any]:
+def _placed(arm: Arm, kept: list[Any]) -> list[Any]:
     if not environment.has_cuda():
         return kept
-    return [to_device(b) if arm == "D" else pinned(b) for b in kept]
+    return [to_device(b) if arm == Arm.RESIDENT else pinned(b) for b in kept]
 
 
 def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -> None:
@@ -299,15 +301,15 @@ def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -
     source = module.attach(loader, recorder)
     shadow = Shadow(source)
     try:
-        drive(bench, _Shadowed(_placed("H", kept), shadow), recorder, total)
+        drive(bench, _Shadowed(_placed(Arm.HOST, kept), shadow), recorder, total)
     finally:
         shadow.close()
     recorder.run.totals["drained"] = shadow.drained
 
 
 def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
-    """The same loop without a recorder: what recording costs is W against this."""
-    run, done, start = Run(arm="B", block=block), 0, 0
+    """The same loop without a recorder: what recording costs is the warm loader against this."""
+    run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
     total = plan["warmup"] + plan["steps"]
     while done < total:
         before = done
@@ -326,14 +328,14 @@ def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
 
 
 def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
-    """Arm "N": next() of a loader that has nothing to do, the floor of what can be told apart.
+    """The empty-loader baseline: next() of a loader that has nothing to do, the floor of what can be told apart.
 
     For a DataLoader with workers that is one over a constant, beside the user's own step: the
     hand-over between processes costs about a millisecond, whatever the dataset, and more after a
     long step than after a short one (caches and clocks have cooled down). Steps too long for the
     hand-over to matter are replaced by a shorter pause.
     """
-    recorder = Recorder(bench.clock, arm="N")
+    recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
         from pipeline_profiler.adapters import torch_loader

@@ -1,7 +1,7 @@
 """Probes beside the arms: what a stopwatch around the loop cannot tell.
 
 Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
-samples are loaded once more, alone; a suspected setting is changed and measured (arm Z); a tf.data
+samples are loaded once more, alone; a suspected setting is changed and measured (the trial setting); a tf.data
 graph is timed prefix by prefix and tried with each intervention.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.measure import cuda, environment
 from pipeline_profiler.measure.arms import Bench, Options, drive
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
@@ -23,13 +24,13 @@ STACK_SHARE = 0.12  # of a shorter budget
 
 
 def stack_seconds(options: Options) -> float:
-    """How long arm S takes."""
+    """How long the run with stack samples takes."""
     return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
 
 
 def sample_stacks(bench: Bench, options: Options) -> Run:
-    """Arm "S": one short run with stack samples, in the trainer and in every worker."""
-    recorder = Recorder(bench.clock, arm="S")
+    """One short run with stack samples, in the trainer and in every worker."""
+    recorder = Recorder(bench.clock, arm=Arm.STACKS)
     recorder.sample_stacks = True
     sampler = StackSampler.start_here(lambda: recorder.phase)
     try:
@@ -143,7 +144,7 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
 
 
 def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> bool:
-    """Where the first block points at a setting, arm Z measures that setting from then on."""
+    """Where the first block points at a setting, the trial arm measures it from then on."""
     from pipeline_profiler.diagnose.verdict import diagnose
 
     causes = diagnose(session).causes
@@ -151,9 +152,11 @@ def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> bool:
     if not change or bench.settings().get("kind") != "torch":
         return False
     plan["try"] = change
-    plan["arms"] = [*plan["arms"], "Z"]
+    plan["arms"] = [*plan["arms"], Arm.TRIAL]
     words = ", ".join(f"{k}={v}" for k, v in change.items())
-    plan["reasons"].append(f"Z (the real loader with {words}) tests the first suspicion.")
+    plan["reasons"].append(
+        f"The trial setting (the real loader with {words}) tests the first suspicion."
+    )
     bench.progress(plan["reasons"][-1])
     return True
 
@@ -194,7 +197,7 @@ def slow_samples(bench: Bench, session: Session) -> list[dict[str, Any]]:
 
     If they are fast then, it is not the samples: something stops the loader now and then.
     """
-    runs = session.arm("W")
+    runs = session.arm(Arm.WARM)
     rows = metrics.slowest_samples(runs)
     if not rows or bench.settings().get("kind") != "torch":
         return rows

@@ -25,6 +25,7 @@ from pipeline_profiler.measure.arms import (
     null_run,
     run_arm,
 )
+from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Run, Session
 
@@ -41,7 +42,7 @@ PILOT_SHARE = 0.1  # of a shorter budget
 
 
 SLOW_START = (
-    "X, B and Z are left out: the loader takes {:.1f} s to start each time, so they do not fit; "
+    "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start each time, so they do not fit; "
     "give more --seconds."
 )
 
@@ -62,8 +63,8 @@ def pilot_seconds(options: Options) -> float:
 
 
 def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[Any]]:
-    """First pass over the loader: how long steps take, which batches to keep; arm "P"."""
-    recorder = Recorder(bench.clock, arm="P")
+    """First pass over the loader: how long steps take, which batches to keep."""
+    recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
@@ -79,21 +80,24 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[A
 
 def make_plan(first: Run, options: Options, loader: Any) -> dict[str, Any]:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
-    reasons = ["D (batches in hand) and W (the real loader) give the stall."]
-    arms = ["D", "W"]
+    reasons = ["Resident batches and the warm loader give the stall."]
+    arms = [Arm.RESIDENT, Arm.WARM]
     if environment.has_cuda():
-        arms.insert(1, "H")
-        reasons.append("H (host batches) tells the copy to the device apart.")
+        arms.insert(1, Arm.HOST)
+        reasons.append("Host batches show what the copy to the device costs.")
     else:
-        reasons.append("H is n/a: no GPU, so nothing is copied to one.")
+        reasons.append("Host batches are n/a: no GPU, so nothing is copied to one.")
     arms, reasons = _shadow_arm(arms, reasons, first)
     files = list(options.files) or module_for(loader).files(loader)
     arms, reasons = _cold_arm(arms, reasons, options, files)
     fixed = _fixed_seconds(first, options)
     full = pace = _pace(first, arms)
     if 3 * full.start > options.budget - fixed:
-        arms, pace = [arm for arm in arms if arm != "X"], _pace(first, arms, only_needed=True)
-        reasons = [reason for reason in reasons if not reason.startswith("X (")]
+        arms, pace = (
+            [arm for arm in arms if arm != Arm.SHADOW],
+            _pace(first, arms, only_needed=True),
+        )
+        reasons = [reason for reason in reasons if not reason.startswith("The shadow loader (")]
         reasons.append(SLOW_START.format(_start(first)))
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
     seconds = pace.of(steps + warmup) * repeats + fixed
@@ -127,14 +131,14 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(first: Run, arms: list[str], only_needed: bool = False) -> Pace:
+def _pace(first: Run, arms: list[Arm], only_needed: bool = False) -> Pace:
     """From the pilot; B runs in every other block, and Z may join the others."""
     more = 0.0 if only_needed else 0.5 + float(first.config.get("kind") == "torch")
-    beside = 0.0 if only_needed else float("X" in arms)
-    loading = more + sum(arm in "WC" for arm in arms)
+    beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
     alone = float(metrics.steps(first).loop.mean()) / 1e9
     period = metrics.period_ns(first) / 1e9
-    step = period * loading + alone * (sum(arm in "DH" for arm in arms) + beside)
+    step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), _start(first) * (loading + beside))
 
 
@@ -153,28 +157,40 @@ def _fixed_seconds(first: Run, options: Options) -> float:
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(arms: list[str], reasons: list[str], first: Run) -> tuple[list[str], list[str]]:
+def _shadow_arm(arms: list[Arm], reasons: list[str], first: Run) -> tuple[list[Arm], list[str]]:
     config = first.config
     if config.get("kind") == "torch" and config.get("workers"):
-        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
+        return [*arms, Arm.SHADOW], [
+            *reasons,
+            "The shadow loader (beside the step) shows contention.",
+        ]
     if config.get("kind") == "tf":
-        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
+        return [*arms, Arm.SHADOW], [
+            *reasons,
+            "The shadow loader (beside the step) shows contention.",
+        ]
     waits = float(metrics.steps(first, 0).wait.sum())
     if not config.get("one_shot") and first.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits:
-        return [*arms, "X"], [*reasons, "X (loader beside the step): the loader has own threads."]
-    why = "X is left out: this loader runs inside the training thread, so contention and "
+        return [*arms, Arm.SHADOW], [
+            *reasons,
+            "The shadow loader (beside the step) shows contention: this loader has threads.",
+        ]
+    why = "The shadow loader is left out: this loader runs inside the training thread, so contention and "
     return arms, [*reasons, why + "preparation are one number."]
 
 
 def _cold_arm(
-    arms: list[str], reasons: list[str], options: Options, files: list[str]
-) -> tuple[list[str], list[str]]:
+    arms: list[Arm], reasons: list[str], options: Options, files: list[str]
+) -> tuple[list[Arm], list[str]]:
     if not options.cold:
         return arms, reasons
     refusal = cold_cache.refuse(files)
     if refusal:
-        return arms, [*reasons, f"C is left out: {refusal}"]
-    return [*arms, "C"], [*reasons, f"C (cold files): {len(files)} files leave the page cache."]
+        return arms, [*reasons, f"The cold loader is left out: {refusal}"]
+    return [*arms, Arm.COLD], [
+        *reasons,
+        f"The cold loader reads {len(files)} files that left the page cache.",
+    ]
 
 
 def _fit(
@@ -269,7 +285,9 @@ def measure(bench: Bench, options: Options) -> Session:
 
 def _batches(session: Session) -> int:
     """Batches of the real loader that were delivered so far."""
-    return sum(len(metrics.steps(run, 0).batch) for run in session.runs if run.arm not in "DHXN")
+    return sum(
+        len(metrics.steps(run, 0).batch) for run in session.runs if run.arm in TRAINED_FROM_LOADER
+    )
 
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
@@ -297,14 +315,14 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
             text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
             session.notes.append(text)
             break
-        order = list(plan["arms"]) + (["B"] if block % 2 == 0 and _bare(first, plan) else [])
+        order = list(plan["arms"]) + ([Arm.BARE] if block % 2 == 0 and _bare(first, plan) else [])
         rng.shuffle(order)
         for arm in order:
-            bench.progress(f"block {block + 1} of {plan['repeats']}: arm {arm}")
+            bench.progress(f"block {block + 1} of {plan['repeats']}: {arm.label}")
             session.runs.append(run_arm(bench, arm, block, plan, kept, session.runs))
         more = plan["repeats"] > 1 and not plan["lean"]
         if block == 0 and more and probes.try_a_change(bench, session, plan):
-            session.runs.append(run_arm(bench, "Z", block, plan, kept, session.runs))
+            session.runs.append(run_arm(bench, Arm.TRIAL, block, plan, kept, session.runs))
     session.runs.append(null_run(bench, kept, alone))
     plan["repeatable"] = probes.repeatable(bench)
     plan |= probes.on_device(bench, kept, plan["steps"])
@@ -330,6 +348,7 @@ def announcement(plan: dict[str, Any]) -> str:
     """What will run, for how long, and why."""
     head = (
         f"about {plan['seconds']:.0f} s: {plan['repeats']} repeats of arms "
-        f"{' '.join(plan['arms'])}, {plan['steps']} steps each after {plan['warmup']} of warm-up"
+        f"{', '.join(arm.label for arm in plan['arms'])}, {plan['steps']} steps each after "
+        f"{plan['warmup']} of warm-up"
     )
     return "\n".join([head, *(f"  {reason}" for reason in plan["reasons"])])

@@ -23,6 +23,7 @@ from pipeline_profiler.diagnose.intervals import Interval, mean_interval
 from pipeline_profiler.measure import environment
 from pipeline_profiler.measure.arms import Bench, Options, buffered, drive, run_arm
 from pipeline_profiler.measure.schedule import make_plan, pilot
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Run, Session
@@ -35,10 +36,10 @@ def ceiling(bench: Bench, options: Options) -> Session:
     """`replay`: the step fed with cached batches, the most any loader could give."""
     session = _session()
     first, kept = pilot(bench, options, session)
-    plan = session.plan = make_plan(first, options, bench.loader()) | {"arms": ["D"]}
+    plan = session.plan = make_plan(first, options, bench.loader()) | {"arms": [Arm.RESIDENT]}
     for block in range(plan["repeats"]):
-        session.runs.append(run_arm(bench, "D", block, plan, kept))
-    periods = [metrics.period_ns(run) / 1e6 for run in session.arm("D")]
+        session.runs.append(run_arm(bench, Arm.RESIDENT, block, plan, kept))
+    periods = [metrics.period_ns(run) / 1e6 for run in session.arm(Arm.RESIDENT)]
     found = mean_interval(periods)
     real = metrics.period_ns(first) / 1e6
     session.results = {
@@ -48,7 +49,7 @@ def ceiling(bench: Bench, options: Options) -> Session:
             f"({found.value:.2f} ms a step, 95 %: {found.low:.2f} to {found.high:.2f}); the first "
             f"pass of the real loader took {real:.2f} ms"
         ),
-        "arms": {"D": {"period_ms": found.value, "repeats": found.n}},
+        "arms": {Arm.RESIDENT: {"period_ms": found.value, "repeats": found.n}},
     }
     return session
 
@@ -107,8 +108,8 @@ def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int
 def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
     """One worker, prefetch 2: costs without a crowd; a serial run adds the cost of next()."""
     loader = bench.loader()
-    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, "K")
-    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, "K")
+    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, Arm.CALIBRATION)
+    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, Arm.CALIBRATION)
     return calibrated(one, serial)
 
 
@@ -126,7 +127,7 @@ def timed(
     setting: Mapping[str, Any],
     steps: int,
     session: Session,
-    arm: str = "T",
+    arm: Arm = Arm.SETTING,
     block: int = 0,
 ) -> Run:
     """One run of the loader with a changed setting, kept in the session."""
@@ -216,7 +217,7 @@ def tune(bench: Bench, options: Options) -> Session:
     tried: set[str] = set()
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
-        run = timed(bench, loader, kept, steps, session, "T")
+        run = timed(bench, loader, kept, steps, session, Arm.SETTING)
         offers = [o for o in recommend(run) if _words(o[0]) not in tried]
         if not offers or offers[0][1] < 1 + NOISE:
             break
@@ -287,13 +288,13 @@ def versus(
     """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
     rng, logs = random.Random(options.seed), []
     for block in range(4 if options.quick else options.repeats):
-        order = [("A", old), ("Z", new)]
+        order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
             arm: metrics.period_ns(timed(bench, loader, setting, steps, session, arm, block))
             for arm, setting in order
         }
-        logs.append(math.log(period["A"] / period["Z"]))
+        logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
     found = mean_interval(logs)
     return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
 
@@ -331,10 +332,12 @@ def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]
 
 
 def compare(a: Session, b: Session) -> dict[str, Any]:
-    """Speed-up of B over A from their W runs, 95 % interval (independent sessions)."""
-    first, second = ([metrics.period_ns(run) for run in s.arm("W")] for s in (a, b))
+    """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
+    first, second = ([metrics.period_ns(run) for run in s.arm(Arm.WARM)] for s in (a, b))
     if len(first) < 2 or len(second) < 2:
-        raise ProfileError("compare needs two W repeats in each session: record with --repeats 3.")
+        raise ProfileError(
+            "compare needs two repeats of the warm loader in each session: record with --repeats 3."
+        )
     x, y = mean_interval(np.log(first).tolist()), mean_interval(np.log(second).tolist())
     middle, half = x.value - y.value, math.hypot(x.half_width, y.half_width)
     low, high = math.exp(middle - half), math.exp(middle + half)

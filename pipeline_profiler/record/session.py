@@ -20,8 +20,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from pipeline_profiler.record.arm import Arm
+
 SCHEMA = "profile/1"
 GZIP_ABOVE_BYTES = 1_000_000
+_LETTERS = frozenset(arm.value for arm in Arm)
 MAIN = -1  # worker number of the training process itself
 
 
@@ -45,11 +48,6 @@ class Span:
     cpu_ns: int = -1
     queued_ns: int = -1
     count: int = 1
-
-    @property
-    def end_ns(self) -> int:
-        """Where the span ends on the recorder's clock."""
-        return self.start_ns + self.wall_ns
 
 
 _SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
@@ -164,7 +162,7 @@ class Run:
     each next() entry where the loader tells.
     """
 
-    arm: str
+    arm: Arm
     block: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     warmup: int = 0  # steps at the head that no figure uses
@@ -189,6 +187,7 @@ class Run:
     def from_json(cls, data: Mapping[str, Any]) -> Run:
         """Inverse of `to_json`; unknown keys of the same schema are ignored."""
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        known["arm"] = Arm(data["arm"])
         known["spans"] = SpanTable.from_json(data["spans"])
         known["batches"] = _unpack(data["batches"], BATCH_COLUMNS)
         return cls(**known)
@@ -223,7 +222,8 @@ class Session:
         check_schema(data.get("schema"), where)
         own = set(cls.__dataclass_fields__) - {"runs", "results"}
         results = {k: v for k, v in data.items() if k not in own | {"schema", "runs"}}
-        runs = [Run.from_json(run) for run in data.get("runs", ())]
+        # an arm of a later version has no meaning here: its runs are left out, the rest is read
+        runs = [Run.from_json(run) for run in data.get("runs", ()) if run["arm"] in _LETTERS]
         return cls(runs=runs, results=results, **{k: data[k] for k in own if k in data})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -257,22 +257,7 @@ class Session:
             raise ProfileError(f"{path} is JSON but not a session: give a file that `run` saved.")
         return cls.from_json(data, str(path))
 
-    @classmethod
-    def combine(cls, sessions: Iterable[Session]) -> Session:
-        """Runs of several sessions as one, blocks renumbered so that pairs stay pairs."""
-        merged, offset = cls(), 0
-        for part in sessions:
-            merged.environment = merged.environment or part.environment
-            merged.plan = merged.plan or part.plan
-            merged.created = merged.created or part.created
-            merged.partial |= part.partial
-            merged.notes += [note for note in part.notes if note not in merged.notes]
-            for run in part.runs:
-                merged.runs.append(Run(**(run.__dict__ | {"block": run.block + offset})))
-            offset = 1 + max((run.block for run in merged.runs), default=-1)
-        return merged
-
-    def arm(self, name: str) -> list[Run]:
+    def arm(self, name: Arm) -> list[Run]:
         """Runs of one arm, in block order."""
         return sorted((run for run in self.runs if run.arm == name), key=lambda run: run.block)
 

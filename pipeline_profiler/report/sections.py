@@ -13,17 +13,10 @@ import numpy as np
 
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.evidence import NULL_FACTOR
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.report import charts, precision
 
-ARM_NAMES = {
-    "D": "D batches in hand",
-    "H": "H host batches",
-    "X": "X loader beside",
-    "W": "W real loader, warm",
-    "C": "C cold files",
-    "Z": "Z one setting changed",
-}
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
 NO_VERDICT = "no verdict: the session ended before the real loader was timed"
 BUSY = 0.9  # load a core before the run, from which the report says so
@@ -103,10 +96,10 @@ def _precision(session: Session) -> list[Section]:
 def _utilisation(session: Session) -> list[str]:
     """AU and headroom, or why AU is no figure here."""
     arms = session.results.get("arms") or {}
-    if not arms.get("D") or not arms.get("W"):
+    if not arms.get(Arm.RESIDENT) or not arms.get(Arm.WARM):
         return []
-    ideal, real = arms["D"]["period_ms"], arms["W"]["period_ms"]
-    null = [float(np.mean(metrics.steps(run).wait)) / 1e6 for run in session.arm("N")]
+    ideal, real = arms[Arm.RESIDENT]["period_ms"], arms[Arm.WARM]["period_ms"]
+    null = [float(np.mean(metrics.steps(run).wait)) / 1e6 for run in session.arm(Arm.NULL)]
     lines = []
     if null and ideal < NULL_FACTOR * null[0]:
         au_null = ideal / (ideal + null[0])
@@ -150,7 +143,7 @@ def _arms(session: Session) -> Section | None:
         return None
     rows = tuple(
         (
-            ARM_NAMES[name],
+            Arm(name).label,
             f"{row['period_ms']:.3f} ms" if row else "n/a",
             str(row["repeats"]) if row else "n/a",
         )
@@ -160,37 +153,39 @@ def _arms(session: Session) -> Section | None:
     lines = ["Split of the stall, in this order (shares of the last arm's step):"] if parts else []
     lines += [f"  {name}: {percent(share)}" for name, share in parts.items()]
     lines += _device_bytes(session)
-    if session.arm("B"):
+    if session.arm(Arm.BARE):
         cost = float(session.results.get("recording_share") or 0.0)
         seen = (
             f"costs up to {cost:.1%} of the step" if cost >= 0.0005 else "costs nothing measurable"
         )
-        lines.append(f"recording {seen} (W against B, the same loop without a recorder)")
+        lines.append(
+            f"recording {seen} (the warm loader against the bare loop, which has no recorder)"
+        )
     if "contention" not in parts and parts:
-        lines.append("  contention is part of preparation here: arm X was not run.")
+        lines.append("  contention is part of preparation here: the shadow loader was not run.")
     chart = charts.bars(
         "Step period by arm",
-        [(ARM_NAMES[name], row["period_ms"]) for name, row in measured.items()],
+        [(Arm(name).label, row["period_ms"]) for name, row in measured.items()],
         "ms",
     )
     return Section("Arms", tuple(lines), ("arm", "period", "repeats"), rows, chart)
 
 
 def _device_bytes(session: Session) -> list[str]:
-    """Whether W was warm and C cold: what really came from the block device."""
+    """Whether warm was warm and cold was cold: what really came from the block device."""
     lines = []
-    for arm in "WC":
+    for arm in (Arm.WARM, Arm.COLD):
         made = [metrics.batches(run) for run in session.arm(arm)]
         known = [m.read_bytes for m in made if len(m.batch) and m.read_bytes.min() >= 0]
         if known:
             megabytes = sum(int(column.sum()) for column in known) / 1e6
-            lines.append(f"{megabytes:.1f} MB came from the block device in arm {arm}")
+            lines.append(f"{megabytes:.1f} MB came from the block device in the arm '{arm.label}'")
     return lines
 
 
 def _warm(session: Session) -> Run | None:
     """The first W run; the pilot where a partial session has none."""
-    runs = [*session.arm("W"), *session.arm("P")]
+    runs = [*session.arm(Arm.WARM), *session.arm(Arm.PILOT)]
     runs = [run for run in runs if len(metrics.steps(run).batch) >= 2]
     return runs[0] if runs else None
 
@@ -334,7 +329,7 @@ def _stalls(session: Session) -> Section | None:
 
 
 def _samples(session: Session) -> Section | None:
-    runs = session.arm("W")
+    runs = session.arm(Arm.WARM)
     slow = session.plan.get("slow_samples") or metrics.slowest_samples(runs, 10)
     if not slow or not any(len(run) for run in runs):
         return None
@@ -396,7 +391,7 @@ def _conditions(session: Session) -> Section:
     env, plan = session.environment, session.plan
     lines = [f"plan: {reason}" for reason in plan.get("reasons", [])]
     lines += [f"{k.replace('_', ' ')}: {_shown(k, v)}" for k, v in env.items()]
-    runs = session.arm("W") or session.arm("P")
+    runs = session.arm(Arm.WARM) or session.arm(Arm.PILOT)
     if runs:
         lines.append(f"loader: {_shown('loader', runs[0].config)}")
     notes = [note for run in session.runs for note in run.notes]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Run, Session
 
 MAX_EVENTS = 200_000
@@ -27,8 +28,8 @@ Event = dict[str, Any]
 
 
 def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
-    """The trace document of the session's first W run."""
-    runs = [run for run in session.arm("W") if len(metrics.steps(run, 0).batch)]
+    """The trace document of the session's first run of the warm loader."""
+    runs = [run for run in session.arm(Arm.WARM) if len(metrics.steps(run, 0).batch)]
     if not runs:
         raise ProfileError("The session holds no recorded loop to trace: record one with `run`.")
     run = runs[0]

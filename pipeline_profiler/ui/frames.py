@@ -15,8 +15,8 @@ import polars as pl
 
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.intervals import mean_interval
+from pipeline_profiler.record.arm import REPORTED, Arm
 from pipeline_profiler.record.session import MAIN, Run, Session
-from pipeline_profiler.report.sections import ARM_NAMES
 
 MOST_POINTS = 2000
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
@@ -36,14 +36,14 @@ class TimeLine:
 
 def recorded(session: Session) -> Run | None:
     """Return the run that the page draws: the first warm loop, else the pilot of a partial one."""
-    runs = [*session.arm("W"), *session.arm("P")]
+    runs = [*session.arm(Arm.WARM), *session.arm(Arm.PILOT)]
     return next((run for run in runs if len(metrics.steps(run).batch) >= 2), None)
 
 
 def arms(session: Session) -> pl.DataFrame:
     """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
     rows = []
-    for arm, name in ARM_NAMES.items():
+    for arm in REPORTED:
         values = [metrics.period_ns(run) / 1e6 for run in session.arm(arm)]
         values = [v for v in values if np.isfinite(v)]
         if values:
@@ -51,7 +51,7 @@ def arms(session: Session) -> pl.DataFrame:
             low, high = (
                 end if np.isfinite(end) else found.value for end in (found.low, found.high)
             )
-            rows.append((name, found.value, low, high, len(values)))
+            rows.append((arm.label, found.value, low, high, len(values)))
     names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
              "repeats": pl.Int64}  # fmt: skip
     return pl.DataFrame(rows, schema=names, orient="row")
@@ -132,7 +132,7 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
 
     `lookup` maps the samples' names or paths to facts; a sample it does not know has none.
     """
-    rows = session.plan.get("slow_samples") or metrics.slowest_samples(session.arm("W"), 20)
+    rows = session.plan.get("slow_samples") or metrics.slowest_samples(session.arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
     told = [

@@ -175,8 +175,8 @@ def _time(session: Session) -> None:
     measured = frames.arms(session)
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader("Arms", help="The same step with the loader taken out (D), beside (X) and in "
-                     "place (W): the difference is the stall.")  # fmt: skip
+        st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
+                     "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
         if measured.is_empty():
             _text("No arm was measured.")
         else:

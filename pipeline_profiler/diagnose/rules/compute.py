@@ -11,6 +11,7 @@ from pipeline_profiler.diagnose.evidence import Case, Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Interval, block_interval
 from pipeline_profiler.diagnose.rules.rare import main_gc
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run
 
 COLD_SHARE = 0.15
@@ -36,7 +37,7 @@ _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss"
 
 def cold_first_pass(e: Evidence) -> Diagnosis | None:
     """The first pass waited longer than the warm ones: files (or caches) were cold."""
-    first = e.session.arm("P")
+    first = e.session.arm(Arm.PILOT)
     if not first or not e.cases:
         return None
     wait, period = _first_pass(first[0])
@@ -71,11 +72,11 @@ def _first_pass(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cold_files(e: Evidence) -> Diagnosis | None:
-    """The cold arm: what reading from the device costs over reading from memory."""
+    """The cold loader: what reading from the device costs over reading from memory."""
     fetch = e.parts.get("fetch")
     if fetch is None or fetch.low < 0.05:
         return None
-    runs = [metrics.batches(run) for run in e.session.arm("C")]
+    runs = [metrics.batches(run) for run in e.session.arm(Arm.COLD)]
     bytes_read = sum(int(np.maximum(made.read_bytes, 0).sum()) for made in runs)
     return Diagnosis(
         "PIPE016",
@@ -205,7 +206,7 @@ def blocked_step_serial(e: Evidence) -> Diagnosis | None:
 
 
 def copy_to_device(e: Evidence) -> Diagnosis | None:
-    """Arm H against arm D."""
+    """Host batches against resident ones."""
     copy = e.parts.get("copy")
     if copy is None or copy.low < 0.05:
         return None

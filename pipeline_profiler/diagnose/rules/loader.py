@@ -1,6 +1,6 @@
 """Rules for the loader's settings: hand-over, prefetch, cores, order, number of workers.
 
-One small function each. Where a setting is the cause, arm Z has tried it in the same session and
+One small function each. Where a setting is the cause, the trial arm has tried it in the same session and
 its measured gain replaces the predicted one. Thresholds without a source were set so that the rule
 is silent on the healthy pipelines of the planted-bottleneck benchmark.
 """
@@ -17,6 +17,7 @@ from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.evidence import Case, Evidence, tried
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.record.arm import Arm
 
 CROWDED = 0.40  # share of worker time runnable without a core
 FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
@@ -91,8 +92,8 @@ def _without_transfer(e: Evidence, case: Case) -> float:
 
 
 def _step_alone(e: Evidence) -> float:
-    """The step's nanoseconds with batches in hand (arm D); infinite where it was not measured."""
-    alone = e.periods.get("D")
+    """The step's nanoseconds with resident batches; infinite where it was not measured."""
+    alone = e.periods.get(Arm.RESIDENT)
     return float(np.mean(alone)) if alone else math.inf
 
 

@@ -13,6 +13,7 @@ from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.evidence import Case, Evidence, tried
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run
 
 STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
@@ -214,7 +215,7 @@ def _longest_gaps(e: Evidence) -> Floats:
 
     One run only: where every run sees the same order, their gaps are the same by chance.
     """
-    runs = [*e.session.arm("P"), *(case.run for case in e.cases)]
+    runs = [*e.session.arm(Arm.PILOT), *(case.run for case in e.cases)]
     loop = float(np.mean([case.loop.mean() for case in e.cases]))
     found = [gaps for run in runs for gaps in _gaps(run, loop)]
     regular = [g for g in found if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]

@@ -56,7 +56,7 @@ def largest_stage(e: Evidence) -> Diagnosis | None:
 
 
 def stage_shares(e: Evidence) -> dict[str, float]:
-    """Share of the loading time a stage, over all W runs, largest first."""
+    """Share of the loading time a stage, over all runs of the warm loader, largest first."""
     total: dict[str, float] = {}
     for case in e.cases:
         for name, wall in case.stages.items():

@@ -16,6 +16,7 @@ from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import measure
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, made_run, schedule
 
@@ -127,7 +128,10 @@ def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
     session = Session(environment={"cores": 2})
     rows = schedule(60, 0, 0, 20.0, lambda j: 20.0)
     for block in range(3):
-        for arm, source in (("D", schedule(60, 0, 0, 20.0, lambda j: 0.0)), ("W", rows)):
+        for arm, source in (
+            (Arm.RESIDENT, schedule(60, 0, 0, 20.0, lambda j: 0.0)),
+            (Arm.WARM, rows),
+        ):
             run = made_run([{k: r[k] for k in ("entry", "got", "end")} for r in source], arm)
             run.block = block
             run.config = {"kind": "tf"}
@@ -151,7 +155,7 @@ def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
     )
     assert [r["operation"] for r in made.plan["prefixes"]] == ["Range", "Batch"]
     assert "prefetch" in {r["name"] for r in made.plan["interventions"]}
-    assert made.plan["arms"] == ["D", "W", "X"]
+    assert made.plan["arms"] == [Arm.RESIDENT, Arm.WARM, Arm.SHADOW]
 
 
 def test_keras_fit_is_recorded_by_a_callback() -> None:

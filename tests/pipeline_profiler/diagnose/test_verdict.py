@@ -7,6 +7,7 @@ import pytest
 from pipeline_profiler.diagnose.finding import NAMES
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.diagnose.verdict import diagnose, verdict_of
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Session
 from tests.pipeline_profiler.fakes import MS, made_run, made_session, schedule
 
@@ -158,7 +159,7 @@ def test_garbage_collection_in_the_workers() -> None:
 
 def test_garbage_collection_in_next() -> None:
     session = session_of(lambda j: 30.0, workers=0, prefetch=0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         waits = [s for s in run.spans if s.stage == "wait"]
         run.gc_pauses = [[s.start_ns + MS, 27 * MS] for s in waits]
     cause = diagnose(session).causes[0]
@@ -168,7 +169,7 @@ def test_garbage_collection_in_next() -> None:
 
 def test_a_slow_sampler() -> None:
     session = session_of(lambda j: 5.0, overhead=12.0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "wait"]:
             run.spans.add("sampler", span.batch, MAIN, span.start_ns, 11 * MS)
     cause = diagnose(session).causes[0]
@@ -195,7 +196,7 @@ def test_workers_that_wait_for_a_core() -> None:
 
 def test_work_beside_the_marked_step() -> None:
     session = session_of(lambda j: 5.0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "loop"]:
             run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
     cause = diagnose(session).causes[0]
@@ -205,8 +206,8 @@ def test_work_beside_the_marked_step() -> None:
 
 def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
     session = session_of(lambda j: 5.0)
-    cold = session_of(lambda j: 60.0).arm("W")[0]
-    cold.arm, cold.warmup = "P", 0
+    cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
+    cold.arm, cold.warmup = Arm.PILOT, 0
     session.runs.append(cold)
     found = diagnose(session)
     assert found.verdict == "not input-bound"
@@ -215,7 +216,7 @@ def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
 
 def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
     session = session_of(lambda j: 60.0)
-    session.runs = session.arm("W")[:1]
+    session.runs = session.arm(Arm.WARM)[:1]
     found = diagnose(session)
     assert found.evidence.observed
     assert found.stall.value == pytest.approx(1 / 3, abs=0.01)
@@ -225,8 +226,8 @@ def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
 def test_very_short_steps_are_judged_beyond_an_empty_loader() -> None:
     # 1 ms hand-over on a 5 ms step: 17 % stall, all of it the empty loader's own
     session = session_of(lambda j: 1.0, step=5.0, overhead=1.0)
-    empty = session_of(lambda j: 0.1, step=5.0, overhead=1.0).arm("W")[0]
-    empty.arm = "N"
+    empty = session_of(lambda j: 0.1, step=5.0, overhead=1.0).arm(Arm.WARM)[0]
+    empty.arm = Arm.NULL
     assert diagnose(session).verdict.startswith("input-bound")
     session.runs.append(empty)
     found = diagnose(session)
@@ -274,8 +275,8 @@ def test_work_that_is_the_same_every_epoch_is_priced() -> None:
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     session = session_of(lambda j: 38.0, workers=1)
     session.plan["try"] = {"workers": 2}
-    for run in session_of(lambda j: 1.0, step=25.0).arm("W"):
-        run.arm = "Z"
+    for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
+        run.arm = Arm.TRIAL
         session.runs.append(run)
     cause = diagnose(session).causes[0]
     assert cause.code == "PIPE006"
@@ -284,7 +285,7 @@ def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
 
 def with_empty_loader(session: Session, wait: float) -> Session:
     rows = [{"entry": 20.0 * i, "got": 20.0 * i + wait, "end": 20.0 * i + 20} for i in range(40)]
-    session.runs.append(made_run(rows, "N"))
+    session.runs.append(made_run(rows, Arm.NULL))
     return session
 
 

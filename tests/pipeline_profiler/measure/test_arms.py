@@ -11,6 +11,7 @@ from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.measure import cold_cache, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import StoppedError, measure
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
 
@@ -29,12 +30,12 @@ def quick(**more: Any) -> Options:
 
 def test_all_arms_are_interleaved_and_exact() -> None:
     session = measure(bench(FakeClock()), quick())
-    assert session.plan["arms"] == ["D", "W"]
-    assert [len(session.arm(a)) for a in "DW"] == [3, 3]
-    assert [metrics.period_ns(run) for run in session.arm("D")] == [20 * MS] * 3
-    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
-    order = [run.arm for run in session.runs if run.arm in "DW"]
-    assert {"D", "W"} == set(order[:2]) == set(order[2:4])
+    assert session.plan["arms"] == [Arm.RESIDENT, Arm.WARM]
+    assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
+    assert [metrics.period_ns(run) for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
+    assert [metrics.period_ns(run) for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    order = [run.arm for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    assert {Arm.RESIDENT, Arm.WARM} == set(order[:2]) == set(order[2:4])
 
 
 def test_the_verdict_of_an_exact_session_is_exact() -> None:
@@ -54,8 +55,8 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
 def test_the_plan_says_why() -> None:
     session = measure(bench(FakeClock()), quick())
     text = schedule.announcement(session.plan)
-    assert "H is n/a: no GPU" in text
-    assert "X is left out" in text
+    assert "Host batches are n/a: no GPU" in text
+    assert "The shadow loader is left out" in text
     assert "GPU starvation" not in text
 
 
@@ -83,13 +84,13 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
     made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
     plan = measure(made, Options(quick=True)).plan
     assert plan["lean"]
-    assert plan["arms"] == ["D", "W"]
+    assert plan["arms"] == [Arm.RESIDENT, Arm.WARM]
     assert any("6.0 s to start" in reason for reason in plan["reasons"])
 
 
 def test_short_epochs_are_cycled_through() -> None:
     session = measure(bench(FakeClock(), n=7), quick())
-    run = session.arm("W")[0]
+    run = session.arm(Arm.WARM)[0]
     assert len(metrics.steps(run).batch) == session.plan["steps"]
     assert metrics.steps(run).first.sum() >= 8
 
@@ -115,7 +116,7 @@ def test_a_generator_function_is_made_anew_for_each_arm() -> None:
             yield i
 
     session = measure(Bench(make, lambda b: clock.advance(20), clock), quick())
-    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
+    assert [metrics.period_ns(run) for run in session.arm(Arm.WARM)] == [30 * MS] * 3
 
 
 def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
@@ -127,10 +128,10 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
 
     loader = SlowList(clock, [10.0] * 400)
     session = measure(Bench(lambda: loader, step, clock), quick())
-    notes = [note for run in session.arm("W") for note in run.notes]
+    notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
-    assert metrics.period_ns(session.arm("W")[0]) == 30 * MS
+    assert metrics.period_ns(session.arm(Arm.WARM)[0]) == 30 * MS
 
 
 def stopping(error: BaseException, after: int) -> Bench:
@@ -151,7 +152,7 @@ def test_an_interrupt_leaves_a_partial_session() -> None:
         measure(stopping(KeyboardInterrupt(), 500), quick())
     assert caught.value.interrupted
     assert caught.value.session.partial
-    assert len(caught.value.session.arm("W")) >= 1
+    assert len(caught.value.session.arm(Arm.WARM)) >= 1
     assert Session.from_json(caught.value.session.to_json()).partial
 
 
@@ -185,7 +186,7 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure(bench(FakeClock()), quick(cold=True))
-    assert "C" not in session.plan["arms"]
+    assert Arm.COLD not in session.plan["arms"]
     assert any("--files" in reason for reason in session.plan["reasons"])
 
 
@@ -221,7 +222,7 @@ def test_a_missing_file_is_counted() -> None:
 def test_the_window_holds_whole_epochs() -> None:
     session = measure(bench(FakeClock(), n=16), quick())
     assert session.plan["steps"] == 64  # of 60 asked for
-    starts = {int(metrics.steps(run).first.sum()) for run in session.arm("W")}
+    starts = {int(metrics.steps(run).first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}
 
 

@@ -11,6 +11,7 @@ import pytest
 from pipeline_profiler import Recorder
 from pipeline_profiler.diagnose.rules import compute
 from pipeline_profiler.record import stack_sampler
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.stack_sampler import StackSampler, stage_of
 
 
@@ -104,7 +105,7 @@ class Twelve:
 def test_a_spawned_worker_survives_its_own_timer() -> None:
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(Twelve(), 4, num_workers=1, multiprocessing_context="spawn")
-    recorder = Recorder(arm="S")
+    recorder = Recorder(arm=Arm.STACKS)
     recorder.sample_stacks = True
     assert sum(1 for _ in recorder.watch(loader)) == 3
     gc.collect()  # a worker that a signal killed makes the iterator's end raise

@@ -25,7 +25,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     text = render.to_text(session)
     assert "input-bound high: data stall 33.3% of the step" in text
     assert "slow-decode" in text
-    assert re.search(r"^H host batches +n/a +n/a$", text, re.MULTILINE)
+    assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
     assert "GPU starvation" not in text
 
 
