@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_profiler.adapters.tf_graph import name_of, options_of, prefixes, visits
+from pipeline_profiler.record.plan import Operation
 from pipeline_profiler.record.session import MAIN
 from pipeline_profiler.record.stages import Clock
 
@@ -56,9 +57,9 @@ def describe(dataset: Any) -> dict[str, Any]:
 
 def prefix_costs(
     dataset: Any, seconds: float = 1.0, clock: Clock = time.perf_counter_ns
-) -> list[dict[str, Any]]:
-    """One row an operation: ms per final element alone and accumulated, ms to the first element."""
-    chain, rows, before = prefixes(dataset), [], 0.0
+) -> list[Operation]:
+    """One row per operation: ms per final element alone and accumulated, ms to the first element."""
+    chain, rows, before = prefixes(dataset), list[Operation](), 0.0
     for prefix, times in zip(chain, visits(chain), strict=True):
         first, each = _pace(prefix, seconds, clock)
         total = each * times

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.adapters.tf_graph import again, name_of, prefixes, rebuilt, user_function
+from pipeline_profiler.record.plan import TriedIntervention
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -200,8 +201,8 @@ def try_all(
     repeats: int = 2,
     clock: Clock = time.perf_counter_ns,
     seed: int = 0,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """(one row a tried intervention, sentences about those that could not be tried).
+) -> tuple[list[TriedIntervention], list[str]]:
+    """(one row per tried intervention, sentences about those that could not be tried).
 
     In each repeat the dataset as it is and every changed one run once, in random order, each for
     `seconds` after a warm-up half as long.
@@ -264,7 +265,7 @@ def _first_element(dataset: Any) -> None:
         raise failed[0]
 
 
-def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> dict[str, Any]:
+def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> TriedIntervention:
     gains = [1 - times[offer] / times[None] for times in rounds]
     return {
         "name": offer.name,

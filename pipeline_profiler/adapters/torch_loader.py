@@ -41,13 +41,15 @@ class TorchSource:
         self.notes: list[str] = []
         self.clone = _clone(loader, sample_stacks)
         self.iterable = (_Hooked if loader.num_workers == 0 else _Quiet)(self.clone)
+        self._builds_itself = False
         self._probed = False
         self._tells = False
 
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
         if not isinstance(item, Parcel):
-            if not self.notes:
+            if not self._builds_itself:
+                self._builds_itself = True
                 self.notes.append(
                     f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
                     "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."

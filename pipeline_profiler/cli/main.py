@@ -46,8 +46,8 @@ def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
     session = getattr(error, "session", None)
     if session is None:
         return 2
-    for note in session.notes[1:]:
-        print(note, file=sys.stderr)
+    if details := getattr(error, "details", ""):
+        print(details, file=sys.stderr)
     code = 130 if getattr(error, "interrupted", False) else 2
     steps = (session.results.get("precision") or {}).get("visits")
     if not steps and not any(len(run.spans) for run in session.runs):

@@ -159,7 +159,7 @@ class Evidence:
 
 def tried(e: Evidence, key: str, predicted: Callable[[], Interval]) -> Interval:
     """The share measured by the trial setting where it ran with this one change, else the predicted one."""
-    change = e.session.plan.get("try") or {}
+    change = e.session.probes.change or {}
     pairs = paired(e.session, Arm.TRIAL, Arm.WARM)
     if list(change) != [key] or len(pairs) < 2:
         return predicted()

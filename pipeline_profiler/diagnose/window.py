@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval, ratio_of_sums
+from pipeline_profiler.record.plan import SlowSample
 from pipeline_profiler.record.session import MAIN, Run
 
 Ints = NDArray[np.int64]
@@ -454,13 +455,13 @@ def stalled_by_sample(runs: Sequence[Run]) -> dict[int | str, float]:
     return {key: wall / total for key, wall in by_key.items()} if total else {}
 
 
-def slowest_samples(runs: Sequence[Run], top: int = 20) -> list[dict[str, Any]]:
+def slowest_samples(runs: Sequence[Run], top: int = 20) -> list[SlowSample]:
     """The slowest samples over all runs: key, times seen, mean and worst milliseconds."""
     seen: dict[int | str, list[int]] = {}
     for run in runs:
-        for row in run.slow:
-            seen.setdefault(row["key"], []).append(row["wall_ns"])
-    rows: list[dict[str, Any]] = [
+        for slow in run.slow:
+            seen.setdefault(slow["key"], []).append(slow["wall_ns"])
+    rows: list[SlowSample] = [
         {"key": key, "seen": len(v), "ms": sum(v) / len(v) / 1e6, "worst_ms": max(v) / 1e6}
         for key, v in seen.items()
     ]

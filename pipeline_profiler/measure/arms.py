@@ -24,8 +24,9 @@ from typing import Any
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
 from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
+from pipeline_profiler.record.plan import Plan, Setting
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import Run
+from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stages import Clock
 
 Step = Callable[[Any], Any]
@@ -244,47 +245,48 @@ def run_arm(
     bench: Bench,
     arm: Arm,
     block: int,
-    plan: dict[str, Any],
-    kept: list[Any],
-    broken: list[Run] | None = None,
+    session: Session,
+    kept_batches: list[Any],
 ) -> Run:
-    """One repeat of one arm; one that is cut off by an error is left in `broken`."""
+    """One repeat of one arm; a run that an error cuts off is left in the session."""
     if bench.settings().get("workers"):
         # an iterator of the last arm that waits for the collector would be inherited by new workers
         gc.collect()
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
     try:
-        _run_arm(bench, recorder, plan, kept)
+        _run_arm(bench, recorder, session, kept_batches)
     except BaseException:
-        if broken is not None and recorder.steps:
-            broken.append(recorder.run)
+        if recorder.steps:
+            session.runs.append(recorder.run)
         raise
     return recorder.run
 
 
-def _run_arm(bench: Bench, recorder: Recorder, plan: dict[str, Any], kept: list[Any]) -> None:
-    arm = recorder.run.arm
-    recorder.run.warmup = plan["warmup"] if arm in WITH_LOADER else min(3, plan["warmup"])
+def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: list[Any]) -> None:
+    arm, plan = recorder.run.arm, session.plan
+    change = session.probes.change or {}
+    # without a loader nothing fills up: three steps are for the caches of the step alone
+    recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
     if arm == Arm.TRIAL:
-        recorder.run.warmup = max(plan["warmup"], 2 * _held_after(bench, plan["try"]))
-    total = recorder.run.warmup + plan["steps"]
+        # the changed loader may hold more batches: its buffers, not its pace, come out first
+        recorder.run.warmup = max(plan.warmup, 2 * _held_after(bench, change))
+    total = recorder.run.warmup + plan.steps
     if arm in IN_HAND:
-        drive(bench, Cycle(_placed(arm, kept)), recorder, total)
+        drive(bench, Cycle(_placed(arm, kept_batches)), recorder, total)
     elif arm == Arm.SHADOW:
-        _run_shadow(bench, recorder, total, kept)
+        _run_shadow(bench, recorder, total, kept_batches)
     elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == Arm.TRIAL:
-        changed = module_for(bench.loader()).rebuild(bench.loader(), plan["try"])
-        drive(bench, changed, recorder, total)
+        drive(bench, module_for(bench.loader()).rebuild(bench.loader(), change), recorder, total)
     else:
         if arm == Arm.COLD:
-            recorder.run.notes += cold_cache.evict(plan["files"])
+            recorder.run.notes += cold_cache.evict(plan.files)
         drive(bench, bench.loader(), recorder, total)
 
 
-def _held_after(bench: Bench, change: dict[str, Any]) -> int:
+def _held_after(bench: Bench, change: Setting) -> int:
     setting = bench.settings() | change
     return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
 
@@ -307,14 +309,14 @@ def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -
     recorder.run.totals["drained"] = shadow.drained
 
 
-def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
+def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     """The same loop without a recorder: what recording costs is the warm loader against this."""
     run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
-    total = plan["warmup"] + plan["steps"]
+    total = plan.warmup + plan.steps
     while done < total:
         before = done
         for batch in bench.loader():
-            if done == plan["warmup"]:
+            if done == plan.warmup:
                 start = bench.clock()
             bench.step(batch)
             done += 1
@@ -323,7 +325,7 @@ def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
         if done == before:
             break
     synchronise()
-    run.totals = {"steps": done - plan["warmup"], "elapsed_ns": bench.clock() - start}
+    run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
     return run
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipeline_profiler.measure.arms import (
     run_arm,
 )
 from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Run, Session
 
@@ -42,7 +44,8 @@ PILOT_SHARE = 0.1  # of a shorter budget
 
 
 SLOW_START = (
-    "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start each time, so they do not fit; "
+    "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start "
+    "each time, so they do not fit; "
     "give more --seconds."
 )
 
@@ -50,10 +53,12 @@ SLOW_START = (
 class StoppedError(ProfileError):
     """The measurement ended early; `session` holds what it has."""
 
-    def __init__(self, text: str, session: Session, interrupted: bool = False) -> None:
-        """Keep the session beside the sentence."""
+    def __init__(
+        self, text: str, session: Session, interrupted: bool = False, details: str = ""
+    ) -> None:
+        """Partial `session`; `details` is the traceback of the user's code, where there is one."""
         super().__init__(text)
-        self.session, self.interrupted = session, interrupted
+        self.session, self.interrupted, self.details = session, interrupted, details
 
 
 def pilot_seconds(options: Options) -> float:
@@ -78,41 +83,53 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[A
     return recorder.run, kept
 
 
-def make_plan(first: Run, options: Options, loader: Any) -> dict[str, Any]:
+def make_plan(first: Run, options: Options, loader: Any) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
-    reasons = ["Resident batches and the warm loader give the stall."]
-    arms = [Arm.RESIDENT, Arm.WARM]
-    if environment.has_cuda():
-        arms.insert(1, Arm.HOST)
-        reasons.append("Host batches show what the copy to the device costs.")
-    else:
-        reasons.append("Host batches are n/a: no GPU, so nothing is copied to one.")
-    arms, reasons = _shadow_arm(arms, reasons, first)
     files = list(options.files) or module_for(loader).files(loader)
-    arms, reasons = _cold_arm(arms, reasons, options, files)
+    reasons = [
+        Reason("Resident batches and the warm loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
+        _host_arm(),
+        _shadow_arm(first),
+        *_cold_arm(options, files),
+    ]
     fixed = _fixed_seconds(first, options)
-    full = pace = _pace(first, arms)
-    if 3 * full.start > options.budget - fixed:
-        arms, pace = (
-            [arm for arm in arms if arm != Arm.SHADOW],
-            _pace(first, arms, only_needed=True),
-        )
-        reasons = [reason for reason in reasons if not reason.startswith("The shadow loader (")]
-        reasons.append(SLOW_START.format(_start(first)))
+    full = pace = _pace(first, _included(reasons))
+    # three blocks are the least that say anything: a loader that cannot start so often gets fewer
+    lean = 3 * full.start > options.budget - fixed
+    if lean:
+        reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
+        left_out = (Arm.SHADOW, Arm.BARE, Arm.TRIAL)
+        reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
+        pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
-    seconds = pace.of(steps + warmup) * repeats + fixed
-    return {
-        "arms": arms,
-        "repeats": repeats,
-        "steps": steps,
-        "warmup": warmup,
-        "seconds": round(seconds, 1),
-        "reasons": [*reasons, *why],
-        "lean": 3 * full.start > options.budget - fixed,
-        "files": files,
-        "seed": options.seed,
-        "emulate_ms": options.emulate_ms,
-    }
+    return Plan(
+        arms=_included(reasons),
+        repeats=repeats,
+        steps=steps,
+        warmup=warmup,
+        seconds=round(pace.of(steps + warmup) * repeats + fixed, 1),
+        reasons=(*reasons, *why),
+        lean=lean,
+        files=tuple(files),
+        seed=options.seed,
+        emulate_ms=options.emulate_ms,
+    )
+
+
+# the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
+_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW, Arm.COLD)
+
+
+def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
+    wanted = {arm for reason in reasons if reason.included for arm in reason.arms}
+    return tuple(arm for arm in _PLAN_ORDER if arm in wanted)
+
+
+def _host_arm() -> Reason:
+    if environment.has_cuda():
+        return Reason("Host batches show what the copy to the device costs.", (Arm.HOST,))
+    text = "Host batches are n/a: no GPU, so nothing is copied to one."
+    return Reason(text, (Arm.HOST,), included=False)
 
 
 @dataclass(frozen=True)
@@ -131,8 +148,8 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(first: Run, arms: list[Arm], only_needed: bool = False) -> Pace:
-    """From the pilot; B runs in every other block, and Z may join the others."""
+def _pace(first: Run, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
+    """From the pilot; the bare loop runs in every other block, the trial may join the others."""
     more = 0.0 if only_needed else 0.5 + float(first.config.get("kind") == "torch")
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
@@ -157,45 +174,34 @@ def _fixed_seconds(first: Run, options: Options) -> float:
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(arms: list[Arm], reasons: list[str], first: Run) -> tuple[list[Arm], list[str]]:
-    config = first.config
-    if config.get("kind") == "torch" and config.get("workers"):
-        return [*arms, Arm.SHADOW], [
-            *reasons,
-            "The shadow loader (beside the step) shows contention.",
-        ]
-    if config.get("kind") == "tf":
-        return [*arms, Arm.SHADOW], [
-            *reasons,
-            "The shadow loader (beside the step) shows contention.",
-        ]
+def _shadow_arm(first: Run) -> Reason:
+    config, arms = first.config, (Arm.SHADOW,)
+    if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
+        return Reason("The shadow loader (beside the step) shows contention.", arms)
     waits = float(metrics.steps(first, 0).wait.sum())
     if not config.get("one_shot") and first.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits:
-        return [*arms, Arm.SHADOW], [
-            *reasons,
-            "The shadow loader (beside the step) shows contention: this loader has threads.",
-        ]
-    why = "The shadow loader is left out: this loader runs inside the training thread, so contention and "
-    return arms, [*reasons, why + "preparation are one number."]
+        text = "The shadow loader (beside the step) shows contention: this loader has threads."
+        return Reason(text, arms)
+    text = (
+        "The shadow loader is left out: this loader runs inside the training thread, so contention "
+        "and preparation are one number."
+    )
+    return Reason(text, arms, included=False)
 
 
-def _cold_arm(
-    arms: list[Arm], reasons: list[str], options: Options, files: list[str]
-) -> tuple[list[Arm], list[str]]:
+def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
     if not options.cold:
-        return arms, reasons
+        return []
     refusal = cold_cache.refuse(files)
     if refusal:
-        return arms, [*reasons, f"The cold loader is left out: {refusal}"]
-    return [*arms, Arm.COLD], [
-        *reasons,
-        f"The cold loader reads {len(files)} files that left the page cache.",
-    ]
+        return [Reason(f"The cold loader is left out: {refusal}", (Arm.COLD,), included=False)]
+    text = f"The cold loader reads {len(files)} files that left the page cache."
+    return [Reason(text, (Arm.COLD,))]
 
 
 def _fit(
     first: Run, options: Options, pace: Pace, budget: float
-) -> tuple[int, int, int, list[str]]:
+) -> tuple[int, int, int, list[Reason]]:
     """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
 
     Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
@@ -244,24 +250,24 @@ def _given_up(
     asked: tuple[int, int, int],
     budget: float,
     held: int,
-) -> list[str]:
+) -> list[Reason]:
     """One sentence for each thing the budget took away."""
     (steps, repeats, warmup), (wanted, most, long) = chosen, asked
-    reasons = []
+    sentences = []
     if warmup < long:
-        reasons.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
+        sentences.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
     if repeats < most:
-        reasons.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
+        sentences.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
     if steps < wanted:
-        reasons.append(
+        sentences.append(
             f"{steps} steps instead of {wanted}: all arms shall end within {budget:.0f} s."
         )
     if steps < BUFFERS_IN_WINDOW * held:
-        reasons.append(
+        sentences.append(
             f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
             "in flight: part of it measures the buffer; give more --seconds and --steps."
         )
-    return reasons
+    return [Reason(sentence) for sentence in sentences]
 
 
 def measure(bench: Bench, options: Options) -> Session:
@@ -278,8 +284,9 @@ def measure(bench: Bench, options: Options) -> Session:
     except Exception as error:
         session.partial = True
         text = failure.sentence(error, _batches(session))
-        session.notes += [text, failure.user_traceback(error)]
-        raise StoppedError(text, session) from error
+        details = failure.user_traceback(error)
+        session.notes += [text, details]
+        raise StoppedError(text, session, details=details) from error
     return session
 
 
@@ -292,63 +299,85 @@ def _batches(session: Session) -> int:
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
     start, loader = bench.clock(), bench.loader()
-    first, kept = pilot(bench, options, session)
+    first, kept_batches = pilot(bench, options, session)
     if first.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
-    plan = session.plan = make_plan(first, options, loader)
-    _refuse_short(first, plan)
+    session.plan = make_plan(first, options, loader)
+    _refuse_short(first, session.plan)
     session.environment = environment.describe()
-    bench.progress(announcement(plan))
-    session.runs.append(probes.sample_stacks(bench, options))
-    plan |= probes.probe_fields(bench, kept, options) | probes.piped_bytes(bench, kept)
-    if first.config.get("kind") == "tf":
-        probes.try_interventions(bench, options, session)
-    rng = random.Random(options.seed)
+    bench.progress(announcement(session.plan))
+    _probe_before(bench, options, session, kept_batches)
     alone = float(metrics.steps(first).loop.mean())
-    session.runs.append(null_run(bench, kept, alone))
-    begun = bench.clock()
-    planned = 1e9 * max(options.budget, plan["seconds"])
+    session.runs.append(null_run(bench, kept_batches, alone))
+    planned = 1e9 * max(options.budget, session.plan.seconds)
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
-    for block in range(plan["repeats"]):
-        deadline = start + planned * (OVERRUN if block > 2 else few)
-        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
-            text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
-            session.notes.append(text)
-            break
-        order = list(plan["arms"]) + ([Arm.BARE] if block % 2 == 0 and _bare(first, plan) else [])
-        rng.shuffle(order)
-        for arm in order:
-            bench.progress(f"block {block + 1} of {plan['repeats']}: {arm.label}")
-            session.runs.append(run_arm(bench, arm, block, plan, kept, session.runs))
-        more = plan["repeats"] > 1 and not plan["lean"]
-        if block == 0 and more and probes.try_a_change(bench, session, plan):
-            session.runs.append(run_arm(bench, Arm.TRIAL, block, plan, kept, session.runs))
-    session.runs.append(null_run(bench, kept, alone))
-    plan["repeatable"] = probes.repeatable(bench)
-    plan |= probes.on_device(bench, kept, plan["steps"])
-    plan["slow_samples"] = probes.slow_samples(bench, session)
+    deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
+    # the baseline again, as machines warm up: what two hours later differ by is no loader's cost
+    session.runs.append(null_run(bench, kept_batches, alone))
+    session.probes.repeatable = probes.repeatable(bench)
+    probes.probe_device(bench, kept_batches, session)
+    session.probes.slow_samples = probes.slow_samples(bench, session)
     session.environment["load_after"] = environment.describe()["load"]
 
 
-def _bare(first: Run, plan: dict[str, Any]) -> bool:
-    return not (first.config.get("one_shot") or plan["lean"])
+def _probe_before(
+    bench: Bench, options: Options, session: Session, kept_batches: list[Any]
+) -> None:
+    """Probes whose findings the arms or the first diagnosis need."""
+    session.runs.append(probes.sample_stacks(bench, options))
+    probes.probe_fields(bench, kept_batches, options, session.probes)
+    session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
+    if bench.settings().get("kind") == "tf":
+        probes.try_interventions(bench, options, session)
 
 
-def _refuse_short(first: Run, plan: dict[str, Any]) -> None:
+def _run_blocks(
+    bench: Bench,
+    session: Session,
+    kept_batches: list[Any],
+    deadlines: tuple[int, int],
+    bare: bool,
+) -> None:
+    """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
+    rng, begun = random.Random(session.plan.seed), bench.clock()
+    repeats = session.plan.repeats
+    for block in range(repeats):
+        deadline = deadlines[block > 2]
+        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
+            text = f"Stopped after {block} of {repeats} repeats: the time is used up."
+            session.notes.append(text)
+            break
+        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
+        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        rng.shuffle(order)
+        for arm in order:
+            bench.progress(f"block {block + 1} of {repeats}: {arm.label}")
+            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        more = repeats > 1 and not session.plan.lean
+        if block == 0 and more and probes.try_a_change(bench, session):
+            session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
+
+
+def _bare(first: Run, plan: Plan) -> bool:
+    return not (first.config.get("one_shot") or plan.lean)
+
+
+def _refuse_short(first: Run, plan: Plan) -> None:
     taken = len(metrics.steps(first, 0).batch)
-    if first.config.get("one_shot") and taken < plan["warmup"]:
+    if first.config.get("one_shot") and taken < plan.warmup:
         raise ProfileError(
             f"The loader was exhausted after {taken} batches, before the warm-up of "
-            f"{plan['warmup']} was over: give a loader that can be iterated again (a list, a "
+            f"{plan.warmup} was over: give a loader that can be iterated again (a list, a "
             "DataLoader, an object with __iter__), or one with more batches."
         )
 
 
-def announcement(plan: dict[str, Any]) -> str:
+def announcement(plan: Plan) -> str:
     """What will run, for how long, and why."""
     head = (
-        f"about {plan['seconds']:.0f} s: {plan['repeats']} repeats of arms "
-        f"{', '.join(arm.label for arm in plan['arms'])}, {plan['steps']} steps each after "
-        f"{plan['warmup']} of warm-up"
+        f"about {plan.seconds:.0f} s: {plan.repeats} repeats of arms "
+        f"{', '.join(arm.label for arm in plan.arms)}, {plan.steps} steps each after "
+        f"{plan.warmup} of warm-up"
     )
-    return "\n".join([head, *(f"  {reason}" for reason in plan["reasons"])])
+    return "\n".join([head, *(f"  {reason.sentence}" for reason in plan.reasons)])

@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,10 @@ def ceiling(bench: Bench, options: Options) -> Session:
     """`replay`: the step fed with cached batches, the most any loader could give."""
     session = _session()
     first, kept = pilot(bench, options, session)
-    plan = session.plan = make_plan(first, options, bench.loader()) | {"arms": [Arm.RESIDENT]}
-    for block in range(plan["repeats"]):
-        session.runs.append(run_arm(bench, Arm.RESIDENT, block, plan, kept))
+    plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
+    session.plan = plan
+    for block in range(plan.repeats):
+        session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept))
     periods = [metrics.period_ns(run) / 1e6 for run in session.arm(Arm.RESIDENT)]
     found = mean_interval(periods)
     real = metrics.period_ns(first) / 1e6
@@ -115,8 +117,6 @@ def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
 
 def calibrated(one: Run, serial: Run) -> predict.Costs:
     """Costs from a one-worker run, with the serial overhead of a num_workers=0 run."""
-    from dataclasses import replace
-
     costs, alone = predict.measured_costs(one), predict.measured_costs(serial)
     return replace(costs, overhead_serial=alone.overhead_serial, startup=0.0)
 
@@ -168,8 +168,6 @@ def _point(
 
 
 def _scaled(costs: predict.Costs, scale: float) -> predict.Costs:
-    from dataclasses import replace
-
     return replace(
         costs,
         blocked=costs.blocked * scale,

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline_profiler.adapters import tf_interventions
 from pipeline_profiler.diagnose.intervals import Interval, mean_interval
 from pipeline_profiler.measure.arms import Bench, Options
+from pipeline_profiler.record.plan import TriedIntervention
 from pipeline_profiler.record.session import Session
 
 NOISE = 0.02
@@ -47,13 +48,13 @@ def tune(bench: Bench, options: Options, session: Session) -> Session:
     return session
 
 
-def _gain(row: dict[str, Any]) -> Interval:
+def _gain(row: TriedIntervention) -> Interval:
     logs = [-math.log(1 - gain) for gain in row["gains"]]
     found = mean_interval(logs)
     return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
 
 
-def _trial(row: dict[str, Any], gain: Interval, kept: bool) -> dict[str, Any]:
+def _trial(row: TriedIntervention, gain: Interval, kept: bool) -> dict[str, Any]:
     advice = row["name"] in ADVICE_ONLY and gain.low > 1 + NOISE
     return {
         "change": row["name"],

@@ -32,6 +32,7 @@ from pipeline_profiler.precision.probe import (
     train,
 )
 from pipeline_profiler.precision.trainer import Backend, Cell, cycled, full_batches, timed
+from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.record.stages import Clock
 
@@ -190,7 +191,7 @@ def finished(sweep: Sweep) -> Session:
     """The session with everything measured so far, judged."""
     session = sweep.session
     session.environment = environment.describe()
-    session.plan = {"reasons": list(dict.fromkeys(sweep.reasons))}
+    session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
     recipe = sweep.options.recipe
     raw: dict[str, Any] = {
         "backend": sweep.backend.name,

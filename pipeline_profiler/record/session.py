@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan, Probes
 
 SCHEMA = "profile/1"
 GZIP_ABOVE_BYTES = 1_000_000
-_LETTERS = frozenset(arm.value for arm in Arm)
+_LETTERS = frozenset(Arm)
 MAIN = -1  # worker number of the training process itself
 
 
@@ -199,11 +200,12 @@ class Run:
 
 @dataclass
 class Session:
-    """A saved profile: runs, the machine, the plan with its reasons, and what was concluded."""
+    """A saved profile: runs, the machine, what was planned, probed and concluded."""
 
     runs: list[Run] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+    probes: Probes = field(default_factory=Probes)
     results: dict[str, Any] = field(default_factory=dict)  # verdict, stall, causes, arms
     notes: list[str] = field(default_factory=list)
     created: str = ""
@@ -211,7 +213,8 @@ class Session:
 
     def to_json(self) -> dict[str, Any]:
         """One document: the results at the top level, the evidence below them."""
-        body = {k: v for k, v in self.__dict__.items() if k not in ("runs", "results")}
+        body = {name: getattr(self, name) for name in _BODY}
+        body["plan"] = self.plan.to_json() | self.probes.to_json()  # where 0.1 put both
         runs = [run.to_json() for run in self.runs]
         head: dict[str, Any] = plain(self.results | body)
         return {"schema": SCHEMA, **head, "runs": runs}
@@ -220,11 +223,18 @@ class Session:
     def from_json(cls, data: Mapping[str, Any], where: str = "the session") -> Session:
         """Inverse of `to_json`; raises ProfileError for another or a newer schema."""
         check_schema(data.get("schema"), where)
-        own = set(cls.__dataclass_fields__) - {"runs", "results"}
-        results = {k: v for k, v in data.items() if k not in own | {"schema", "runs"}}
+        own = {*_BODY, "plan", "schema", "runs"}
+        results = {k: v for k, v in data.items() if k not in own}
+        plan = data.get("plan") or {}
         # an arm of a later version has no meaning here: its runs are left out, the rest is read
         runs = [Run.from_json(run) for run in data.get("runs", ()) if run["arm"] in _LETTERS]
-        return cls(runs=runs, results=results, **{k: data[k] for k in own if k in data})
+        return cls(
+            runs=runs,
+            plan=Plan.from_json(plan),
+            probes=Probes.from_json(plan),
+            results=results,
+            **{k: data[k] for k in _BODY if k in data},
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write atomically; above 1 MB as gzip with `.gz` added. Returns the path written."""
@@ -260,6 +270,9 @@ class Session:
     def arm(self, name: Arm) -> list[Run]:
         """Runs of one arm, in block order."""
         return sorted((run for run in self.runs if run.arm == name), key=lambda run: run.block)
+
+
+_BODY = ("environment", "notes", "created", "partial")
 
 
 def check_schema(schema: Any, where: str) -> None:

@@ -6,6 +6,7 @@ not measured is "n/a", never 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.evidence import NULL_FACTOR
 from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import SlowSample
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.report import charts, precision
 
@@ -229,10 +231,10 @@ def _first_batch(run: Run) -> list[str]:
 
 
 def _on_device(session: Session) -> list[str]:
-    plan = session.plan
-    if "starvation" not in plan:
+    probed = session.probes
+    if not probed.on_device:
         return ["device rows (starvation by events, copy, utilisation): n/a, no GPU was used"]
-    share, use = plan["starvation"], plan["utilisation_symptom"]
+    share, use = probed.starvation, probed.utilisation_symptom
     lines = [f"device idle for data (events): {'n/a' if share is None else f'{share:.1%}'}"]
     shown = "n/a" if use is None else f"{use:.0%}"
     return [*lines, f"utilisation {shown} (some kernel ran: a symptom, not a cause)"]
@@ -265,7 +267,7 @@ def _stages(session: Session) -> Section | None:
 
 def _operations(session: Session) -> Section | None:
     """tf.data: each operation's cost, from timing the prefixes of the user's own graph."""
-    prefixes = session.plan.get("prefixes") or []
+    prefixes = session.probes.prefixes or []
     if not prefixes:
         return None
     rows = tuple(
@@ -287,7 +289,7 @@ def _operations(session: Session) -> Section | None:
 
 
 def _interventions(session: Session) -> Section | None:
-    trials = session.plan.get("interventions") or []
+    trials = session.probes.interventions or []
     if not trials:
         return None
     rows = tuple(
@@ -330,7 +332,7 @@ def _stalls(session: Session) -> Section | None:
 
 def _samples(session: Session) -> Section | None:
     runs = session.arm(Arm.WARM)
-    slow = session.plan.get("slow_samples") or metrics.slowest_samples(runs, 10)
+    slow = session.probes.slow_samples or metrics.slowest_samples(runs, 10)
     if not slow or not any(len(run) for run in runs):
         return None
     rows = tuple(
@@ -346,7 +348,7 @@ def _samples(session: Session) -> Section | None:
     return Section("Slowest samples", _guilty(slow), head, rows)
 
 
-def _guilty(slow: list[dict[str, Any]]) -> tuple[str, ...]:
+def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
     guilty = [row for row in slow if row.get("stall_share")]
     share = sum(row["stall_share"] for row in guilty)
     if share < 0.1:
@@ -389,7 +391,7 @@ def _trials(session: Session) -> Section | None:
 
 def _conditions(session: Session) -> Section:
     env, plan = session.environment, session.plan
-    lines = [f"plan: {reason}" for reason in plan.get("reasons", [])]
+    lines = [f"plan: {reason.sentence}" for reason in plan.reasons]
     lines += [f"{k.replace('_', ' ')}: {_shown(k, v)}" for k, v in env.items()]
     runs = session.arm(Arm.WARM) or session.arm(Arm.PILOT)
     if runs:

@@ -132,7 +132,7 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
 
     `lookup` maps the samples' names or paths to facts; a sample it does not know has none.
     """
-    rows = session.plan.get("slow_samples") or metrics.slowest_samples(session.arm(Arm.WARM), 20)
+    rows = session.probes.slow_samples or metrics.slowest_samples(session.arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
     told = [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan
 from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run
 
 MS = 1_000_000
@@ -141,7 +142,7 @@ def made_session(
     """D and W runs in blocks; `jitter` ms is added to the W steps of every other block."""
     from pipeline_profiler.record.session import Session
 
-    session = Session(environment={"cores": 2}, plan={"arms": [Arm.RESIDENT, Arm.WARM]})
+    session = Session(environment={"cores": 2}, plan=Plan(arms=(Arm.RESIDENT, Arm.WARM)))
     ideal = [{"entry": i * step, "got": i * step, "end": (i + 1) * step} for i in range(len(rows))]
     for block in range(repeats):
         extra = jitter * (block - repeats // 2)

@@ -176,10 +176,10 @@ def collector_in_step(e: Evidence) -> Diagnosis | None:
 
 def blocked_step(e: Evidence) -> Diagnosis | None:
     """The step blocks the main thread (a metric read, a barrier): prefetch cannot run ahead."""
-    if e.session.plan.get("emulate_ms") is not None:
+    if e.session.plan.emulate_ms is not None:
         return None
     place, part = _step_place(e, "sync")
-    lines = e.session.plan.get("synchronising_lines")
+    lines = e.session.probes.synchronising_lines
     if lines and not place:
         place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
     # the device works while the host waits: overlapped, the longer of the two would remain
@@ -222,10 +222,10 @@ def copy_to_device(e: Evidence) -> Diagnosis | None:
 
 def unused_fields(e: Evidence) -> Diagnosis | None:
     """Fields of the batch that no step touched, by the pilot's probe."""
-    fields = e.session.plan.get("unused_fields") or {}
+    fields = e.session.probes.unused_fields or {}
     if not fields:
         return None
-    unused, total = sum(fields.values()), int(e.session.plan.get("batch_bytes") or 1)
+    unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
     value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
     names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
     return Diagnosis(

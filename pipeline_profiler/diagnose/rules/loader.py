@@ -70,7 +70,7 @@ def _weight_ms(e: Evidence) -> float:
             on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
             receipt = min(float(case.made.receive.mean()), on_cpu)
             rows.append(metrics.stage_cpu_ns(case.run, "serialise") + receipt)
-    piped = float(e.session.plan.get("piped_bytes") or 0.0) / PIPE_BYTES_PER_MS
+    piped = (e.session.probes.piped_bytes or 0.0) / PIPE_BYTES_PER_MS
     return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
 
 
@@ -256,7 +256,7 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
-    count = int((e.session.plan.get("try") or {}).get("workers") or _enough_workers(e, most))
+    count = int((e.session.probes.change or {}).get("workers") or _enough_workers(e, most))
     share = tried(e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores)))
     where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
     return Diagnosis(

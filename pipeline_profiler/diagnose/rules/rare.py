@@ -128,7 +128,7 @@ def straggler_samples(e: Evidence) -> Diagnosis | None:
     if not any(_stragglers(case).any() for case in e.cases):
         return None
     share = e.saving(lambda case: case.play(fetch=_capped_samples(case)))
-    rows = e.session.plan.get("slow_samples") or metrics.slowest_samples(
+    rows = e.session.probes.slow_samples or metrics.slowest_samples(
         [case.run for case in e.cases], 5
     )
     often = float(np.mean([_stragglers(case).mean() for case in e.cases]))

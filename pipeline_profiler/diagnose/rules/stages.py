@@ -116,7 +116,7 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
 
 def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
-    found = e.session.plan.get("repeatable") or {}
+    found = e.session.probes.repeatable or {}
     shares = stage_shares(e)
     work = sum(shares.get(name, 0.0) for name in ("decode", "transform"))
     if not found.get("same") or work < REPEATED_SHARE:

@@ -137,7 +137,7 @@ def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
             run.config = {"kind": "tf"}
             session.runs.append(run)
     trial = {"why": "w", "how": "h", "baseline_ms": 40.0, "repeats": 2, "spread": 0.02}
-    session.plan["interventions"] = [
+    session.probes.interventions = [
         trial | {"name": name, "period_ms": 20.5},
         trial | {"name": "tf.data service", "period_ms": 21.0},
     ]
@@ -153,9 +153,9 @@ def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
         Bench(lambda: ds, lambda batch: clock.advance(5), clock),
         Options(quick=True, steps=30, repeats=3, seconds=2.0),
     )
-    assert [r["operation"] for r in made.plan["prefixes"]] == ["Range", "Batch"]
-    assert "prefetch" in {r["name"] for r in made.plan["interventions"]}
-    assert made.plan["arms"] == [Arm.RESIDENT, Arm.WARM, Arm.SHADOW]
+    assert [r["operation"] for r in made.probes.prefixes] == ["Range", "Batch"]
+    assert "prefetch" in {r["name"] for r in made.probes.interventions}
+    assert made.plan.arms == (Arm.RESIDENT, Arm.WARM, Arm.SHADOW)
 
 
 def test_keras_fit_is_recorded_by_a_callback() -> None:

@@ -265,16 +265,16 @@ def test_a_remote_source_tells_latency_from_bandwidth() -> None:
 
 def test_work_that_is_the_same_every_epoch_is_priced() -> None:
     session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
-    session.plan["repeatable"] = {"same": True, "bytes": 150_000.0, "samples": 100_000}
+    session.probes.repeatable = {"same": True, "bytes": 150_000.0, "samples": 100_000}
     found = {c.code: c for c in diagnose(session).causes}
     assert found["PIPE023"].evidence["gigabytes"] == pytest.approx(15.0)
-    session.plan["repeatable"]["same"] = False
+    session.probes.repeatable["same"] = False
     assert "PIPE023" not in {c.code for c in diagnose(session).causes}
 
 
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     session = session_of(lambda j: 38.0, workers=1)
-    session.plan["try"] = {"workers": 2}
+    session.probes.change = {"workers": 2}
     for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
         run.arm = Arm.TRIAL
         session.runs.append(run)
@@ -310,7 +310,7 @@ def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
 def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
     session = session_of(lambda j: 5.0, overhead=40.0, receive=2.0)
     assert first(session) == "PIPE029"
-    session.plan["piped_bytes"] = 25e6
+    session.probes.piped_bytes = 25e6
     assert first(session) == "PIPE005"
 
 

@@ -30,7 +30,7 @@ def quick(**more: Any) -> Options:
 
 def test_all_arms_are_interleaved_and_exact() -> None:
     session = measure(bench(FakeClock()), quick())
-    assert session.plan["arms"] == [Arm.RESIDENT, Arm.WARM]
+    assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
     assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
     assert [metrics.period_ns(run) for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
     assert [metrics.period_ns(run) for run in session.arm(Arm.WARM)] == [30 * MS] * 3
@@ -62,8 +62,8 @@ def test_the_plan_says_why() -> None:
 
 def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
     session = measure(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
-    assert session.plan["steps"] < 100
-    assert any("steps, not" in reason for reason in session.plan["reasons"])
+    assert session.plan.steps < 100
+    assert any("steps, not" in reason.sentence for reason in session.plan.reasons)
 
 
 @pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
@@ -75,7 +75,7 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     session = measure(made, Options(quick=True))
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
-    assert session.plan["steps"] >= 10
+    assert session.plan.steps >= 10
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
@@ -83,15 +83,15 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
     loader = SlowList(clock, [10.0] * 4000, open_ms=6000)
     made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
     plan = measure(made, Options(quick=True)).plan
-    assert plan["lean"]
-    assert plan["arms"] == [Arm.RESIDENT, Arm.WARM]
-    assert any("6.0 s to start" in reason for reason in plan["reasons"])
+    assert plan.lean
+    assert plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
 
 
 def test_short_epochs_are_cycled_through() -> None:
     session = measure(bench(FakeClock(), n=7), quick())
     run = session.arm(Arm.WARM)[0]
-    assert len(metrics.steps(run).batch) == session.plan["steps"]
+    assert len(metrics.steps(run).batch) == session.plan.steps
     assert metrics.steps(run).first.sum() >= 8
 
 
@@ -179,15 +179,15 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 
     loader = Dicts()
     session = measure(Bench(lambda: loader, step, clock), quick())
-    assert session.plan["unused_fields"] == {"depth": 8000}
+    assert session.probes.unused_fields == {"depth": 8000}
     causes = verdict.diagnose(session).causes
     assert any(c.code == "PIPE022" and "depth" in c.cause for c in causes)
 
 
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure(bench(FakeClock()), quick(cold=True))
-    assert Arm.COLD not in session.plan["arms"]
-    assert any("--files" in reason for reason in session.plan["reasons"])
+    assert Arm.COLD not in session.plan.arms
+    assert any("--files" in reason.sentence for reason in session.plan.reasons)
 
 
 def test_memory_file_systems_are_never_cold() -> None:
@@ -221,7 +221,7 @@ def test_a_missing_file_is_counted() -> None:
 
 def test_the_window_holds_whole_epochs() -> None:
     session = measure(bench(FakeClock(), n=16), quick())
-    assert session.plan["steps"] == 64  # of 60 asked for
+    assert session.plan.steps == 64  # of 60 asked for
     starts = {int(metrics.steps(run).first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}
 
@@ -231,9 +231,9 @@ def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     made = Bench(list, lambda batch: None)
     made._settings = {"kind": "torch", "workers": 2}
     batch = {"x": np.zeros(1000), "y": [torch.zeros(1000), b"x" * 500]}
-    size = probes.piped_bytes(made, [batch])["piped_bytes"]
+    size = probes.piped_bytes(made, [batch])
     assert 8500 < size < 9500
-    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])["piped_bytes"]
+    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])
     assert many == pytest.approx(300_000 * 28, rel=0.2)
     made._settings = {"kind": "torch", "workers": 0}
-    assert probes.piped_bytes(made, [batch]) == {}
+    assert probes.piped_bytes(made, [batch]) is None
