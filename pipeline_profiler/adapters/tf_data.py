@@ -58,7 +58,7 @@ def describe(dataset: Any) -> dict[str, Any]:
 def prefix_costs(
     dataset: Any, seconds: float = 1.0, clock: Clock = time.perf_counter_ns
 ) -> list[Operation]:
-    """One row per operation: ms per final element alone and accumulated, ms to the first element."""
+    """One row per operation: ms per final element, alone and accumulated, and to the first one."""
     chain, rows, before = prefixes(dataset), list[Operation](), 0.0
     for prefix, times in zip(chain, visits(chain), strict=True):
         first, each = _pace(prefix, seconds, clock)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.columns import Batches, Ints, Steps
 from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.cores import usable_cores
-from pipeline_profiler.record.session import MAIN, Run
 
 CPU_BOUND_SHARE = 0.3  # fetch time on CPU from which the number of cores limits the workers
 RESAMPLES = 20
@@ -77,51 +77,52 @@ class Prediction:
     extrapolated: str = ""
 
 
-def measured_costs(run: Run) -> Costs:
+def measured_costs(timed: Window) -> Costs:
     """Costs of a recorded run; where no trace travelled, the wait is taken as the fetch."""
-    window, made = metrics.steps(run), metrics.batches(run)
-    steady = ~window.first
-    startup = _startup(window)
-    loop = window.loop.astype(float)
-    loops = metrics._select(run, "loop")
-    loop_cpu = float(np.maximum(loops["cpu"][loops["batch"] >= run.warmup], 0).mean() or 0.0)
+    window, made = timed.steps, timed.batches
+    startup, loop = _startup(timed), window.loop.astype(float)
+    loop_cpu = float(np.maximum(timed.spans("loop")["cpu"], 0).mean() or 0.0)
     if not len(made.batch):
-        wait = window.wait[steady] if steady.any() else window.wait
-        cpu = np.maximum(window.wait_cpu[steady] if steady.any() else window.wait_cpu, 0)
-        blocked = np.maximum(wait - cpu, 0).astype(float)
-        none = np.zeros(len(wait))
-        return Costs(blocked, cpu.astype(float), none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
+        return _untraced_costs(window, loop, loop_cpu, startup)
+    steady = ~window.first
     cpu = np.minimum(made.cpu, made.fetch).astype(float)
     queued = np.maximum(made.queued, 0)
     # delay behind the loader's own crowd is predicted; what a foreign load adds stays a delay
-    own = _own_delay(cpu, loop_cpu, run, float(window.period.mean()))
+    own = _own_delay(cpu, loop_cpu, timed)
     blocked = np.maximum(made.fetch - cpu - np.minimum(queued, own), 0.0)
     lag = np.maximum(made.sent - made.start - made.fetch, 0).astype(float)
     late, ready = _overheads(window, made)
     serial = float(np.maximum(window.wait - _aligned(window, made), 0)[steady].mean() or 0.0)
-    in_main = bool(np.all(made.worker == MAIN))
     return Costs(
         *(blocked, cpu, lag, loop, loop_cpu),
-        *((0.0, 0.0, serial) if in_main else (late, ready, 0.0)),
+        *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),
         startup,
     )
 
 
-def _own_delay(cpu: Floats, loop_cpu: float, run: Run, period: float) -> Floats:
+def _untraced_costs(window: Steps, loop: Floats, loop_cpu: float, startup: float) -> Costs:
+    """From what the trainer saw alone; the first batch of an epoch is start-up, not pace."""
+    chosen = ~window.first if (~window.first).any() else np.ones(len(window.first), bool)
+    wait, cpu = window.wait[chosen], np.maximum(window.wait_cpu[chosen], 0).astype(float)
+    blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
+    return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
+
+
+def _own_delay(cpu: Floats, loop_cpu: float, timed: Window) -> Floats:
     """Run-queue delay a batch that the run's own workers and trainer explain."""
-    workers = int(run.config.get("workers") or 0)
+    workers, period = int(timed.run.config.get("workers") or 0), timed.period_ns
     if workers == 0 or not len(cpu):
         return np.zeros(len(cpu))
     busy = [float(cpu.mean()) / (period * workers)] * (workers - 1) + [loop_cpu / period]
     return cpu * (crowd(busy, usable_cores()) - 1)
 
 
-def _aligned(window: metrics.Steps, made: metrics.Batches) -> metrics.Ints:
+def _aligned(window: Steps, made: Batches) -> Ints:
     fetch = dict(zip(made.batch.tolist(), made.fetch.tolist(), strict=True))
     return np.array([fetch.get(int(b), 0) for b in window.batch], np.int64)
 
 
-def _overheads(window: metrics.Steps, made: metrics.Batches) -> tuple[float, float]:
+def _overheads(window: Steps, made: Batches) -> tuple[float, float]:
     """(sent to delivered while the trainer waits, next() of a batch sent before it was asked for).
 
     Means over the steps that are not an epoch's first; where a run has no ready batch the receipt
@@ -141,14 +142,15 @@ def _overheads(window: metrics.Steps, made: metrics.Batches) -> tuple[float, flo
     return max(0.0, waiting or at_hand), max(0.0, at_hand)
 
 
-def _startup(window: metrics.Steps) -> float:
+def _startup(timed: Window) -> float:
+    """Extra nanoseconds of the epochs' first batches, spread over all steps."""
+    window = timed.steps
     if not window.first.any() or window.first.all():
         return 0.0
-    exposed = metrics._exposed(window)
     # iter() runs before the first next(): it lies in the period of the step before
     typical = float(window.wait[~window.first].mean())
     extra = float(window.startup[window.first].sum()) - typical * int(window.first.sum())
-    return max(0.0, min(extra, float(exposed.sum()))) / len(window.period)
+    return max(0.0, min(extra, float(timed.exposed.sum()))) / len(window.period)
 
 
 def replay(

@@ -122,7 +122,7 @@ def diagnose(session: Session) -> Conclusion:
 
 def _only_the_hand_over(e: Evidence) -> bool:
     """Around 5 % the hand-over of an empty loader decides: what is beyond it is judged instead."""
-    return e.beyond is not None and e.beyond.high < MODERATE
+    return e.above_null is not None and e.above_null.high < MODERATE
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:

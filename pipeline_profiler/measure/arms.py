@@ -186,7 +186,7 @@ class Cycle:
 
 
 class Shadow:
-    """The shadow loader: the real one drained by a thread, at most one batch a step, and dropped."""
+    """The shadow loader: the real one, drained by a thread at one batch a step, and dropped."""
 
     def __init__(self, source: Any) -> None:
         """Start the thread that drains `source`."""
@@ -330,7 +330,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 
 
 def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
-    """The empty-loader baseline: next() of a loader that has nothing to do, the floor of what can be told apart.
+    """The empty-loader baseline: next() of a loader that has nothing to do.
 
     For a DataLoader with workers that is one over a constant, beside the user's own step: the
     hand-over between processes costs about a millisecond, whatever the dataset, and more after a
@@ -354,8 +354,3 @@ def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
             del batch
     recorder.session()
     return recorder.run
-
-
-def buffered(run: Run) -> int:
-    """Batches in flight at most: workers x prefetch."""
-    return int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.samples import slowest_samples, stalled_by_sample
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cuda, environment
 from pipeline_profiler.measure.arms import Bench, Options, drive
 from pipeline_profiler.record.arm import Arm
@@ -198,8 +199,8 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
 
     If they are fast then, it is not the samples: something stops the loader now and then.
     """
-    runs = session.arm(Arm.WARM)
-    rows = metrics.slowest_samples(runs)
+    windows = [Window.of(run) for run in session.arm(Arm.WARM)]
+    rows = slowest_samples(windows)
     if not rows or bench.settings().get("kind") != "torch":
         return rows
     from pipeline_profiler.adapters import torch_loader
@@ -209,14 +210,16 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
         row["path"] = torch_loader.path_of(loader, row["key"])
     again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
     worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
-    typical = [k for run in runs[:1] for k in run.slow_keys[-PROBED:] if isinstance(k, int)]
-    suspicious = bool(metrics.stalled_by_sample(runs))
+    typical = [
+        k for window in windows[:1] for k in window.run.slow_keys[-PROBED:] if isinstance(k, int)
+    ]
+    suspicious = bool(stalled_by_sample(windows))
     if suspicious and worst and not bench.settings()["iterable_dataset"]:
         slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
-        for run in runs:
+        for window in windows:
             if slow and usual:  # one that is slow again is enough: others may be a busy machine's
                 ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
-                run.totals["probe_ratio_percent"] = ratio
+                window.run.totals["probe_ratio_percent"] = ratio
     return rows
 
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_profiler.adapters import module_for
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, environment, failure, probes
 from pipeline_profiler.measure.arms import (
     NULL_SECONDS,
     Bench,
     Options,
-    buffered,
     drive,
     null_run,
     run_arm,
@@ -29,7 +28,7 @@ from pipeline_profiler.measure.arms import (
 from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import ProfileError, Run, Session
+from pipeline_profiler.record.session import ProfileError, Session
 
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
@@ -67,23 +66,23 @@ def pilot_seconds(options: Options) -> float:
     return min(usual, PILOT_SHARE * options.budget)
 
 
-def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[Any]]:
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, list[Any]]:
     """First pass over the loader: how long steps take, which batches to keep."""
     recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
     kept = drive(bench, bench.loader(), recorder, steps, seconds)
-    recorder.run.warmup = min(max(1, buffered(recorder.run)), recorder.steps // 2)
+    recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept:
         raise ProfileError(
             "The loader gave no batch: check that its dataset is not empty and that drop_last "
             "does not drop the only batch."
         )
-    return recorder.run, kept
+    return Window.of(recorder.run), kept
 
 
-def make_plan(first: Run, options: Options, loader: Any) -> Plan:
+def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
     files = list(options.files) or module_for(loader).files(loader)
     reasons = [
@@ -148,38 +147,41 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(first: Run, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
+def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
-    more = 0.0 if only_needed else 0.5 + float(first.config.get("kind") == "torch")
+    more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
-    alone = float(metrics.steps(first).loop.mean()) / 1e9
-    period = metrics.period_ns(first) / 1e9
+    alone = float(first.steps.loop.mean()) / 1e9
+    period = first.period_ns / 1e9
     step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), _start(first) * (loading + beside))
 
 
-def _start(first: Run) -> float:
+def _start(first: Window) -> float:
     """Seconds from iter() to the first batch of the pilot."""
-    starts = metrics.time_to_first_batch_ns(first)
+    starts = first.first_batch_ns
     return float(starts[0]) / 1e9 if starts else 0.0
 
 
-def _fixed_seconds(first: Run, options: Options) -> float:
+def _fixed_seconds(first: Window, options: Options) -> float:
     """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
-    if first.config.get("kind") == "tf":
+    if first.run.config.get("kind") == "tf":
         probing += 0.35 * budget  # prefixes and interventions
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(first: Run) -> Reason:
-    config, arms = first.config, (Arm.SHADOW,)
+def _shadow_arm(first: Window) -> Reason:
+    config, arms = first.run.config, (Arm.SHADOW,)
     if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
         return Reason("The shadow loader (beside the step) shows contention.", arms)
-    waits = float(metrics.steps(first, 0).wait.sum())
-    if not config.get("one_shot") and first.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits:
+    waits = float(first.whole.steps.wait.sum())
+    if (
+        not config.get("one_shot")
+        and first.run.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits
+    ):
         text = "The shadow loader (beside the step) shows contention: this loader has threads."
         return Reason(text, arms)
     text = (
@@ -200,13 +202,13 @@ def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
 
 
 def _fit(
-    first: Run, options: Options, pace: Pace, budget: float
+    first: Window, options: Options, pace: Pace, budget: float
 ) -> tuple[int, int, int, list[Reason]]:
     """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
 
     Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
     """
-    held = buffered(first)
+    held = first.in_flight
     wanted = min(options.steps, 100) if options.quick else options.steps
     most = min(options.repeats, 4) if options.quick else options.repeats
     floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
@@ -227,21 +229,21 @@ def _fit(
     return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
 
 
-def _epoch_length(first: Run) -> int:
+def _epoch_length(first: Window) -> int:
     """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
-    window = metrics.steps(first, 0)
+    window = first.whole.steps
     starts = window.batch[window.first]
     seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
-    return seen or int(first.config.get("batches") or 0)
+    return seen or int(first.run.config.get("batches") or 0)
 
 
-def _settled(first: Run) -> int:
+def _settled(first: Window) -> int:
     """Steps of the pilot after which tf.data's AUTOTUNE had settled; 0 for other loaders."""
-    if first.config.get("kind") != "tf":
+    if first.run.config.get("kind") != "tf":
         return 0
     from pipeline_profiler.adapters.tf_data import settled_after
 
-    return settled_after(metrics.steps(first, 0).period.tolist())
+    return settled_after(first.whole.steps.period.tolist())
 
 
 def _given_up(
@@ -292,22 +294,20 @@ def measure(bench: Bench, options: Options) -> Session:
 
 def _batches(session: Session) -> int:
     """Batches of the real loader that were delivered so far."""
-    return sum(
-        len(metrics.steps(run, 0).batch) for run in session.runs if run.arm in TRAINED_FROM_LOADER
-    )
+    return sum(len(Window.whole_of(run)) for run in session.runs if run.arm in TRAINED_FROM_LOADER)
 
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
     start, loader = bench.clock(), bench.loader()
     first, kept_batches = pilot(bench, options, session)
-    if first.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
+    if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
     session.plan = make_plan(first, options, loader)
     _refuse_short(first, session.plan)
     session.environment = environment.describe()
     bench.progress(announcement(session.plan))
     _probe_before(bench, options, session, kept_batches)
-    alone = float(metrics.steps(first).loop.mean())
+    alone = float(first.steps.loop.mean())
     session.runs.append(null_run(bench, kept_batches, alone))
     planned = 1e9 * max(options.budget, session.plan.seconds)
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
@@ -359,13 +359,13 @@ def _run_blocks(
             session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
 
 
-def _bare(first: Run, plan: Plan) -> bool:
-    return not (first.config.get("one_shot") or plan.lean)
+def _bare(first: Window, plan: Plan) -> bool:
+    return not (first.run.config.get("one_shot") or plan.lean)
 
 
-def _refuse_short(first: Run, plan: Plan) -> None:
-    taken = len(metrics.steps(first, 0).batch)
-    if first.config.get("one_shot") and taken < plan.warmup:
+def _refuse_short(first: Window, plan: Plan) -> None:
+    taken = len(first.whole)
+    if first.run.config.get("one_shot") and taken < plan.warmup:
         raise ProfileError(
             f"The loader was exhausted after {taken} batches, before the warm-up of "
             f"{plan.warmup} was over: give a loader that can be iterated again (a list, a "

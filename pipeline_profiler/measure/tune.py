@@ -19,15 +19,15 @@ import numpy as np
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import environment
-from pipeline_profiler.measure.arms import Bench, Options, buffered, drive, run_arm
+from pipeline_profiler.measure.arms import Bench, Options, drive, run_arm
 from pipeline_profiler.measure.schedule import make_plan, pilot
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import ProfileError, Run, Session
+from pipeline_profiler.record.session import ProfileError, Session
 
 NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
 ROUNDS = 4
@@ -41,9 +41,9 @@ def ceiling(bench: Bench, options: Options) -> Session:
     session.plan = plan
     for block in range(plan.repeats):
         session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept))
-    periods = [metrics.period_ns(run) / 1e6 for run in session.arm(Arm.RESIDENT)]
+    periods = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
     found = mean_interval(periods)
-    real = metrics.period_ns(first) / 1e6
+    real = first.period_ns / 1e6
     session.results = {
         "verdict": "ceiling",
         "sentence": (
@@ -103,7 +103,7 @@ def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[d
 
 def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int) -> int:
     first, _ = pilot(bench, options, session)
-    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+    period = max(first.period_ns / 1e9, 1e-4)
     return int(min(max(options.budget / (settings + 1) / period, 40), options.steps))
 
 
@@ -115,7 +115,7 @@ def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
     return calibrated(one, serial)
 
 
-def calibrated(one: Run, serial: Run) -> predict.Costs:
+def calibrated(one: Window, serial: Window) -> predict.Costs:
     """Costs from a one-worker run, with the serial overhead of a num_workers=0 run."""
     costs, alone = predict.measured_costs(one), predict.measured_costs(serial)
     return replace(costs, overhead_serial=alone.overhead_serial, startup=0.0)
@@ -129,7 +129,7 @@ def timed(
     session: Session,
     arm: Arm = Arm.SETTING,
     block: int = 0,
-) -> Run:
+) -> Window:
     """One run of the loader with a changed setting, kept in the session."""
     changed = module_for(loader).rebuild(loader, dict(setting))
     recorder = Recorder(bench.clock, arm=arm)
@@ -139,19 +139,20 @@ def timed(
     recorder.run.warmup = max(4, 2 * held)
     drive(bench, changed, recorder, recorder.run.warmup + steps)
     session.runs.append(recorder.run)
-    return recorder.run
+    return Window.of(recorder.run)
 
 
 def _point(
-    run: Run, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
+    timed_window: Window, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
 ) -> dict[str, Any]:
     full = {"prefetch": 2} | dict(base) | dict(setting)
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict(_scaled(costs, scale), full)
-    measured = metrics.period_ns(run)
-    window = metrics.steps(run)
+    measured = timed_window.period_ns
     # start-up within a short run is its own figure, not a steady one
-    startup = predict.measured_costs(run).startup if window.first.any() else 0.0
+    startup = (
+        predict.measured_costs(timed_window).startup if timed_window.steps.first.any() else 0.0
+    )
     steady = measured - startup
     return {
         "setting": _words(setting),
@@ -204,11 +205,11 @@ def tune(bench: Bench, options: Options) -> Session:
     session = _session()
     first, _ = pilot(bench, options, session)
     loader = bench.loader()
-    if first.config.get("kind") == "tf":
+    if first.run.config.get("kind") == "tf":
         from pipeline_profiler.measure import tune_tf
 
         return tune_tf.tune(bench, options, session)
-    if first.config.get("kind") != "torch":
+    if first.run.config.get("kind") != "torch":
         raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
     kept: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
@@ -230,19 +231,19 @@ def tune(bench: Bench, options: Options) -> Session:
     return session
 
 
-def _trial_steps(first: Run, options: Options) -> int:
-    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+def _trial_steps(first: Window, options: Options) -> int:
+    period = max(first.period_ns / 1e9, 1e-4)
     most = 100 if options.quick else options.steps
-    return int(min(max(options.budget / 20 / period, 10 + 2 * buffered(first), 30), most))
+    return int(min(max(options.budget / 20 / period, 10 + 2 * first.in_flight, 30), most))
 
 
-def recommend(run: Run, cores: int | None = None) -> list[tuple[dict[str, Any], float]]:
+def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict[str, Any], float]]:
     """Changes with the speed-up that the replay predicts for each, best first."""
     cores = cores or usable_cores()
-    costs, config = predict.measured_costs(run), dict(run.config)
+    costs, config = predict.measured_costs(timed_window), dict(timed_window.run.config)
     now = predict.shared(costs, config, cores).period + costs.startup
     rows = []
-    for change in _candidates(config, cores, costs, metrics.needs_core(run, costs.cpu_share)):
+    for change in _candidates(config, cores, costs, timed_window.needs_core(costs.cpu_share)):
         setting = config | change
         startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
@@ -289,7 +290,7 @@ def versus(
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
-            arm: metrics.period_ns(timed(bench, loader, setting, steps, session, arm, block))
+            arm: timed(bench, loader, setting, steps, session, arm, block).period_ns
             for arm, setting in order
         }
         logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
@@ -331,7 +332,7 @@ def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]
 
 def compare(a: Session, b: Session) -> dict[str, Any]:
     """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
-    first, second = ([metrics.period_ns(run) for run in s.arm(Arm.WARM)] for s in (a, b))
+    first, second = ([Window.of(run).period_ns for run in s.arm(Arm.WARM)] for s in (a, b))
     if len(first) < 2 or len(second) < 2:
         raise ProfileError(
             "compare needs two repeats of the warm loader in each session: record with --repeats 3."

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import trace
-from pipeline_profiler.report.sections import Section, sections
+from pipeline_profiler.report.section import Section
+from pipeline_profiler.report.sections import sections
 
 TEXT_WIDTH = 96
 

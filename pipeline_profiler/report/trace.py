@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import MAIN, ProfileError, Run, Session
+from pipeline_profiler.record.session import MAIN, ProfileError, Session
 
 MAX_EVENTS = 200_000
 EVENTS_A_BATCH = 28  # upper estimate, decides how many batches fit
@@ -29,25 +29,23 @@ Event = dict[str, Any]
 
 def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
     """The trace document of the session's first run of the warm loader."""
-    runs = [run for run in session.arm(Arm.WARM) if len(metrics.steps(run, 0).batch)]
-    if not runs:
+    windows = [Window.whole_of(run) for run in session.arm(Arm.WARM)]
+    whole = next((window for window in windows if len(window)), None)
+    if whole is None:
         raise ProfileError("The session holds no recorded loop to trace: record one with `run`.")
-    run = runs[0]
-    events = list(_names(run))
+    events = list(_names(whole))
     last = max(1, (max_events - len(events)) // EVENTS_A_BATCH)
-    total = len(metrics.steps(run, 0).batch)
-    origin = int(metrics.steps(run, 0).entry[0])
-    epochs = metrics._select(run, "iter")
-    if len(epochs["start"]):
-        origin = min(origin, int(epochs["start"][0]))
-    made = _Builder(run, origin, min(total, last))
+    total, origin = len(whole), int(whole.steps.entry[0])
+    if len(whole.epochs["start"]):
+        origin = min(origin, int(whole.epochs["start"][0]))
+    made = _Builder(whole, origin, min(total, last))
     events += made.events()
     other = {"batches": total, "batches_shown": made.count, "stages": "sums, laid end to end"}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
-def _names(run: Run) -> Iterator[Event]:
-    workers = sorted(set(metrics.batches(run, 0).worker.tolist()) - {MAIN})
+def _names(whole: Window) -> Iterator[Event]:
+    workers = sorted(set(whole.batches.worker.tolist()) - {MAIN})
     rows = [(TRAINER, "trainer", {MAIN_THREAD: "next() and step", RECEIVE: "receipt"})]
     rows += [(10 + w, f"worker {w}", {FETCH: "fetch", PICKLE: "pickling"}) for w in workers]
     for order, (pid, name, threads) in enumerate(rows):
@@ -64,14 +62,12 @@ def _meta(kind: str, pid: int, tid: int, **args: Any) -> Event:
 class _Builder:
     """Events of the first `count` batches of one run."""
 
-    def __init__(self, run: Run, origin: int, count: int) -> None:
-        """Keep what is wrapped or measured."""
-        self.run, self.origin, self.count = run, origin, count
-        window, made = metrics.steps(run, 0), metrics.batches(run, 0)
-        self.steps = window
-        self.made = made
-        self.row = {int(b): i for i, b in enumerate(made.batch)}
-        self.slots = int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)
+    def __init__(self, whole: Window, origin: int, count: int) -> None:
+        """`origin`: the clock's nanoseconds at the left edge of the trace."""
+        self.origin, self.count = origin, count
+        self.steps, self.made, self.iterations = whole.steps, whole.batches, whole.epochs
+        self.row = {int(b): i for i, b in enumerate(self.made.batch)}
+        self.slots = whole.in_flight
 
     def us(self, ns: float) -> float:
         """Microseconds since the start of the trace."""
@@ -117,7 +113,7 @@ class _Builder:
 
     def epochs(self) -> Iterator[Event]:
         """The iter() calls."""
-        rows = metrics._select(self.run, "iter")
+        rows = self.iterations
         last = int(self.steps.batch[self.count - 1])
         for batch, start, wall in zip(rows["batch"], rows["start"], rows["wall"], strict=True):
             if batch <= last:
@@ -177,7 +173,7 @@ class _Builder:
         """When the index of row `i` was sent out: w*P deliveries before, or at iter()."""
         first = i - self._since_epoch(i)
         if i - first < self.slots:
-            rows = metrics._select(self.run, "iter")
+            rows = self.iterations
             at = np.searchsorted(rows["batch"], self.steps.batch[first], side="right") - 1
             return float(rows["start"][at] + rows["wall"][at] // 2)
         k = i - self.slots

@@ -17,7 +17,8 @@ import streamlit as st
 
 from pipeline_profiler.measure.tune import compare
 from pipeline_profiler.record.session import ProfileError, Session
-from pipeline_profiler.report.sections import Section, sections
+from pipeline_profiler.report.section import Section
+from pipeline_profiler.report.sections import sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import load as load_session

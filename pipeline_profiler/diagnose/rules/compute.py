@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
-from pipeline_profiler.diagnose.evidence import Case, Evidence
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
-from pipeline_profiler.diagnose.intervals import Interval, block_interval
+from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval
 from pipeline_profiler.diagnose.rules.rare import main_gc
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import Run
 
 COLD_SHARE = 0.15
 TF_RAMP = 20  # steps
@@ -37,16 +37,16 @@ _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss"
 
 def cold_first_pass(e: Evidence) -> Diagnosis | None:
     """The first pass waited longer than the warm ones: files (or caches) were cold."""
-    first = e.session.arm(Arm.PILOT)
+    first = e.windows.arm(Arm.PILOT)
     if not first or not e.cases:
         return None
     wait, period = _first_pass(first[0])
     if len(wait) < 6:
         return None
-    warm = float(np.mean([metrics.input_wait_ns(case.run) - case.startup for case in e.cases]))
+    warm = float(np.mean([case.window.input_wait_ns - case.startup for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
-    share = share.widened(e.drift * (1 - share.value))
+    share = share.widened(e.run_to_run_error * (1 - share.value))
     if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
         return None
     return Diagnosis(
@@ -60,12 +60,13 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     )
 
 
-def _first_pass(run: Run) -> tuple[np.ndarray, np.ndarray]:
+def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
     """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
     # tf.data's AUTOTUNE starts slowly as well, and anew in each iterator
-    ramp = TF_RAMP if run.config.get("kind") == "tf" else 2
-    skip = max(ramp, 2 * int(run.config.get("workers") or 0))
-    window = metrics.steps(run, skip)
+    config = pilot.run.config
+    ramp = TF_RAMP if config.get("kind") == "tf" else 2
+    skip = max(ramp, 2 * int(config.get("workers") or 0))
+    window = Window(pilot.run, skip).steps
     later = np.flatnonzero(window.first)
     end = int(later[0]) if len(later) else len(window.batch)
     return window.wait[:end].astype(float), window.period[:end].astype(float)
@@ -76,7 +77,7 @@ def cold_files(e: Evidence) -> Diagnosis | None:
     fetch = e.parts.get("fetch")
     if fetch is None or fetch.low < 0.05:
         return None
-    runs = [metrics.batches(run) for run in e.session.arm(Arm.COLD)]
+    runs = [window.batches for window in e.windows.arm(Arm.COLD)]
     bytes_read = sum(int(np.maximum(made.read_bytes, 0).sum()) for made in runs)
     return Diagnosis(
         "PIPE016",
@@ -121,9 +122,9 @@ def _beside(case: Case) -> float:
 
 def _named_side_work(e: Evidence) -> Diagnosis | None:
     """`with stage("log")` inside the step: any name that is not training itself."""
-    stages = {s for case in e.cases for s in case.run.spans.stages if s.startswith("step:")}
+    stages = {s for case in e.cases for s in case.window.run.spans.stages if s.startswith("step:")}
     sums = {
-        name: e.share(lambda case, name=name: metrics.main_stage_ns(case.run, name))  # type: ignore[misc]
+        name: e.share(lambda case, name=name: case.window.main_stage_ns(name))  # type: ignore[misc]
         for name in stages
         if not any(word in name.lower() for word in _TRAINING)
     }
@@ -135,7 +136,7 @@ def _named_side_work(e: Evidence) -> Diagnosis | None:
 
 def _step_place(e: Evidence, of: str) -> tuple[str, float]:
     """The step's most sampled place of a kind ("sync" or "side"), and that kind's share of it."""
-    rows = {k.partition("|")[2]: v for k, v in e.places.get("step", {}).items()}
+    rows = {k.partition("|")[2]: v for k, v in e.labels.places.get("step", {}).items()}
     hits = {place: share for place, share in rows.items() if _kind(place) == of}
     return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline_profiler.diagnose.evidence import Case, Evidence
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
 from pipeline_profiler.diagnose.rules.loader import (
@@ -29,7 +30,6 @@ STAGE_CODES = {
     "collate": "PIPE004",
     "serialise": "PIPE005",
 }
-REMOTE_PARTS = ("read:remote latency", "read:remote data", "requests")
 STAGE_NEXT = {
     "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
     "`pipeline-profiler sweep`",
@@ -73,7 +73,7 @@ def _top_stage(e: Evidence) -> tuple[str, float]:
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
     share = e.saving(lambda case: _played_without(e, case, name, crowded))
-    share = share.widened(share.value * e.label_error(name))
+    share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
     place = top_place(e, name)
@@ -92,10 +92,10 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
 
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     """The data is not where the training is: first byte against the bytes that follow."""
-    latency, data, calls = (e.share_of_spans(part) for part in REMOTE_PARTS)
+    latency, data, calls = e.remote_reads()
     if latency + data < 0.5 * ms:
         return None
-    batch_bytes = float(np.mean([np.maximum(c.made.read_chars, 0).mean() for c in e.cases]))
+    batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
     pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
     late = latency > data
     cure = (
@@ -162,15 +162,14 @@ def _mostly(e: Evidence) -> tuple[float, str]:
     """(blocked share, where most of the loading time goes in words)."""
     shares = e.loading_shares()
     words = {"cpu": "on CPU", "queued": "waiting for a core", "blocked": "blocked (I/O or waiting)"}
-    known = {key: shares.get(key, 0.0) for key in words}
-    most = max(known, key=lambda key: known[key])
-    return known["blocked"], words[most] if shares else "of unknown kind"
+    most = max(words, key=lambda key: float(getattr(shares, key)))
+    return shares.blocked, words[most] if shares.known else "of unknown kind"
 
 
 def top_place(e: Evidence, stage: str) -> str:
     """The line of user code seen most often in this stage, by the stack samples."""
     wanted = "" if stage == "sample code" else stage
-    rows = {**e.places.get("wait", {}), **e.places.get("worker", {})}
+    rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
     hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == wanted}
     hits.pop("", None)
     return max(hits, key=lambda place: hits[place], default="")

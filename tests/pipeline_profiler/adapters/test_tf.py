@@ -13,7 +13,7 @@ with warnings.catch_warnings():
 from pipeline_profiler import ProfileError, Recorder
 from pipeline_profiler.adapters import kind_of, tf_data, tf_graph, tf_interventions
 from pipeline_profiler.diagnose import verdict
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import measure
 from pipeline_profiler.record.arm import Arm
@@ -49,7 +49,7 @@ def test_batches_pass_unchanged_and_are_recorded() -> None:
     rec = Recorder()
     seen = sorted(int(v) for batch in rec.watch(graph()) for v in batch["x"])
     assert seen == list(range(64))
-    assert len(metrics.steps(rec.session().runs[0]).batch) == 8
+    assert len(Window.of(rec.session().runs[0]).steps.batch) == 8
 
 
 def test_every_prefix_is_timed_and_counted_per_final_element() -> None:
@@ -171,7 +171,7 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
         callback.on_train_batch_begin(i)
         clock.advance(6)
         callback.on_train_batch_end(i)
-    window = metrics.steps(rec.session().runs[0])
+    window = Window.of(rec.session().runs[0]).steps
     assert window.wait.tolist() == [4 * MS] * 3
     assert window.loop.tolist() == [6 * MS] * 3
 
@@ -181,8 +181,8 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
     x = np.zeros((16, 1), np.float32)
     model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[tf_data.keras_callback(real)])
     run: Run = real.session().runs[0]
-    assert len(metrics.steps(run).batch) == 8
-    assert len(metrics.time_to_first_batch_ns(run)) == 2
+    assert len(Window.of(run).steps.batch) == 8
+    assert len(Window.of(run).first_batch_ns) == 2
 
 
 def test_a_generator_is_python_that_no_service_can_run() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline_profiler.diagnose import predict
 from pipeline_profiler.diagnose.predict import Costs, crowd, fluid, replay, shared
+from pipeline_profiler.diagnose.window import Window
 from tests.pipeline_profiler.fakes import MS, made_run
 
 
@@ -118,7 +119,7 @@ def test_costs_are_read_off_a_run() -> None:
         }
         for i in range(30)
     ]
-    found = predict.measured_costs(made_run(rows, workers=1, prefetch=2))
+    found = predict.measured_costs(Window.of(made_run(rows, workers=1, prefetch=2)))
     assert found.fetch.tolist() == [18 * MS] * 30
     assert found.cpu.tolist() == [6 * MS] * 30
     assert found.serialise.tolist() == [2 * MS] * 30

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_profiler import ProfileError
 from pipeline_profiler.diagnose import verdict
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import StoppedError, measure
@@ -32,8 +32,8 @@ def test_all_arms_are_interleaved_and_exact() -> None:
     session = measure(bench(FakeClock()), quick())
     assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
     assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
-    assert [metrics.period_ns(run) for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
-    assert [metrics.period_ns(run) for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
     order = [run.arm for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
     assert {Arm.RESIDENT, Arm.WARM} == set(order[:2]) == set(order[2:4])
 
@@ -91,8 +91,8 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
 def test_short_epochs_are_cycled_through() -> None:
     session = measure(bench(FakeClock(), n=7), quick())
     run = session.arm(Arm.WARM)[0]
-    assert len(metrics.steps(run).batch) == session.plan.steps
-    assert metrics.steps(run).first.sum() >= 8
+    assert len(Window.of(run).steps.batch) == session.plan.steps
+    assert Window.of(run).steps.first.sum() >= 8
 
 
 def test_an_empty_loader_is_a_sentence() -> None:
@@ -116,7 +116,7 @@ def test_a_generator_function_is_made_anew_for_each_arm() -> None:
             yield i
 
     session = measure(Bench(make, lambda b: clock.advance(20), clock), quick())
-    assert [metrics.period_ns(run) for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
 
 
 def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
@@ -131,7 +131,7 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
     notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
-    assert metrics.period_ns(session.arm(Arm.WARM)[0]) == 30 * MS
+    assert Window.of(session.arm(Arm.WARM)[0]).period_ns == 30 * MS
 
 
 def stopping(error: BaseException, after: int) -> Bench:
@@ -222,7 +222,7 @@ def test_a_missing_file_is_counted() -> None:
 def test_the_window_holds_whole_epochs() -> None:
     session = measure(bench(FakeClock(), n=16), quick())
     assert session.plan.steps == 64  # of 60 asked for
-    starts = {int(metrics.steps(run).first.sum()) for run in session.arm(Arm.WARM)}
+    starts = {int(Window.of(run).steps.first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler import ProfileError
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import tune
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.record.session import Session
@@ -20,7 +21,7 @@ def run_of(cost: Any, workers: int, prefetch: int, step: float = 20.0) -> Any:
 
 
 def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
-    offers = tune.recommend(run_of(lambda j: 50.0, 1, 2), cores=2)
+    offers = tune.recommend(Window.of(run_of(lambda j: 50.0, 1, 2)), cores=2)
     change, gain = offers[0]
     assert change == {"workers": 3}
     assert gain == pytest.approx(2.5, rel=0.03)
@@ -29,7 +30,7 @@ def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
 def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:
     rows = schedule(160, 1, 2, 20.0, lambda j: 50.0, cpu=50.0)
     run = made_run(rows, workers=1, prefetch=2, in_order=True, persistent=False)
-    workers = [c["workers"] for c, _ in tune.recommend(run, cores=2) if "workers" in c]
+    workers = [c["workers"] for c, _ in tune.recommend(Window.of(run), cores=2) if "workers" in c]
     assert max(workers) == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline_profiler.diagnose.verdict import diagnose
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.report import charts, render
-from pipeline_profiler.report.sections import percent
+from pipeline_profiler.report.section import share_text
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 
@@ -55,8 +55,8 @@ def test_json_carries_the_contract(session: Session) -> None:
 
 
 def test_an_interval_without_ends_is_not_printed_as_numbers() -> None:
-    assert percent({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
-    assert percent({"share": None}) == "n/a"
+    assert share_text({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
+    assert share_text({"share": None}) == "n/a"
 
 
 def test_a_partial_session_says_so() -> None:
