@@ -24,7 +24,7 @@ class TfSource:
     """A watched tf.data.Dataset."""
 
     def __init__(self, dataset: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Read the graph and options of `dataset`, which stays as it is."""
         self.iterable = dataset
         self.config = describe(dataset)
         self.notes: list[str] = []
@@ -127,7 +127,7 @@ def keras_callback(recorder: Any) -> Any:
         """Spans on the recorder's clock."""
 
         def __init__(self) -> None:
-            """Keep what is wrapped or measured."""
+            """Start with no batch asked for."""
             super().__init__()
             self.asked = self.got = 0
 

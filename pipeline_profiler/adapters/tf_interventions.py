@@ -153,7 +153,7 @@ INTERVENTIONS: tuple[Intervention, ...] = (
     ),
     Intervention(
         "smaller shuffle buffer",
-        "the buffer is filled anew before the first batch of each epoch",
+        "the buffer is filled again before the first batch of each epoch",
         "a smaller shuffle buffer over pre-shuffled files, or shuffle before the costly map",
         _swap(("Shuffle",), _smaller_shuffle),
     ),
@@ -282,7 +282,7 @@ def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) ->
 def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock) -> float:
     """Mean ms a step, epochs restarted as they end (their start-up counts), after a warm-up.
 
-    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts anew with
+    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts again with
     each iterator.
     """
     length = int(dataset.cardinality().numpy())

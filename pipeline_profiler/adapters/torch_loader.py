@@ -36,7 +36,7 @@ class TorchSource:
     """A watched DataLoader; see `Source`."""
 
     def __init__(self, loader: Any, sample_stacks: bool = False) -> None:
-        """Keep what is wrapped or measured."""
+        """Proxy a copy of `loader`; `sample_stacks` also samples the stacks of its workers."""
         self.loader, self.config = loader, describe(loader)
         self.notes: list[str] = []
         self.clone = _clone(loader, sample_stacks)
@@ -78,7 +78,7 @@ class _Quiet:
     """torch warns about many workers at each iter(): the user has seen it, and sweeps mean it."""
 
     def __init__(self, clone: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Iterate `clone`, whose workers carry their own hooks."""
         self.clone = clone
 
     def __iter__(self) -> Iterator[Any]:
@@ -92,7 +92,7 @@ class _Hooked:
     """num_workers=0: hooks live in the training process only while the loader is iterated."""
 
     def __init__(self, clone: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Iterate `clone`, which loads in this process."""
         self.clone = clone
 
     def __iter__(self) -> Iterator[Any]:

@@ -2,8 +2,9 @@
 
 argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
 torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error,
-130 interrupted. `--json` prints exactly one document on stdout; progress goes to stderr.
+`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error, 3 a
+diagnosis rule failed and the others ran, 130 interrupted. `--json` prints exactly one document on
+stdout; progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 
 if TYPE_CHECKING:
+    from pipeline_profiler.diagnose.verdict import Conclusion
     from pipeline_profiler.measure.arms import Bench, Options
 
 DEFAULT_EMULATED_MS = 10.0
+TRACE_HELP = "print the traceback of a diagnosis rule that failed"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("session")
     show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    show.add_argument("--trace", action="store_true", help=TRACE_HELP)
     show.set_defaults(command=report, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
     two.add_argument("a")
@@ -105,6 +109,7 @@ def _measuring(
     p.add_argument("-o", "--output", default="profile.json", help="session file")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    p.add_argument("--trace", action="store_true", help=TRACE_HELP)
     p.set_defaults(command=command)
     return p
 
@@ -119,7 +124,10 @@ def run(args: argparse.Namespace) -> int:
 
     bench, options = _bench(args)
     session = measure(bench, options)
-    session.results = diagnose(session).as_results()
+    conclusion = diagnose(session)
+    session.results = conclusion.as_results()
+    if args.trace:
+        _print_traces(conclusion)
     return _finish(session, args)
 
 
@@ -154,13 +162,19 @@ def tune(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Render a saved session; judged anew where it has no results."""
+    """Render a saved session; judged where it has no results."""
     from pipeline_profiler.diagnose.verdict import diagnose
     from pipeline_profiler.report import render as reports
 
     session = Session.load(args.session)
-    if "verdict" not in session.results and session.arm(Arm.WARM):
-        session.results |= diagnose(session).as_results()
+    failed = session.results.get("failed_rules")
+    missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
+    # a saved session has no traceback: its rules are asked again where one is wanted
+    if missing or (failed and args.trace):
+        conclusion = diagnose(session)
+        session.results |= conclusion.as_results() if missing else {}
+        if args.trace:
+            _print_traces(conclusion)
     if args.output:
         print(reports.write(session, args.output))
     else:
@@ -233,13 +247,27 @@ def bound(text: str) -> tuple[str, float]:
     return name, number
 
 
+SEVERITY = (130, 4, 2, 3, 1, 0)  # which exit code wins where several apply
+
+
+def most_severe(*codes: int) -> int:
+    """The exit code that a caller must hear of first."""
+    return min(codes, key=SEVERITY.index)
+
+
 def _judge(session: Session, fail_on: str | None) -> int:
-    """1 when the whole interval lies above the bound: CI shall not fail on noise."""
+    """3 with a failed rule; 1 when the whole interval lies above the bound, not its noise alone."""
+    failed = 3 if session.results.get("failed_rules") else 0
     if not fail_on:
-        return 0
+        return failed
     _, limit = bound(fail_on)
     low = (session.results.get("stall") or {}).get("low")
-    return 1 if low is not None and low > limit else 0
+    return most_severe(failed, 1 if low is not None and low > limit else 0)
+
+
+def _print_traces(conclusion: Conclusion) -> None:
+    for failed in conclusion.failed_rules:
+        print(f"rule {failed.rule}:\n{failed.trace}", file=sys.stderr)
 
 
 def _finish(session: Session, args: argparse.Namespace) -> int:

@@ -68,7 +68,7 @@ class Bench:
     _settings: dict[str, Any] | None = None
 
     def loader(self) -> Any:
-        """The loader; made anew only where one pass uses it up."""
+        """The loader; made again only where one pass uses it up."""
         if self._loader is None or hasattr(self._loader, "__next__"):
             self._loader = self.make_loader()
         return self._loader
@@ -229,7 +229,7 @@ class _Shadowed:
     """Kept batches that let the shadow take one batch each."""
 
     def __init__(self, kept: list[Any], shadow: Shadow) -> None:
-        """Keep what is wrapped or measured."""
+        """Cycle through `kept`, letting `shadow` load one batch at each."""
         self.kept, self.shadow = kept, shadow
 
     def __iter__(self) -> Iterator[Any]:

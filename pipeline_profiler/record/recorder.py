@@ -200,7 +200,7 @@ class Recorder:
         self._rows.clear()
 
     def step(self) -> Marked:
-        """Mark the training step inside the loop, so that work beside it is told apart."""
+        """Mark the training step inside the loop, so that work beside it is counted apart."""
         return Marked(self)
 
     def session(self) -> Session:

@@ -30,7 +30,7 @@ MAIN = -1  # worker number of the training process itself
 
 
 class ProfileError(Exception):
-    """A mistake the caller can mend; the text is one sentence that ends with the cure."""
+    """A mistake the caller can fix; the text is one sentence that ends with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Session:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Session:
-        """Read what `save` wrote; ProfileError with the cure for anything else."""
+        """Read what `save` wrote; ProfileError with the fix for anything else."""
         try:
             blob = Path(path).read_bytes()
             text = gzip.decompress(blob) if blob[:2] == b"\x1f\x8b" else blob

@@ -48,7 +48,7 @@ class TimedCall:
     """A callable of the dataset with its time booked to a stage; else it is the original."""
 
     def __init__(self, name: str, call: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Time `call` under the stage `name`; written past `__setattr__`, which goes to `call`."""
         self.__dict__.update(_name=name, _call=call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

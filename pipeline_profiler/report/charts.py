@@ -38,7 +38,7 @@ def _rect(x: float, y: float, width: float, colour: str, words: str, height: flo
 
 
 def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
-    """Horizontal bars, one a row, the value beside it."""
+    """Horizontal bars, one per row, the value beside it."""
     most = max((value for _, value in rows), default=0.0) or 1.0
     room = _WIDTH - _LABEL - 90
     body = []

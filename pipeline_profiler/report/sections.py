@@ -46,10 +46,20 @@ def sections(session: Session) -> list[Section]:
 def _verdict(session: Session, windows: Windows) -> Section:
     results = session.results
     lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
+    lines += failed_rules(session)
     if session.partial:
         lines.append("This session is partial: the run ended before all arms were measured.")
     lines += [*_utilisation(session, windows), *_busy(session)]
     return Section("Verdict", tuple(lines))
+
+
+def failed_rules(session: Session) -> list[str]:
+    """One line per diagnosis rule that raised: what it would have found is missing."""
+    return [
+        f"The rule {failed['rule']} failed ({failed['error']}: {failed['text']}; {failed['at']}): "
+        "its cause may be missing here. Report it with the output of --trace."
+        for failed in session.results.get("failed_rules") or []
+    ]
 
 
 def _busy(session: Session) -> list[str]:
@@ -106,7 +116,7 @@ def _causes(session: Session) -> Section | None:
         ],
         "%",
     )
-    lines = ("Causes overlap: shares do not add up. The first is the one to mend.",)
+    lines = ("Causes overlap: shares do not add up. The first is the one to fix.",)
     head = ("#", "code", "name", "of the step", "cause", "next")
     return Section("Causes", lines, head, rows, chart, wide=True)
 

@@ -59,7 +59,7 @@ def arms(session: Session) -> pl.DataFrame:
 
 
 def causes(session: Session) -> pl.DataFrame:
-    """Return `rank, code, name, share, low, high, cause, next`, the one to mend first on top."""
+    """Return `rank, code, name, share, low, high, cause, next`, the first to fix on top."""
     rows = [
         (number, c["code"], c["name"], c.get("share"), c.get("low"), c.get("high"), c["cause"],
          c["next"])
@@ -162,7 +162,7 @@ def prediction(session: Session) -> pl.DataFrame:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """Return a report section's table; names that repeat are told apart."""
+    """Return a report section's table; names that repeat get blanks."""
     names = [f"{name}{' ' * i}" if head[:i].count(name) else name for i, name in enumerate(head)]
     return pl.DataFrame([list(row) for row in rows], schema=dict.fromkeys(names, pl.String),
                         orient="row")  # fmt: skip

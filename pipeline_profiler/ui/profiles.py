@@ -18,7 +18,7 @@ import streamlit as st
 from pipeline_profiler.measure.tune import compare
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import sections
+from pipeline_profiler.report.sections import failed_rules, sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import load as load_session
@@ -126,7 +126,10 @@ def _head(name: str, session: Session) -> None:
     verdict = next(s for s in sections(session) if s.title == "Verdict")
     with st.container(border=True):
         _text(str(session.results.get("verdict", "no verdict")), strong=True)
-        _text("\n".join(verdict.lines))
+        failed = failed_rules(session)
+        for sentence in failed:
+            _notice(sentence)
+        _text("\n".join(line for line in verdict.lines if line not in failed))
         with st.container(horizontal=True):
             if frames.recorded(session) is not None:
                 st.download_button(
@@ -148,7 +151,7 @@ def _causes(session: Session) -> None:
     drawn = found.drop_nulls(["share", "low", "high"])
     if not drawn.is_empty():
         st.altair_chart(_dots(drawn), width="stretch")
-    _text("Causes overlap: shares do not add up. The first is the one to mend.")
+    _text("Causes overlap: shares do not add up. The first is the one to fix.")
     for row in found.iter_rows(named=True):
         with st.container(border=True):
             _text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)

@@ -52,7 +52,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 def load(path: Path) -> Session:
-    """Read a session, judging it anew where it was saved without results."""
+    """Read a session, judging it where it was saved without results."""
     return judged(Session.load(path))
 
 

@@ -12,6 +12,11 @@ from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run
 MS = 1_000_000
 
 
+def broken_rule(evidence: object) -> None:
+    """A diagnosis rule that raises."""
+    raise ZeroDivisionError("no batch at all")
+
+
 class FakeClock:
     """Nanoseconds; `advance` is the only thing that passes time."""
 

@@ -62,7 +62,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
 
 def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
     """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
-    # tf.data's AUTOTUNE starts slowly as well, and anew in each iterator
+    # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
     config = pilot.run.config
     ramp = TF_RAMP if config.get("kind") == "tf" else 2
     skip = max(ramp, 2 * int(config.get("workers") or 0))

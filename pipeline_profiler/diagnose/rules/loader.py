@@ -1,8 +1,8 @@
 """Rules for the loader's settings: hand-over, prefetch, cores, order, number of workers.
 
-One small function each. Where a setting is the cause, the trial arm has tried it in the same
-session and its measured gain replaces the predicted one. Thresholds without a source were set so that the rule
-is silent on the healthy pipelines of the planted-bottleneck benchmark.
+One small function each. Where a setting is the cause, the trial arm has changed it in the same
+session, and its measured gain replaces the predicted one. Thresholds without a source were set so
+that the rule is silent on the healthy pipelines of the planted-bottleneck benchmark.
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     if not (crowded or beside):
         return None
     share = contention if beside and contention is not None else _queueing(e)
-    crowd, cure = _crowd(e, threads, own or beside)
+    crowd, fix = _crowd(e, threads, own or beside)
     return Diagnosis(
         "PIPE012",
         f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core"
         + (f", and slows the step by {contention.value:.1%}" if beside and contention else ""),
         share,
         {"queued_share": queued, "threads_per_worker": threads, "cores": e.cores},
-        cure,
+        fix,
     )
 
 

@@ -1,6 +1,6 @@
 """Rules for rare and isolated costs inside the loader: start-up, collections, outliers, pauses.
 
-Named before any setting or stage, because they are specific: one thing to mend, not everybody's
+Named before any setting or stage, because they are specific: one thing to fix, not everybody's
 work. Thresholds without a source were set so that the rule is silent on the healthy pipelines of
 the planted-bottleneck benchmark; they are constants here so that they can be argued about.
 """
@@ -58,7 +58,7 @@ def _amortised_startup(e: Evidence) -> Diagnosis | None:
 
 def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
     persistent = bool(e.config.get("persistent"))
-    cure = (
+    fix = (
         "set persistent_workers=True: `pipeline-profiler tune`"
         if e.workers and not persistent
         else "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
@@ -68,7 +68,7 @@ def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
         f"each epoch begins with {ms:.0f} ms before its first batch (worker start-up, first fetch)",
         share,
         {"first_batch_ms": ms, "persistent_workers": str(persistent)},
-        cure,
+        fix,
         change={"persistent": True} if e.workers and not persistent else None,
     )
 

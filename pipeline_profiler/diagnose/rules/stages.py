@@ -98,7 +98,7 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
     pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
     late = latency > data
-    cure = (
+    fix = (
         "ask for more at once: larger shards, more workers, or prefetch whole files"
         if late
         else "move fewer bytes: smaller encodings, or copy the data next to the training once"
@@ -110,7 +110,7 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
         f"{'latency' if late else 'bandwidth'} is the larger part",
         share,
         {"latency_ms": latency, "data_ms": data, "megabytes_per_s": pace, "requests": calls},
-        cure,
+        fix,
     )
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.diagnose import verdict as verdicts
 from pipeline_profiler.diagnose.finding import NAMES
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.diagnose.verdict import diagnose, verdict_of
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Session
-from tests.pipeline_profiler.fakes import MS, made_run, made_session, schedule
+from tests.pipeline_profiler.fakes import MS, broken_rule, made_run, made_session, schedule
 
 
 def first(session: Session) -> str:
@@ -331,3 +332,28 @@ def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
     stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
     assert first(known) == "PIPE008"
     assert first(stream) == "PIPE009"
+
+
+def test_a_rule_that_raises_is_a_value_and_the_others_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
+    whole = diagnose(session).as_results()
+    assert whole["failed_rules"] == []
+    for rules in ("INPUT_RULES", "COMPUTE_RULES"):
+        monkeypatch.setattr(verdicts, rules, (broken_rule, *getattr(verdicts, rules)))
+    results = diagnose(session).as_results()
+    assert [c["code"] for c in results["causes"]] == [c["code"] for c in whole["causes"]]
+    assert results["verdict"] == whole["verdict"]
+    failed = results["failed_rules"]
+    assert [f["rule"] for f in failed] == ["broken_rule", "broken_rule"]
+    assert (failed[0]["error"], failed[0]["text"]) == ("ZeroDivisionError", "no batch at all")
+    assert failed[0]["at"].startswith("fakes.py:")
+
+
+def test_a_failed_rule_is_placed_in_our_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(lambda j: 60.0)
+    monkeypatch.setattr(verdicts.rare, "main_gc", None)  # what a rule of ours calls is broken
+    failed = diagnose(session).as_results()["failed_rules"]
+    assert failed[0]["rule"] == "collector_pauses"
+    assert failed[0]["at"].startswith("diagnose/rules/rare.py:")

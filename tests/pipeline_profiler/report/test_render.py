@@ -69,3 +69,17 @@ def test_charts_carry_their_numbers_as_text() -> None:
     assert "W: 30 ms" in svg
     assert svg.count("<rect") == 2
     assert charts.line("nothing", [], "step", "ms") == ""
+
+
+FAILED = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
+
+
+def test_a_failed_rule_stands_in_the_first_lines_of_every_report(session: Session) -> None:
+    broken = Session(runs=session.runs, results=session.results | {"failed_rules": [FAILED]})
+    sentence = "The rule slow_sampler failed (KeyError: 'x'; rules/rare.py:12)"
+    assert any(sentence in line for line in render.to_text(broken).splitlines()[:5])
+    assert any(sentence in line for line in render.to_markdown(broken).splitlines()[:5])
+    html = render.to_html(broken)
+    assert html.index("The rule slow_sampler failed") < html.index("<h2>Causes")
+    assert json.loads(render.to_json(broken))["failed_rules"] == [FAILED]
+    assert "failed" not in render.to_text(session).splitlines()[3]

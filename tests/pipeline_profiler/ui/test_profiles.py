@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from pipeline_profiler.diagnose.verdict import diagnose
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
@@ -128,3 +129,11 @@ def test_uploads_are_read_as_files_are(tmp_path: Path) -> None:
 def test_the_trace_opens_in_perfetto() -> None:
     trace = json.loads(gzip.decompress(sessions.perfetto(session(True))))
     assert {"X", "C", "M"} <= {event["ph"] for event in trace["traceEvents"]}
+
+
+def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = session(True)
+    failed = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
+    broken.results = diagnose(broken).as_results() | {"failed_rules": [failed]}
+    path = broken.save(tmp_path / "broken.json")
+    assert "The rule slow_sampler failed (KeyError" in text(opened(monkeypatch, path))
