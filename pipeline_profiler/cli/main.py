@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import precision
 from pipeline_profiler.cli.user_code import target
@@ -21,6 +21,7 @@ from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 
 if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from pipeline_profiler.diagnose.verdict import Conclusion
     from pipeline_profiler.measure.arms import Bench, Options
 
@@ -28,7 +29,7 @@ DEFAULT_EMULATED_MS = 10.0
 TRACE_HELP = "print the traceback of a diagnosis rule that failed"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def command_line(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     args = parser().parse_args(argv)
     try:
@@ -64,38 +65,40 @@ def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="pipeline-profiler", description=__doc__.split("\n")[0])
-    top.description = (
-        "Find what keeps the accelerator waiting, how sure that is, and prove the fix."
+    top = argparse.ArgumentParser(
+        prog="pipeline-profiler",
+        description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    _measuring(commands, "run", run, "measure the arms, name the causes, save the session")
-    _measuring(commands, "replay", replay, "the ceiling: the step fed with cached batches")
-    sweep_parser = _measuring(commands, "sweep", sweep, "settings, predicted beside measured")
+    _measuring(commands, "run", run_command, "measure the arms, name the causes, save the session")
+    _measuring(commands, "replay", replay_command, "the ceiling: the step fed with cached batches")
+    sweep_parser = _measuring(
+        commands, "sweep", sweep_command, "settings, predicted beside measured"
+    )
     for name, values in (("workers", "0,1,2"), ("prefetch", "2"), ("batch-size", ""), ("pin", "")):
         sweep_parser.add_argument(
             f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
         )
-    _measuring(commands, "tune", tune, "recommend, apply, re-run, keep or reject")
+    _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
     precision.add(commands, _finish)
     show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
-    show.add_argument("session")
+    show.add_argument("session", help="a session file that `run` or another command saved")
     show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     show.add_argument("--trace", action="store_true", help=TRACE_HELP)
-    show.set_defaults(command=report, json=False)
+    show.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
-    two.add_argument("a")
-    two.add_argument("b")
-    two.add_argument("--json", action="store_true")
-    two.set_defaults(command=compare)
+    two.add_argument("a", help="the session before the change")
+    two.add_argument("b", help="the session after it")
+    two.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    two.set_defaults(command=compare_command)
     return top
 
 
 def _measuring(
-    commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
+    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    p: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    p = commands.add_parser(name, help=text)
     p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
     p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
     p.add_argument("--emulate-step-ms", type=float, metavar="MS", help="a step that only sleeps")
@@ -117,7 +120,7 @@ def _measuring(
 # ------------------------------------------------------------------------------- commands
 
 
-def run(args: argparse.Namespace) -> int:
+def run_command(args: argparse.Namespace) -> int:
     """Measure, diagnose, save, print."""
     from pipeline_profiler.diagnose.verdict import diagnose
     from pipeline_profiler.measure.schedule import measure
@@ -131,20 +134,20 @@ def run(args: argparse.Namespace) -> int:
     return _finish(session, args)
 
 
-def replay(args: argparse.Namespace) -> int:
-    """The ceiling."""
+def replay_command(args: argparse.Namespace) -> int:
+    """Measure the ceiling: the step fed with cached batches."""
     from pipeline_profiler.measure.tune import ceiling
 
     bench, options = _bench(args)
     return _finish(ceiling(bench, options), args)
 
 
-def sweep(args: argparse.Namespace) -> int:
-    """Every combination of the given settings."""
+def sweep_command(args: argparse.Namespace) -> int:
+    """Measure every combination of the given settings beside its prediction."""
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
-    axes: dict[str, Sequence[Any]] = {
+    axes: dict[str, Sequence[int]] = {
         "workers": _numbers(args.workers, "--workers"),
         "prefetch": _numbers(args.prefetch, "--prefetch"),
         "batch_size": _numbers(args.batch_size, "--batch-size"),
@@ -153,15 +156,15 @@ def sweep(args: argparse.Namespace) -> int:
     return _finish(tuning.sweep(bench, options, {k: v for k, v in axes.items() if v}), args)
 
 
-def tune(args: argparse.Namespace) -> int:
-    """Until nothing recommended is worth more than the noise."""
+def tune_command(args: argparse.Namespace) -> int:
+    """Apply recommendations until none is worth more than the noise."""
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
     return _finish(tuning.tune(bench, options), args)
 
 
-def report(args: argparse.Namespace) -> int:
+def report_command(args: argparse.Namespace) -> int:
     """Render a saved session; judged where it has no results."""
     from pipeline_profiler.diagnose.verdict import diagnose
     from pipeline_profiler.report import render as reports
@@ -182,8 +185,8 @@ def report(args: argparse.Namespace) -> int:
     return _judge(session, args.fail_on)
 
 
-def compare(args: argparse.Namespace) -> int:
-    """Two saved sessions."""
+def compare_command(args: argparse.Namespace) -> int:
+    """Compare two saved sessions."""
     import json
 
     from pipeline_profiler.measure.tune import compare as comparing
@@ -288,4 +291,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line())

@@ -1,5 +1,6 @@
 """The command line end to end on real small loops; structure only, no times."""
 
+import argparse
 import json
 import os
 import signal
@@ -62,7 +63,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*argv: Any) -> int:
-    return main.main([str(a) for a in argv])
+    return main.command_line([str(a) for a in argv])
 
 
 FAST = ("--quick", "--repeats", "3", "--steps", "20", "--seconds", "2")
@@ -231,13 +232,25 @@ def test_bounds_are_read_with_and_without_percent() -> None:
     assert main.bound("stall > 0.2") == ("stall", 0.2)
 
 
+def test_every_option_has_a_help_text() -> None:
+    (commands,) = (a for a in main.parser()._actions if isinstance(a, argparse._SubParsersAction))
+    silent = [
+        f"{name} {action.dest}"
+        for name, command in commands.choices.items()
+        for action in command._actions
+        if not action.help
+    ]
+    assert len(commands.choices) >= 7
+    assert not silent
+
+
 def test_help_loads_no_framework_and_no_numpy() -> None:
     code = textwrap.dedent(
         """
         import sys
         import pipeline_profiler.cli.main as cli
         try:
-            cli.main(["--help"])
+            cli.command_line(["--help"])
         except SystemExit as end:
             assert end.code == 0
         heavy = {"torch", "tensorflow", "numpy", "streamlit", "scipy"} & set(sys.modules)
@@ -261,7 +274,7 @@ def test_the_recorder_needs_the_standard_library_only() -> None:
 
 def test_ctrl_c_saves_a_partial_session(train: Path) -> None:
     root = ROOT
-    argv = [sys.executable, "-m", "pipeline_profiler.cli.main", "run", f"{train}:make_loader"]
+    argv = [sys.executable, "-m", "pipeline_profiler", "run", f"{train}:make_loader"]
     argv += ["--emulate-step-ms", "20", "-o", "cut.json"]
     env = os.environ | {"PYTHONPATH": str(root)}
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=env) as process:
