@@ -174,6 +174,7 @@ def replay(
     at_hand = overhead if ready is None else ready
     costs = (overhead, at_hand)
     rows, slots = play(fetch.tolist(), lag.tolist(), step.tolist(), workers, prefetch, costs)
+    # the first w*P batches are dispatched at once, before anything waits: they are no steady state
     skip = min(slots, n // 3)
     got, wait = rows[skip:, 0], rows[skip:, 1]
     # the period of the last step counts too: it ends where a further next() would begin
@@ -192,9 +193,11 @@ def _in_order(
     (late, at_hand), slots, now = costs, w * p, 0.0
     free, got, rows = [0.0] * w, [0.0] * len(fetch), []
     for j, cost in enumerate(fetch):
+        # an index is sent out when the batch w*P before it was taken
         dispatched = got[j - slots] if j >= slots else 0.0
         done = max(free[j % w], dispatched) + cost
         free[j % w] = done
+        # either the batch was there (receipt alone) or the trainer waits for pickling and hand-over
         asked = now
         got[j] = max(asked + at_hand, done + lag[j] + late)
         rows.append((got[j], got[j] - asked))
@@ -221,6 +224,7 @@ def _any_order(
         nonlocal sent
         if sent >= n:
             return
+        # torch looks for a worker with room in turn; the least loaded one is close to that
         k = min(range(w), key=lambda i: (held[i], free[i]))
         free[k] = max(free[k], at) + fetch[sent]
         held[k] += 1
@@ -244,6 +248,7 @@ def crowd(busy: list[float], cores: int) -> float:
     chances = np.array([1.0])
     for share in busy:
         share = min(max(share, 0.0), 1.0)
+        # the number of runnable processes is a sum of independent yes-no events
         chances = np.convolve(chances, [1 - share, share])
     runnable = 1 + np.arange(len(chances))
     return float((chances * np.maximum(1.0, runnable / cores)).sum())
@@ -270,6 +275,7 @@ def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
         previous = result.period
         lag, at_hand = overhead * slow_main, costs.ready * slow_main
         result = replay(fetch, w, p, loop, lag, costs.serialise, order, at_hand)
+        # within 0.1 % is well below the noise of any measured period
         if abs(result.period - previous) < 1e-3 * previous:
             break
     return result
@@ -319,6 +325,7 @@ def extrapolation(costs: Costs, setting: Mapping[str, Any], cores: int) -> str:
 def _resample(costs: Costs, rng: np.random.Generator, block: int = 4) -> Costs:
     n = len(costs.fetch)
     length = REPLAY_BATCHES
+    # blocks of 4: costs of neighbours are alike where a shard or a file is
     starts = rng.integers(0, max(1, n - block + 1), -(-length // block))
     rows = (starts[:, None] + np.arange(block)).ravel()[:length] % n
     lags = np.resize(costs.serialise, n)[rows]

@@ -107,6 +107,7 @@ class Conclusion:
 
 def verdict_of(stall: Interval) -> tuple[Verdict, int]:
     """(verdict, more repeats needed) by the bands, read off the interval."""
+    # the end of the interval, not its middle: noise alone shall never make a verdict
     if stall.low >= HIGH:
         return Verdict.HIGH, 0
     if stall.low >= MODERATE:
@@ -124,6 +125,7 @@ def diagnose(session: Session) -> Conclusion:
             "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
         )
     verdict, more = verdict_of(evidence.stall)
+    # what every loader costs is nothing that the user could fix
     if verdict == Verdict.INCONCLUSIVE and _only_the_hand_over(evidence):
         verdict, more = Verdict.NOT_BOUND, 0
     compute_outcome = run_rules(COMPUTE_RULES, evidence)
@@ -156,6 +158,7 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
         index, cause = row
         if cause.code in ADVICE:
             return 2, 0.0
+        # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
             return 0, float(index)
         return 1, -cause.share.value
@@ -169,10 +172,12 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
     bound = verdict.bound
 
     def place(cause: Diagnosis) -> int:
+        # "compute-bound" says that nothing was found, so it comes after whatever was
         if cause.code == "PIPE000":
             return 2
         if cause.about == "input" or (bound and cause.code == "PIPE015"):
             return 1
+        # by its low end, against the high end of the stall: a swap needs to be sure
         outweighs = cause.share.low > max(0.0, stall.high if bound else MODERATE)
         return 0 if outweighs else 1 if not bound else 2
 
@@ -196,6 +201,7 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+    # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
         return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
     words = "repeat" if more == 1 else "repeats"

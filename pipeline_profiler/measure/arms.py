@@ -110,6 +110,7 @@ def drive(
 def _train(
     bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float, kept: list[Any]
 ) -> None:
+    # set at the first batch, so that slow workers do not use the time up
     deadline = math.inf
     edges = (recorder.run.warmup - 1, steps - 1)
     while recorder.steps < steps and bench.clock() < deadline:
@@ -123,9 +124,12 @@ def _train(
                 kept.append(batch)
             if recorder.steps in edges:
                 synchronise()
+            # one early: the last step is counted when the generator is closed
             if recorder.steps + 1 >= steps or bench.clock() >= deadline:
                 break
+        # now, not when the collector comes: workers of the next arm must not share the cores
         _close(epoch)
+        # an empty epoch would be asked for again for ever
         if recorder.steps == before:
             break
 
@@ -191,6 +195,7 @@ class Shadow:
     def __init__(self, source: Any) -> None:
         """Start the thread that drains `source`."""
         self.source = source
+        # one token a step: without it the shadow would load ahead as fast as it can
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
@@ -324,6 +329,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
                 break
         if done == before:
             break
+    # what the device still works on belongs to the timed steps
     synchronise()
     run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
     return run
@@ -344,6 +350,7 @@ def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
 
         short = step_ns <= LONGEST_NULL_MS * 1e6
         step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
         batches = itertools.cycle(kept)

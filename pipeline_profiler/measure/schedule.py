@@ -73,6 +73,7 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, lis
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
     kept = drive(bench, bench.loader(), recorder, steps, seconds)
+    # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept:
         raise ProfileError(
@@ -149,6 +150,7 @@ class Pace:
 
 def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
+    # half a bare loop per block, and one trial setting where the loader can be rebuilt
     more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
@@ -169,6 +171,7 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
     if first.run.config.get("kind") == "tf":
+        # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
@@ -211,9 +214,11 @@ def _fit(
     held = first.in_flight
     wanted = min(options.steps, 100) if options.quick else options.steps
     most = min(options.repeats, 4) if options.quick else options.repeats
+    # ten buffers: then what lay ready at the start is below a tenth of the window
     floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
     long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    # repeats go last: the interval shrinks with them, not with steps
     for repeats, warmup in itertools.product(fewer, (long, short)):
         affordable = pace.steps_in(budget / repeats) - warmup
         if affordable >= floor:
@@ -223,6 +228,7 @@ def _fit(
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch = _epoch_length(first)
+    # a cut epoch would have its start-up counted over too few steps
     if 0 < epoch <= steps:
         steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
     chosen = (steps, repeats, warmup)

@@ -104,6 +104,7 @@ def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[d
 def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int) -> int:
     first, _ = pilot(bench, options, session)
     period = max(first.period_ns / 1e9, 1e-4)
+    # 40 steps at least: a shorter window is start-up and buffers, whatever the budget
     return int(min(max(options.budget / (settings + 1) / period, 40), options.steps))
 
 
@@ -136,6 +137,7 @@ def timed(
     recorder.run.block = block
     config = module_for(changed).describe(changed)
     held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
+    # twice the batches in flight: the first of them are there before the clock starts
     recorder.run.warmup = max(4, 2 * held)
     drive(bench, changed, recorder, recorder.run.warmup + steps)
     session.runs.append(recorder.run)
@@ -146,6 +148,7 @@ def _point(
     timed_window: Window, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
 ) -> dict[str, Any]:
     full = {"prefetch": 2} | dict(base) | dict(setting)
+    # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict(_scaled(costs, scale), full)
     measured = timed_window.period_ns
@@ -153,6 +156,7 @@ def _point(
     startup = (
         predict.measured_costs(timed_window).startup if timed_window.steps.first.any() else 0.0
     )
+    # the prediction has no start-up either
     steady = measured - startup
     return {
         "setting": _words(setting),
@@ -233,6 +237,7 @@ def tune(bench: Bench, options: Options) -> Session:
 
 def _trial_steps(first: Window, options: Options) -> int:
     period = max(first.period_ns / 1e9, 1e-4)
+    # a trial needs to show 2 %, no more: a twentieth of the budget is enough for that
     most = 100 if options.quick else options.steps
     return int(min(max(options.budget / 20 / period, 10 + 2 * first.in_flight, 30), most))
 
@@ -245,6 +250,7 @@ def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict
     rows = []
     for change in _candidates(config, cores, costs, timed_window.needs_core(costs.cpu_share)):
         setting = config | change
+        # persistent workers start once per run: counted as over ten epochs
         startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
     best = max((gain for _, gain in rows), default=0.0)
@@ -262,6 +268,7 @@ def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
+    # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
     offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
     if workers:
@@ -293,6 +300,7 @@ def versus(
             arm: timed(bench, loader, setting, steps, session, arm, block).period_ns
             for arm, setting in order
         }
+        # ratios are averaged as logarithms: twice as fast and half as fast must cancel
         logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
     found = mean_interval(logs)
     return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)

@@ -43,10 +43,13 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     wait, period = _first_pass(first[0])
     if len(wait) < 6:
         return None
+    # start-up is taken off: it is the same for cold and warm files
     warm = float(np.mean([case.window.input_wait_ns - case.startup for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
+    # one pass against others: two runs differ by this much without any cold file
     share = share.widened(e.run_to_run_error * (1 - share.value))
+    # both bounds: of the step, and against the warm wait, or slow loaders would count as cold
     if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
         return None
     return Diagnosis(
@@ -65,6 +68,7 @@ def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
     # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
     config = pilot.run.config
     ramp = TF_RAMP if config.get("kind") == "tf" else 2
+    # the first two batches of each worker hold imports and first touches
     skip = max(ramp, 2 * int(config.get("workers") or 0))
     window = Window(pilot.run, skip).steps
     later = np.flatnonzero(window.first)
@@ -149,6 +153,7 @@ def _kind(place: str) -> str:
         return "sync"
     if _SIDE_LINE.search(line):
         return "side"
+    # innermost first: what a function is doing counts, not who called it
     for name in [head.rpartition(" ")[2], *callers]:
         function = name.rpartition(".")[2]
         if _SYNC.search(function):
@@ -177,6 +182,7 @@ def collector_in_step(e: Evidence) -> Diagnosis | None:
 
 def blocked_step(e: Evidence) -> Diagnosis | None:
     """The step blocks the main thread (a metric read, a barrier): prefetch cannot run ahead."""
+    # an emulated step sleeps: all of it would look like waiting for a device
     if e.session.plan.emulate_ms is not None:
         return None
     place, part = _step_place(e, "sync")
@@ -227,6 +233,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
     if not fields:
         return None
     unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
+    # in proportion to bytes: of the hand-over the bytes are what grows with them
     value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
     names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
     return Diagnosis(
@@ -242,6 +249,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
 def compute_bound(e: Evidence) -> Diagnosis | None:
     """What is left: the step itself."""
     share = e.share(lambda case: float(case.loop.mean()))
+    # not where waiting is certain, nor where the step is the smaller half
     if e.stall.low >= 0.05 or share.value < 0.5:
         return None
     return Diagnosis(

@@ -34,6 +34,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
         return None
     share = e.saving(lambda case: _without_transfer(e, case))
     ms = float(np.mean([_handing_over(e, case) for case in e.cases])) / 1e6
+    # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
     if _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
@@ -69,6 +70,7 @@ def _weight_ms(e: Evidence) -> float:
     for case in e.cases:
         if case.traced:
             on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
+            # unpickling cannot take more CPU than all of next() did
             receipt = min(float(case.batches.receive.mean()), on_cpu)
             rows.append(case.window.stage_cpu_ns("serialise") + receipt)
     piped = (e.session.probes.piped_bytes or 0.0) / PIPE_BYTES_PER_MS
@@ -126,6 +128,7 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     own = _short_of_cores(e) or threads > 1.5
     crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
+    # contention names the cores where it is sure, and at least half of what there is to explain
     beside = (
         contention is not None
         and contention.low > 0
@@ -163,6 +166,7 @@ def _demand(e: Evidence) -> float:
     """Threads that want a core at a time, on average: the workers' and the trainer's."""
     rows = []
     for case in e.cases:
+        # who runs and who would like to: demand is both
         wanting = (
             case.batches.cpu + np.maximum(case.batches.queued, 0) if case.traced else np.zeros(1)
         )
@@ -172,6 +176,7 @@ def _demand(e: Evidence) -> float:
 
 
 def _short_of_cores(e: Evidence) -> bool:
+    # a tenth above the cores, as counters of CPU and queue do not end at the same moment
     return _demand(e) > 1.1 * e.cores
 
 
@@ -194,6 +199,7 @@ def _queueing(e: Evidence) -> Interval:
 def uncrowded(e: Evidence, case: Case) -> predict.Costs:
     """What a batch of a loader with workers costs when nobody waits for a core."""
     known = case.costs
+    # no loader hands over faster than the empty one did
     receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
     pickling = case.window.stage_cpu_ns("serialise") + e.null_ns
     return replace(
@@ -229,6 +235,7 @@ def head_of_line(e: Evidence) -> Diagnosis | None:
     if e.workers < 2 or not all(case.in_order for case in e.cases):
         return None
     blocked = float(np.mean([head_of_line_share(case.window) for case in e.cases]))
+    # below a quarter, order is the effect of slow batches and not what to change
     if blocked < 0.25:
         return None
     share = measured_or_predicted(
@@ -250,6 +257,7 @@ def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
     if not e.workers or e.workers >= e.cores:
         return None
     found = _more_workers(e, e.cores)
+    # otherwise the work itself is too much, and its stage is the better advice
     return found if found and found.share.value >= 0.85 * e.stall.value else None
 
 
@@ -258,6 +266,7 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
     if e.config.get("kind") != "torch":
         return None
     cpu = np.mean([case.window.needs_core(0.0) for case in e.cases])
+    # blocked time needs no core: four workers on each still help a slow disk or network
     most = e.cores if cpu >= predict.CPU_BOUND_SHARE else 4 * e.cores
     return _more_workers(e, max(most, 2)) if e.workers < most else None
 

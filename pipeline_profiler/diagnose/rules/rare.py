@@ -77,6 +77,7 @@ def collector_pauses(e: Evidence) -> Diagnosis | None:
     """Garbage collection inside next(), in the trainer or in the workers."""
     in_main = e.share(lambda case: main_gc(case, "wait"))
     in_workers = e.saving(lambda case: case.play(fetch=_without_gc(case)))
+    # the larger of both, not their sum: workers collect while the trainer does
     share = max(in_main, in_workers, key=lambda s: s.value)
     where = "the trainer's next()" if share is in_main else "the workers"
     if share.value < 0.03:
@@ -97,6 +98,7 @@ def main_gc(case: Case, phase: str) -> float:
         return 0.0
     pauses = np.array(case.window.run.gc_pauses, dtype=np.int64)
     entry, end = case.steps.entry, case.steps.entry + case.steps.wait
+    # a pause belongs to the step whose next() was entered last before it
     at = np.searchsorted(entry, pauses[:, 0], side="right") - 1
     known = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
     inside = known & (pauses[:, 0] < end[np.maximum(at, 0)])

@@ -73,6 +73,7 @@ def _top_stage(e: Evidence) -> tuple[str, float]:
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
     share = e.saving(lambda case: _played_without(e, case, name, crowded))
+    # a stage that samples named is as uncertain as its share of them
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
@@ -93,9 +94,11 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     """The data is not where the training is: first byte against the bytes that follow."""
     latency, data, calls = e.remote_reads()
+    # less than half remote: the disk or the decoder behind it is the better name
     if latency + data < 0.5 * ms:
         return None
     batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
+    # bytes that the hooks saw over the time after the first byte
     pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
     late = latency > data
     fix = (
@@ -118,6 +121,7 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
     found = e.session.probes.repeatable or {}
     shares = stage_shares(e)
+    # what depends on the sample alone; collate and serialise would remain
     work = sum(shares.get(name, 0.0) for name in ("decode", "transform"))
     if not found.get("same") or work < REPEATED_SHARE:
         return None
@@ -152,6 +156,7 @@ def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
     fetch = _without_parts(case, (name,))
     if not crowded:
         return case.play(fetch=fetch)
+    # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
     left = float(fetch.sum() / case.fetch.sum())
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
