@@ -234,10 +234,12 @@ def path_of(loader: Any, key: int | str) -> str:
     holder, index = loader.dataset, key
     for _ in range(8):
         for name in PATH_ATTRIBUTES:
-            listed = getattr(holder, name, None)
-            if isinstance(listed, (list, tuple)) and 0 <= index < len(listed):
+            file_list = getattr(holder, name, None)
+            if isinstance(file_list, (list, tuple)) and 0 <= index < len(file_list):
                 entry = (
-                    listed[index][0] if isinstance(listed[index], (tuple, list)) else listed[index]
+                    file_list[index][0]
+                    if isinstance(file_list[index], (tuple, list))
+                    else file_list[index]
                 )
                 if isinstance(entry, (str, os.PathLike)):
                     return os.fspath(entry)
@@ -250,13 +252,13 @@ def path_of(loader: Any, key: int | str) -> str:
 
 def files(loader: Any) -> list[str]:
     """The files the dataset lists, for the cold arm."""
-    found: list[str] = []
+    paths: list[str] = []
     for holder in stage_hooks.wrapped_chain(loader.dataset):
         for name in PATH_ATTRIBUTES:
-            listed = getattr(holder, name, None)
-            if isinstance(listed, (list, tuple)):
-                entries = [e[0] if isinstance(e, (tuple, list)) and e else e for e in listed]
-                found += [os.fspath(e) for e in entries if isinstance(e, (str, os.PathLike))]
-        if found:
+            file_list = getattr(holder, name, None)
+            if isinstance(file_list, (list, tuple)):
+                entries = [e[0] if isinstance(e, (tuple, list)) and e else e for e in file_list]
+                paths += [os.fspath(e) for e in entries if isinstance(e, (str, os.PathLike))]
+        if paths:
             break
-    return [path for path in found if os.path.isfile(path)]
+    return [path for path in paths if os.path.isfile(path)]

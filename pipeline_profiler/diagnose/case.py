@@ -44,7 +44,7 @@ class Case:
 
     def play(self, startup: float | None = None, **changes: Any) -> float:
         """Period of the replay with some inputs exchanged."""
-        given: dict[str, Any] = {
+        inputs: dict[str, Any] = {
             "fetch": self.fetch,
             "workers": self.workers,
             "prefetch": self.prefetch,
@@ -55,9 +55,9 @@ class Case:
             "in_order": self.in_order,
         } | changes
         # a short window again and again: the edges of the replay shall not decide
-        often = -(-REPLAYED // max(1, len(given["fetch"])))
-        given["fetch"] = np.tile(given["fetch"], often)
-        return predict.replay(**given).period + (self.startup if startup is None else startup)
+        often = -(-REPLAYED // max(1, len(inputs["fetch"])))
+        inputs["fetch"] = np.tile(inputs["fetch"], often)
+        return predict.replay(**inputs).period + (self.startup if startup is None else startup)
 
     @cached_property
     def replayed(self) -> float:
@@ -82,13 +82,13 @@ class Case:
 
 def make_case(window: Window, labels: Mapping[str, float]) -> Case:
     """A window as replay input; `labels` split the loading time that no hook could name."""
-    steps, made, config = window.steps, window.batches, window.run.config
+    steps, batches, config = window.steps, window.batches, window.run.config
     costs = predict.measured_costs(window)
     workers = int(config.get("workers") or 0)
     # without workers, or with a loader that tells nothing, the wait is the fetch
-    serial = workers == 0 or not len(made.batch) or window.in_main
+    serial = workers == 0 or not len(batches.batch) or window.in_main
     normal = ~steps.first if (~steps.first).any() else np.ones(len(steps.first), bool)
-    fetch = steps.wait[normal] if serial else made.fetch
+    fetch = steps.wait[normal] if serial else batches.fetch
     return Case(
         window=window,
         costs=costs,
@@ -102,7 +102,7 @@ def make_case(window: Window, labels: Mapping[str, float]) -> Case:
         prefetch=max(1, int(config.get("prefetch") or 1)),
         in_order=bool(config.get("in_order", True)),
         period=float(steps.period.mean()),
-        stages=_stages(window, steps.batch[normal] if serial else made.batch, labels),
+        stages=_stages(window, steps.batch[normal] if serial else batches.batch, labels),
     )
 
 

@@ -83,9 +83,9 @@ def sum_by_batch(rows: Rows, name: str, batches: Ints, fill: int = 0) -> Ints:
     # add.at, as a batch has many spans of one stage and plain indexing would keep the last alone
     sums = np.zeros(len(batches), np.int64)
     np.add.at(sums, order[where[hit]], rows[name][hit])
-    seen = np.zeros(len(batches), bool)
-    seen[order[where[hit]]] = True
-    return np.where(seen, sums, out)
+    has_spans = np.zeros(len(batches), bool)
+    has_spans[order[where[hit]]] = True
+    return np.where(has_spans, sums, out)
 
 
 def step_columns(run: Run, from_batch: int) -> Steps:

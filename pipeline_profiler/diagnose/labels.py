@@ -42,8 +42,8 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
     }
     # workers where there are any: the trainer's next() then only waits for them
     loading = places.get("worker") or places.get("wait") or {}
-    hooked = _hooked(warm)
-    unnamed = {k: v for k, v in loading.items() if k.partition("|")[0] not in hooked}
+    hooked_stages = _hooked(warm)
+    unnamed = {k: v for k, v in loading.items() if k.partition("|")[0] not in hooked_stages}
     total = sum(unnamed.values())
     by_stage: Shares = {}
     for key, share in unnamed.items():
@@ -79,11 +79,11 @@ def _hooked(warm: Sequence[Window]) -> set[str]:
     """Stages whose time was measured directly: not to be guessed again."""
     names = set()
     for window in warm:
-        made = window.batches
-        fetch = max(1.0, float(made.fetch.sum()))
+        batches = window.batches
+        fetch = max(1.0, float(batches.fetch.sum()))
         names |= {
             name
-            for name, wall in made.stages.items()
+            for name, wall in batches.stages.items()
             if name != "getitem" and wall.sum() / fetch > HOOKED_SHARE
         }
     return names

@@ -79,20 +79,20 @@ class Prediction:
 
 def measured_costs(timed: Window) -> Costs:
     """Costs of a recorded run; where no trace travelled, the wait is taken as the fetch."""
-    window, made = timed.steps, timed.batches
+    window, batches = timed.steps, timed.batches
     startup, loop = _startup(timed), window.loop.astype(float)
     loop_cpu = float(np.maximum(timed.spans("loop")["cpu"], 0).mean() or 0.0)
-    if not len(made.batch):
+    if not len(batches.batch):
         return _untraced_costs(window, loop, loop_cpu, startup)
     steady = ~window.first
-    cpu = np.minimum(made.cpu, made.fetch).astype(float)
-    queued = np.maximum(made.queued, 0)
+    cpu = np.minimum(batches.cpu, batches.fetch).astype(float)
+    queued = np.maximum(batches.queued, 0)
     # delay behind the loader's own crowd is predicted; what a foreign load adds stays a delay
     own = _own_delay(cpu, loop_cpu, timed)
-    blocked = np.maximum(made.fetch - cpu - np.minimum(queued, own), 0.0)
-    lag = np.maximum(made.sent - made.start - made.fetch, 0).astype(float)
-    late, ready = _overheads(window, made)
-    serial = float(np.maximum(window.wait - _aligned(window, made), 0)[steady].mean() or 0.0)
+    blocked = np.maximum(batches.fetch - cpu - np.minimum(queued, own), 0.0)
+    lag = np.maximum(batches.sent - batches.start - batches.fetch, 0).astype(float)
+    late, ready = _overheads(window, batches)
+    serial = float(np.maximum(window.wait - _aligned(window, batches), 0)[steady].mean() or 0.0)
     return Costs(
         *(blocked, cpu, lag, loop, loop_cpu),
         *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),
@@ -102,8 +102,8 @@ def measured_costs(timed: Window) -> Costs:
 
 def _untraced_costs(window: Steps, loop: Floats, loop_cpu: float, startup: float) -> Costs:
     """From what the trainer saw alone; the first batch of an epoch is start-up, not pace."""
-    chosen = ~window.first if (~window.first).any() else np.ones(len(window.first), bool)
-    wait, cpu = window.wait[chosen], np.maximum(window.wait_cpu[chosen], 0).astype(float)
+    normal = ~window.first if (~window.first).any() else np.ones(len(window.first), bool)
+    wait, cpu = window.wait[normal], np.maximum(window.wait_cpu[normal], 0).astype(float)
     blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
     return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
 
@@ -117,18 +117,18 @@ def _own_delay(cpu: Floats, loop_cpu: float, timed: Window) -> Floats:
     return cpu * (crowd(busy, usable_cores()) - 1)
 
 
-def _aligned(window: Steps, made: Batches) -> Ints:
-    fetch = dict(zip(made.batch.tolist(), made.fetch.tolist(), strict=True))
+def _aligned(window: Steps, batches: Batches) -> Ints:
+    fetch = dict(zip(batches.batch.tolist(), batches.fetch.tolist(), strict=True))
     return np.array([fetch.get(int(b), 0) for b in window.batch], np.int64)
 
 
-def _overheads(window: Steps, made: Batches) -> tuple[float, float]:
+def _overheads(window: Steps, batches: Batches) -> tuple[float, float]:
     """(sent to delivered while the trainer waits, next() of a batch sent before it was asked for).
 
     Means over the steps that are not an epoch's first; where a run has no ready batch the receipt
     itself stands in, and where it has no late one the ready cost does.
     """
-    sent = dict(zip(made.batch.tolist(), made.sent.tolist(), strict=True))
+    sent = dict(zip(batches.batch.tolist(), batches.sent.tolist(), strict=True))
     late: list[int] = []
     ready: list[int] = []
     ends = window.entry + window.wait
@@ -136,7 +136,7 @@ def _overheads(window: Steps, made: Batches) -> tuple[float, float]:
         at = sent.get(int(b))
         if at is not None and not first:
             (late if at > entry else ready).append(int(end) - max(int(entry), at))
-    receipt = float(made.receive.mean())
+    receipt = float(batches.receive.mean())
     waiting = float(np.mean(late)) if late else 0.0
     at_hand = float(np.mean(ready)) if len(ready) >= 5 else min(receipt, waiting or receipt)
     return max(0.0, waiting or at_hand), max(0.0, at_hand)
@@ -198,9 +198,9 @@ def _in_order(
         done = max(free[j % w], dispatched) + cost
         free[j % w] = done
         # either the batch was there (receipt alone) or the trainer waits for pickling and hand-over
-        asked = now
-        got[j] = max(asked + at_hand, done + lag[j] + late)
-        rows.append((got[j], got[j] - asked))
+        entry = now
+        got[j] = max(entry + at_hand, done + lag[j] + late)
+        rows.append((got[j], got[j] - entry))
         now = got[j] + step[j]
     return np.array(rows), slots
 

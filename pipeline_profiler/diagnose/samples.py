@@ -23,25 +23,25 @@ def stalled_by_sample(windows: Sequence[Window]) -> dict[int | str, float]:
     total, by_key = 0, dict[int | str, int]()
     for window in windows:
         # keys have one entry per batch of the whole run, so rows are counted from its start
-        made, keys = window.whole.batches, window.run.slow_keys
-        row = {int(b): i for i, b in enumerate(made.batch)}
+        batches, keys = window.whole.batches, window.run.slow_keys
+        row = {int(b): i for i, b in enumerate(batches.batch)}
         for event in stall_events(window):
             total += event.wall_ns
             j = row.get(event.batch, -1)
-            if j >= 0 and made.samples[j] > 1 and made.slow[j] > HELD_UP * made.fetch[j]:
+            if j >= 0 and batches.samples[j] > 1 and batches.slow[j] > HELD_UP * batches.fetch[j]:
                 by_key[keys[j]] = by_key.get(keys[j], 0) + event.wall_ns
     return {key: wall / total for key, wall in by_key.items()} if total else {}
 
 
 def slowest_samples(windows: Sequence[Window], top: int = 20) -> list[SlowSample]:
     """The slowest samples over all runs: key, times seen, mean and worst milliseconds."""
-    seen: dict[int | str, list[int]] = {}
+    walls: dict[int | str, list[int]] = {}
     for window in windows:
         for slow in window.run.slow:
-            seen.setdefault(slow["key"], []).append(slow["wall_ns"])
+            walls.setdefault(slow["key"], []).append(slow["wall_ns"])
     rows: list[SlowSample] = [
         {"key": key, "seen": len(v), "ms": sum(v) / len(v) / 1e6, "worst_ms": max(v) / 1e6}
-        for key, v in seen.items()
+        for key, v in walls.items()
     ]
     stalled = stalled_by_sample(windows)
     for row in rows:

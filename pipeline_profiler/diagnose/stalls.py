@@ -40,54 +40,54 @@ def stall_threshold_ns(period: float, null_p99: float) -> float:
 
 def stall_events(timed: Window, null_p99_ns: float = 0.0) -> list[StallEvent]:
     """Stall events of the timed window with their causes, in time order."""
-    window, made = timed.steps, timed.batches
+    window, batches = timed.steps, timed.batches
     if not len(window.period):
         return []
     tau = stall_threshold_ns(float(window.period.mean()), null_p99_ns)
-    row = {int(b): i for i, b in enumerate(made.batch)}
+    row = {int(b): i for i, b in enumerate(batches.batch)}
     events = []
     # one event per next(): inside it the loader is late all the time, or only the hand-over is
     for i in np.flatnonzero(window.wait > tau):
         entry, end = int(window.entry[i]), int(window.entry[i] + window.wait[i])
         j = row.get(int(window.batch[i]), -1)
-        if j >= 0 and made.worker[j] != MAIN:
-            end = min(end, int(made.sent[j]))  # from there on a batch was deliverable
+        if j >= 0 and batches.worker[j] != MAIN:
+            end = min(end, int(batches.sent[j]))  # from there on a batch was deliverable
         if end - entry > tau:
-            cause = event_cause(window, made, int(i), j, (entry, end))
-            worker = int(made.worker[j]) if j >= 0 else MAIN
+            cause = event_cause(window, batches, int(i), j, (entry, end))
+            worker = int(batches.worker[j]) if j >= 0 else MAIN
             events.append(StallEvent(int(window.batch[i]), entry, end - entry, cause, worker))
         elif j >= 0 and window.wait[i] > tau:
             wall = int(window.wait[i])
-            worker = int(made.worker[j])
+            worker = int(batches.worker[j])
             events.append(StallEvent(int(window.batch[i]), entry, wall, "transport", worker))
     return events
 
 
-def event_cause(window: Steps, made: Batches, i: int, j: int, span: tuple[int, int]) -> str:
+def event_cause(window: Steps, batches: Batches, i: int, j: int, span: tuple[int, int]) -> str:
     """Why no batch was deliverable in `span`: step row `i`, worker row `j` of the late batch."""
     if window.first[i]:
         return "start-up"
     if j < 0:
         blocked = window.wait_cpu[i] >= 0 and window.wait_cpu[i] < 0.5 * window.wait[i]
         return "read" if blocked else "cpu"
-    if made.worker[j] == MAIN:
-        return _mode(made, j)
-    if others_ready(window, made, i, span):
+    if batches.worker[j] == MAIN:
+        return _mode(batches, j)
+    if others_ready(window, batches, i, span):
         return "HOL"
-    if made.start[j] + made.fetch[j] < span[0]:
+    if batches.start[j] + batches.fetch[j] < span[0]:
         return "transport"
-    return _mode(made, j)
+    return _mode(batches, j)
 
 
-def others_ready(window: Steps, made: Batches, i: int, span: tuple[int, int]) -> bool:
+def others_ready(window: Steps, batches: Batches, i: int, span: tuple[int, int]) -> bool:
     """Whether a later batch was sent, and not delivered, before half of the stall had passed."""
     # half of the stall, as a batch that came just before its end has held nobody up
     middle = (span[0] + span[1]) // 2
-    return bool(np.any((made.batch > window.batch[i]) & (made.sent < middle)))
+    return bool(np.any((batches.batch > window.batch[i]) & (batches.sent < middle)))
 
 
-def _mode(made: Batches, j: int) -> str:
-    wall, cpu, queued = int(made.fetch[j]), int(made.cpu[j]), max(0, int(made.queued[j]))
+def _mode(batches: Batches, j: int) -> str:
+    wall, cpu, queued = int(batches.fetch[j]), int(batches.cpu[j]), max(0, int(batches.queued[j]))
     blocked = wall - cpu - queued
     # the largest part names the event; equal parts go to the later letter, which is stable
     return max((blocked, "read"), (queued, "oversubscribed"), (cpu, "cpu"))[1]
@@ -95,18 +95,18 @@ def _mode(made: Batches, j: int) -> str:
 
 def head_of_line_share(timed: Window) -> float:
     """Share of the stalled time during which another batch was ready: in-order delivery's part."""
-    window, made = timed.steps, timed.batches
-    row = {int(b): i for i, b in enumerate(made.batch)}
+    window, batches = timed.steps, timed.batches
+    row = {int(b): i for i, b in enumerate(batches.batch)}
     stalled = blocked = 0
     for i in np.flatnonzero(window.wait > MIN_STALL_NS):
         j = row.get(int(window.batch[i]), -1)
-        if j < 0 or made.worker[j] == MAIN:
+        if j < 0 or batches.worker[j] == MAIN:
             continue
         entry, end = (
             int(window.entry[i]),
-            min(int(window.entry[i] + window.wait[i]), int(made.sent[j])),
+            min(int(window.entry[i] + window.wait[i]), int(batches.sent[j])),
         )
-        later = made.sent[made.batch > window.batch[i]]
+        later = batches.sent[batches.batch > window.batch[i]]
         stalled += max(0, end - entry)
         if len(later):
             blocked += max(0, end - max(entry, int(later.min())))
@@ -115,12 +115,12 @@ def head_of_line_share(timed: Window) -> float:
 
 def readiness(timed: Window) -> float | None:
     """1 - time without a deliverable batch / time; None where batches carry no stamps."""
-    window, made = timed.steps, timed.batches
-    if not len(made.batch) or not len(window.period) or timed.in_main:
+    window, batches = timed.steps, timed.batches
+    if not len(batches.batch) or not len(window.period) or timed.in_main:
         return None
-    ids = made.batch
+    ids = batches.batch
     delivered = np.interp(ids, window.batch, window.entry + window.wait)
-    ready = np.maximum.accumulate(made.sent)  # deliverable when all before it are sent
+    ready = np.maximum.accumulate(batches.sent)  # deliverable when all before it are sent
     begin, end = int(window.entry[0]), int(window.entry[-1] + window.wait[-1])
     # a counter over time: plus one when a batch becomes deliverable, minus one at its delivery
     times = np.concatenate([ready, delivered])

@@ -204,12 +204,12 @@ class Window:
         A batch cannot begin before iter() nor arrive before it was sent. Linux gives all processes
         one monotonic clock, so the bounds should hold zero; the width is how well that is known.
         """
-        made, epochs = self.whole.batches, self.epochs
-        remote = made.worker != MAIN
+        batches, epochs = self.whole.batches, self.epochs
+        remote = batches.worker != MAIN
         if not remote.any() or not len(epochs["start"]):
             return 0, 0
-        high = int((made.received - made.receive - made.sent)[remote].min())
-        low = int(epochs["start"][0] - made.start[remote].min())
+        high = int((batches.received - batches.receive - batches.sent)[remote].min())
+        low = int(epochs["start"][0] - batches.start[remote].min())
         return low, high
 
     # -------------------------------------------------------------------------------- stages
@@ -226,10 +226,10 @@ class Window:
     @cached_property
     def loading_shares(self) -> LoadingShares:
         """Of the workers' fetches, or of next() where nothing travelled with the batches."""
-        made = self.batches
-        if len(made.batch):
-            wall, cpu, queued, hidden = made.fetch, made.cpu, made.queued, 0
-            threads = float(np.maximum(made.process_cpu, 0).sum()) / max(float(cpu.sum()), 1.0)
+        batches = self.batches
+        if len(batches.batch):
+            wall, cpu, queued, hidden = batches.fetch, batches.cpu, batches.queued, 0
+            threads = float(np.maximum(batches.process_cpu, 0).sum()) / max(float(cpu.sum()), 1.0)
         else:
             # all of the run, as the CPU time of hidden threads is known for all of it only
             rows = spans_of(self.run, "wait")
@@ -253,14 +253,14 @@ class Window:
     @cached_property
     def stage_table(self) -> list[StageRow]:
         """The loader's stages, largest first."""
-        made = self.batches
-        total = float(made.fetch.sum() + made.serialise.sum())
-        walls = dict(made.stages)
-        if made.serialise.any():
-            walls["serialise"] = made.serialise
+        batches = self.batches
+        total = float(batches.fetch.sum() + batches.serialise.sum())
+        walls = dict(batches.stages)
+        if batches.serialise.any():
+            walls["serialise"] = batches.serialise
         rows = []
         for name, wall in walls.items():
-            cpu = made.stage_cpu.get(name)
+            cpu = batches.stage_cpu.get(name)
             on_cpu = float(cpu.mean()) / 1e6 if cpu is not None else None
             share = float(wall.sum()) / total if total else 0.0
             rows.append(StageRow(name, float(wall.mean()) / 1e6, on_cpu, share))

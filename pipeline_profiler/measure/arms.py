@@ -99,16 +99,21 @@ def drive(
     `seconds` count from the first batch: a slow start of workers shall not eat them up. The
     device is synchronised at the edges of the timed window only.
     """
-    kept: list[Any] = []
+    kept_batches: list[Any] = []
     try:
-        _train(bench, loader, recorder, steps, seconds, kept)
+        _train(bench, loader, recorder, steps, seconds, kept_batches)
     finally:
         recorder.session()
-    return kept
+    return kept_batches
 
 
 def _train(
-    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float, kept: list[Any]
+    bench: Bench,
+    loader: Any,
+    recorder: Recorder,
+    steps: int,
+    seconds: float,
+    kept_batches: list[Any],
 ) -> None:
     # set at the first batch, so that slow workers do not use the time up
     deadline = math.inf
@@ -120,8 +125,8 @@ def _train(
             deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
             with recorder.step():
                 _check(bench.step(batch), recorder)
-            if len(kept) < KEPT_BATCHES:
-                kept.append(batch)
+            if len(kept_batches) < KEPT_BATCHES:
+                kept_batches.append(batch)
             if recorder.steps in edges:
                 synchronise()
             # one early: the last step is counted when the generator is closed
@@ -180,13 +185,13 @@ def _map_tensors(batch: Any, move: Callable[[Any], Any]) -> Any:
 class Cycle:
     """The kept batches for ever: resident and host batches."""
 
-    def __init__(self, kept: list[Any]) -> None:
+    def __init__(self, kept_batches: list[Any]) -> None:
         """Cycle through these batches."""
-        self.kept = kept
+        self.kept_batches = kept_batches
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order."""
-        return itertools.cycle(self.kept)
+        return itertools.cycle(self.kept_batches)
 
 
 class Shadow:
@@ -233,13 +238,13 @@ class Shadow:
 class _Shadowed:
     """Kept batches that let the shadow take one batch each."""
 
-    def __init__(self, kept: list[Any], shadow: Shadow) -> None:
+    def __init__(self, kept_batches: list[Any], shadow: Shadow) -> None:
         """Cycle through `kept`, letting `shadow` load one batch at each."""
-        self.kept, self.shadow = kept, shadow
+        self.kept_batches, self.shadow = kept_batches, shadow
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order; passes on what went wrong in the loader."""
-        for batch in itertools.cycle(self.kept):
+        for batch in itertools.cycle(self.kept_batches):
             if self.shadow.error is not None:
                 raise self.shadow.error
             self.shadow.take()
@@ -296,19 +301,19 @@ def _held_after(bench: Bench, change: Setting) -> int:
     return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
 
 
-def _placed(arm: Arm, kept: list[Any]) -> list[Any]:
+def _placed(arm: Arm, kept_batches: list[Any]) -> list[Any]:
     if not environment.has_cuda():
-        return kept
-    return [to_device(b) if arm == Arm.RESIDENT else pinned(b) for b in kept]
+        return kept_batches
+    return [to_device(b) if arm == Arm.RESIDENT else pinned(b) for b in kept_batches]
 
 
-def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -> None:
+def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: list[Any]) -> None:
     loader = bench.loader()
     module = module_for(loader)
     source = module.attach(loader, recorder)
     shadow = Shadow(source)
     try:
-        drive(bench, _Shadowed(_placed(Arm.HOST, kept), shadow), recorder, total)
+        drive(bench, _Shadowed(_placed(Arm.HOST, kept_batches), shadow), recorder, total)
     finally:
         shadow.close()
     recorder.run.totals["drained"] = shadow.drained
@@ -335,7 +340,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     return run
 
 
-def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
+def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
     """The empty-loader baseline: next() of a loader that has nothing to do.
 
     For a DataLoader with workers that is one over a constant, beside the user's own step: the
@@ -353,11 +358,11 @@ def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
         # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
-        batches = itertools.cycle(kept)
+        batches = itertools.cycle(kept_batches)
         for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
             step(next(batches))
     else:
-        for _, batch in zip(range(500), recorder.watch(Cycle(kept)), strict=False):
+        for _, batch in zip(range(500), recorder.watch(Cycle(kept_batches)), strict=False):
             del batch
     recorder.session()
     return recorder.run

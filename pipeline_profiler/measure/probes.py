@@ -49,15 +49,15 @@ def probe_device(bench: Bench, kept_batches: list[Any], session: Session) -> Non
     """With CUDA: starvation by events, synchronising lines, utilisation; else nothing (n/a)."""
     if not environment.has_cuda():
         return
-    found, steps = session.probes, session.plan.steps
+    outcome, steps = session.probes, session.plan.steps
     with cuda.Utilisation() as symptom:
-        found.starvation = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
-    found.synchronising_lines = cuda.synchronising_lines(lambda: bench.step(kept_batches[0]))
-    found.utilisation_symptom = symptom.mean
-    found.on_device = True
+        outcome.starvation = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
+    outcome.synchronising_lines = cuda.synchronising_lines(lambda: bench.step(kept_batches[0]))
+    outcome.utilisation_symptom = symptom.mean
+    outcome.on_device = True
 
 
-def probe_fields(bench: Bench, kept_batches: list[Any], options: Options, found: Probes) -> None:
+def probe_fields(bench: Bench, kept_batches: list[Any], options: Options, outcome: Probes) -> None:
     """Dictionary fields that two steps never looked at, with their bytes a batch."""
     batches = [Touched(batch) for batch in kept_batches[:2] if type(batch) is dict]
     if not batches or options.emulate_ms is not None:
@@ -66,8 +66,8 @@ def probe_fields(bench: Bench, kept_batches: list[Any], options: Options, found:
         bench.step(batch)
     touched = {str(key) for batch in batches for key in batch.touched}
     sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
-    found.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
-    found.batch_bytes = sum(sizes.values())
+    outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
+    outcome.batch_bytes = sum(sizes.values())
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
@@ -133,17 +133,17 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     """tf.data: time the prefixes of the graph, then every intervention that applies."""
     from pipeline_profiler.adapters import tf_data, tf_interventions
 
-    dataset, budget, found = bench.loader(), options.budget, session.probes
-    found.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
+    dataset, budget, outcome = bench.loader(), options.budget, session.probes
+    outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
     rows, notes = tf_interventions.try_all(
         dataset,
         bench.step,
         budget / 40,
-        tuple(found.unused_fields or {}),
+        tuple(outcome.unused_fields or {}),
         clock=bench.clock,
         seed=options.seed,
     )
-    found.interventions = rows
+    outcome.interventions = rows
     session.notes += notes
 
 
@@ -163,23 +163,23 @@ def try_a_change(bench: Bench, session: Session) -> bool:
     return True
 
 
-def repeatable(bench: Bench) -> Repeatable | None:
+def repeatable(bench: Bench) -> Repeatable:
     """Is a prepared sample the same every time, and how large is it?
 
     Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
-    once. None where the loader has no map-style dataset or a sample cannot be compared.
+    once. Empty where the loader has no map-style dataset or a sample cannot be compared.
     """
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings["iterable_dataset"]:
-        return None
+        return {}
     dataset = bench.loader().dataset
     try:
         count = len(dataset)
         pairs = [(_flat(dataset[i]), _flat(dataset[i])) for i in {0, count // 2}]
     except Exception:  # noqa: BLE001 - a probe of the user's code may fail; then it tells nothing
-        return None
+        return {}
     if not all(first for first, _ in pairs):
-        return None
+        return {}
     size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
     return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
 

@@ -72,15 +72,15 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, lis
     seconds = pilot_seconds(options)
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
-    kept = drive(bench, bench.loader(), recorder, steps, seconds)
+    kept_batches = drive(bench, bench.loader(), recorder, steps, seconds)
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
-    if not kept:
+    if not kept_batches:
         raise ProfileError(
             "The loader gave no batch: check that its dataset is not empty and that drop_last "
             "does not drop the only batch."
         )
-    return Window.of(recorder.run), kept
+    return Window.of(recorder.run), kept_batches
 
 
 def make_plan(first: Window, options: Options, loader: Any) -> Plan:
@@ -239,8 +239,8 @@ def _epoch_length(first: Window) -> int:
     """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
     window = first.whole.steps
     starts = window.batch[window.first]
-    seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
-    return seen or int(first.run.config.get("batches") or 0)
+    length = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
+    return length or int(first.run.config.get("batches") or 0)
 
 
 def _settled(first: Window) -> int:

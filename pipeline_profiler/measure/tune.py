@@ -36,29 +36,29 @@ ROUNDS = 4
 def ceiling(bench: Bench, options: Options) -> Session:
     """`replay`: the step fed with cached batches, the most any loader could give."""
     session = _session()
-    first, kept = pilot(bench, options, session)
+    first, kept_batches = pilot(bench, options, session)
     plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
     session.plan = plan
     for block in range(plan.repeats):
-        session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept))
+        session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept_batches))
     periods = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
-    found = mean_interval(periods)
+    mean = mean_interval(periods)
     real = first.period_ns / 1e6
     session.results = {
         "verdict": "ceiling",
         "sentence": (
-            f"ceiling: {1000 / found.value:.1f} steps/s with cached batches "
-            f"({found.value:.2f} ms a step, 95 %: {found.low:.2f} to {found.high:.2f}); the first "
+            f"ceiling: {1000 / mean.value:.1f} steps/s with cached batches "
+            f"({mean.value:.2f} ms a step, 95 %: {mean.low:.2f} to {mean.high:.2f}); the first "
             f"pass of the real loader took {real:.2f} ms"
         ),
-        "arms": {Arm.RESIDENT: {"period_ms": found.value, "repeats": found.n}},
+        "arms": {Arm.RESIDENT: {"period_ms": mean.value, "repeats": mean.n}},
     }
     return session
 
 
 def _session() -> Session:
-    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Session(created=made, environment=environment.describe())
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Session(created=created, environment=environment.describe())
 
 
 # ---------------------------------------------------------------------------------- sweep
@@ -90,15 +90,15 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
 
 def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[dict[str, Any]]:
     """num_workers=0 has no prefetch: its combinations are one."""
-    seen, kept = set(), []
+    keys, distinct = set(), []
     for setting in settings:
         if not setting.get("workers", base.get("workers")):
             setting = {k: v for k, v in setting.items() if k != "prefetch"}
         key = tuple(sorted(setting.items()))
-        if key not in seen:
-            seen.add(key)
-            kept.append(setting)
-    return kept
+        if key not in keys:
+            keys.add(key)
+            distinct.append(setting)
+    return distinct
 
 
 def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int) -> int:
@@ -215,23 +215,23 @@ def tune(bench: Bench, options: Options) -> Session:
         return tune_tf.tune(bench, options, session)
     if first.run.config.get("kind") != "torch":
         raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
-    kept: dict[str, Any] = {}
+    kept_setting: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
-    tried: set[str] = set()
+    tried_settings: set[str] = set()
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
-        run = timed(bench, loader, kept, steps, session, Arm.SETTING)
-        offers = [o for o in recommend(run) if _words(o[0]) not in tried]
+        run = timed(bench, loader, kept_setting, steps, session, Arm.SETTING)
+        offers = [o for o in recommend(run) if _words(o[0]) not in tried_settings]
         if not offers or offers[0][1] < 1 + NOISE:
             break
         change, promised = offers[0]
-        tried.add(_words(change))
+        tried_settings.add(_words(change))
         bench.progress(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
-        gain = versus(bench, loader, kept, kept | change, steps, session, options)
+        gain = versus(bench, loader, kept_setting, kept_setting | change, steps, session, options)
         good = gain.low > 1 + NOISE
-        kept |= change if good else {}
+        kept_setting |= change if good else {}
         trials.append(_trial(change, promised, gain, good))
-    session.results = _tuned(trials, kept)
+    session.results = _tuned(trials, kept_setting)
     return session
 
 
@@ -302,8 +302,8 @@ def versus(
         }
         # ratios are averaged as logarithms: twice as fast and half as fast must cancel
         logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
-    found = mean_interval(logs)
-    return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
+    mean = mean_interval(logs)
+    return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
 
 
 def _trial(
@@ -321,15 +321,17 @@ def _trial(
     }
 
 
-def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]:
+def _tuned(trials: list[dict[str, Any]], kept_setting: dict[str, Any]) -> dict[str, Any]:
     ended = "nothing recommended is worth more than the noise"
     sentence = (
-        f"keep {_words(kept)}; then {ended}" if kept else f"keep the loader as it is: {ended}"
+        f"keep {_words(kept_setting)}; then {ended}"
+        if kept_setting
+        else f"keep the loader as it is: {ended}"
     )
     return {
         "verdict": "tuned",
         "sentence": sentence,
-        "kept": kept,
+        "kept": kept_setting,
         "kept_sentence": sentence,
         "trials": trials,
     }

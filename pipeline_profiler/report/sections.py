@@ -25,7 +25,7 @@ BUSY = 0.9  # load a core before the run, from which the report says so
 def sections(session: Session) -> list[Section]:
     """Every section that the session has something to say in."""
     windows = Windows(session)
-    made = [
+    all_sections = [
         _verdict(session, windows),
         *_precision(session),
         _causes(session),
@@ -40,7 +40,7 @@ def sections(session: Session) -> list[Section]:
         trials.tuning_trials(session),
         _conditions(session),
     ]
-    return [s for s in made if s is not None]
+    return [s for s in all_sections if s is not None]
 
 
 def _verdict(session: Session, windows: Windows) -> Section:

@@ -43,11 +43,11 @@ def arms(session: Session, windows: Windows) -> Section | None:
     lines += _device_bytes(windows)
     if session.arm(Arm.BARE):
         cost = float(session.results.get("recording_share") or 0.0)
-        seen = (
+        cost_text = (
             f"costs up to {cost:.1%} of the step" if cost >= 0.0005 else "costs nothing measurable"
         )
         lines.append(
-            f"recording {seen} (the warm loader against the bare loop, which has no recorder)"
+            f"recording {cost_text} (the warm loader against the bare loop, which has no recorder)"
         )
     if "contention" not in parts and parts:
         lines.append("  contention is part of preparation here: the shadow loader was not run.")
@@ -63,8 +63,8 @@ def _device_bytes(windows: Windows) -> list[str]:
     """Whether warm was warm and cold was cold: what really came from the block device."""
     lines = []
     for arm in (Arm.WARM, Arm.COLD):
-        made = [window.batches for window in windows.arm(arm)]
-        known = [m.read_bytes for m in made if len(m.batch) and m.read_bytes.min() >= 0]
+        batches = [window.batches for window in windows.arm(arm)]
+        known = [m.read_bytes for m in batches if len(m.batch) and m.read_bytes.min() >= 0]
         if known:
             megabytes = sum(int(column.sum()) for column in known) / 1e6
             lines.append(f"{megabytes:.1f} MB came from the block device in the arm '{arm.label}'")

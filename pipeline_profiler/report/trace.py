@@ -38,9 +38,9 @@ def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
     total, origin = len(whole), int(whole.steps.entry[0])
     if len(whole.epochs["start"]):
         origin = min(origin, int(whole.epochs["start"][0]))
-    made = _Builder(whole, origin, min(total, last))
-    events += made.events()
-    other = {"batches": total, "batches_shown": made.count, "stages": "sums, laid end to end"}
+    builder = _Builder(whole, origin, min(total, last))
+    events += builder.events()
+    other = {"batches": total, "batches_shown": builder.count, "stages": "sums, laid end to end"}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
@@ -65,8 +65,8 @@ class _Builder:
     def __init__(self, whole: Window, origin: int, count: int) -> None:
         """`origin`: the clock's nanoseconds at the left edge of the trace."""
         self.origin, self.count = origin, count
-        self.steps, self.made, self.iterations = whole.steps, whole.batches, whole.epochs
-        self.row = {int(b): i for i, b in enumerate(self.made.batch)}
+        self.steps, self.batches, self.iterations = whole.steps, whole.batches, whole.epochs
+        self.row = {int(b): i for i, b in enumerate(self.batches.batch)}
         self.slots = whole.in_flight
 
     def us(self, ns: float) -> float:
@@ -105,7 +105,7 @@ class _Builder:
         for i in range(self.count):
             out += self.step(i)
             j = self.row.get(int(self.steps.batch[i]), -1)
-            if j >= 0 and self.made.worker[j] != MAIN:
+            if j >= 0 and self.batches.worker[j] != MAIN:
                 out += self.worker(i, j)
             elif j >= 0:
                 out += self.inside(i, j)
@@ -128,7 +128,7 @@ class _Builder:
 
     def inside(self, i: int, j: int) -> Iterator[Event]:
         """num_workers=0: the fetch lies inside next()."""
-        s, m = self.steps, self.made
+        s, m = self.steps, self.batches
         end = int(s.entry[i] + s.wait[i])
         start = max(int(m.start[j]), int(s.entry[i]))
         wall = min(int(m.fetch[j]), end - start)
@@ -137,10 +137,10 @@ class _Builder:
 
     def worker(self, i: int, j: int) -> Iterator[Event]:
         """A batch's way through its worker, the queue, the reorder buffer and the receipt."""
-        s, m = self.steps, self.made
+        s, m = self.steps, self.batches
         batch, pid = int(m.batch[j]), 10 + int(m.worker[j])
         start, wall = int(m.start[j]), int(m.fetch[j])
-        asked, got = int(s.entry[i]), int(s.entry[i] + s.wait[i])
+        entry, got = int(s.entry[i]), int(s.entry[i] + s.wait[i])
         sent, received, receive = int(m.sent[j]), int(m.received[j]), int(m.receive[j])
         yield self.slice("fetch", pid, FETCH, start, wall, batch=batch)
         yield from self.stages(j, pid, FETCH, start, wall)
@@ -157,13 +157,13 @@ class _Builder:
         yield self.flow("t", batch, pid, FETCH, start)
         yield self.flow("t", batch, pid, PICKLE, sent - pickled)
         yield self.flow("t", batch, TRAINER, RECEIVE, received - receive)
-        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(asked, received, got - 1))
+        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(entry, received, got - 1))
         yield self.flow("f", batch, TRAINER, MAIN_THREAD, got)
 
     def stages(self, j: int, pid: int, tid: int, start: int, room: int) -> Iterator[Event]:
         """Stage sums laid end to end inside the fetch, cut so that they nest."""
         at, end = start, start + room
-        for name, walls in self.made.stages.items():
+        for name, walls in self.batches.stages.items():
             wall = min(int(walls[j]), end - at)
             if wall > 0:
                 yield self.slice(name, pid, tid, at, wall, summed="over the batch's samples")
@@ -186,10 +186,10 @@ class _Builder:
     def ready(self) -> Iterator[Event]:
         """Counter track: batches sent and not yet delivered."""
         shown = set(self.steps.batch[: self.count].tolist())
-        rows = [j for b, j in self.row.items() if b in shown and self.made.worker[j] != MAIN]
+        rows = [j for b, j in self.row.items() if b in shown and self.batches.worker[j] != MAIN]
         delivered = dict(zip(self.steps.batch, self.steps.entry + self.steps.wait, strict=True))
-        marks = [(int(self.made.sent[j]), 1) for j in rows]
-        marks += [(int(delivered[self.made.batch[j]]), -1) for j in rows]
+        marks = [(int(self.batches.sent[j]), 1) for j in rows]
+        marks += [(int(delivered[self.batches.batch[j]]), -1) for j in rows]
         level = 0
         for at, change in sorted(marks):
             level += change

@@ -48,11 +48,9 @@ def arms(session: Session) -> pl.DataFrame:
         values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
         values = [v for v in values if np.isfinite(v)]
         if values:
-            found = mean_interval(values)
-            low, high = (
-                end if np.isfinite(end) else found.value for end in (found.low, found.high)
-            )
-            rows.append((arm.label, found.value, low, high, len(values)))
+            mean = mean_interval(values)
+            low, high = (end if np.isfinite(end) else mean.value for end in (mean.low, mean.high))
+            rows.append((arm.label, mean.value, low, high, len(values)))
     names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
              "repeats": pl.Int64}  # fmt: skip
     return pl.DataFrame(rows, schema=names, orient="row")
@@ -115,10 +113,10 @@ def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
 
 def _depth(timed: Window, origin: int, last: int) -> pl.DataFrame:
     """Return the number of batches sent by workers and not yet delivered, at each change."""
-    window, made = timed.steps, timed.batches
-    remote = (made.worker != MAIN) & np.isin(made.batch, window.batch)
-    delivered = np.interp(made.batch[remote], window.batch, window.entry + window.wait)
-    times = np.concatenate([made.sent[remote], delivered])
+    window, batches = timed.steps, timed.batches
+    remote = (batches.worker != MAIN) & np.isin(batches.batch, window.batch)
+    delivered = np.interp(batches.batch[remote], window.batch, window.entry + window.wait)
+    times = np.concatenate([batches.sent[remote], delivered])
     change = np.concatenate([np.ones(remote.sum()), -np.ones(remote.sum())])
     order = np.argsort(times, kind="stable")
     level = np.maximum(np.cumsum(change[order]), 0).astype(np.int64)
@@ -136,7 +134,7 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
-    told = [
+    sample_rows = [
         {
             "sample": name,
             "mean ms": round(float(row["ms"]), 2),
@@ -147,7 +145,7 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
         }
         for name, row in zip(names, rows, strict=True)
     ]
-    return pl.DataFrame(told) if told else pl.DataFrame()
+    return pl.DataFrame(sample_rows) if sample_rows else pl.DataFrame()
 
 
 def prediction(session: Session) -> pl.DataFrame:

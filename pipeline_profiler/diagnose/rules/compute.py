@@ -82,7 +82,7 @@ def cold_files(e: Evidence) -> Diagnosis | None:
     if fetch is None or fetch.low < 0.05:
         return None
     runs = [window.batches for window in e.windows.arm(Arm.COLD)]
-    bytes_read = sum(int(np.maximum(made.read_bytes, 0).sum()) for made in runs)
+    bytes_read = sum(int(np.maximum(batches.read_bytes, 0).sum()) for batches in runs)
     return Diagnosis(
         "PIPE016",
         f"with cold files the step takes {fetch.value:.1%} longer: {bytes_read / 1e6:.0f} MB came "

@@ -198,13 +198,13 @@ def _queueing(e: Evidence) -> Interval:
 
 def uncrowded(e: Evidence, case: Case) -> predict.Costs:
     """What a batch of a loader with workers costs when nobody waits for a core."""
-    known = case.costs
+    costs = case.costs
     # no loader hands over faster than the empty one did
     receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
     pickling = case.window.stage_cpu_ns("serialise") + e.null_ns
     return replace(
-        known,
-        blocked=np.maximum(_without_queueing(case) - known.cpu, 0.0),
+        costs,
+        blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
         serialise=np.minimum(case.lag, pickling),
         loop=np.minimum(case.loop, _step_alone(e)),
         overhead=min(case.overhead, receipt),
@@ -256,9 +256,9 @@ def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
     """Fewer workers than cores, and as many as cores would be enough."""
     if not e.workers or e.workers >= e.cores:
         return None
-    found = _more_workers(e, e.cores)
+    diagnosis = _more_workers(e, e.cores)
     # otherwise the work itself is too much, and its stage is the better advice
-    return found if found and found.share.value >= 0.85 * e.stall.value else None
+    return diagnosis if diagnosis and diagnosis.share.value >= 0.85 * e.stall.value else None
 
 
 def too_few_workers(e: Evidence) -> Diagnosis | None:

@@ -100,10 +100,10 @@ def main_gc(case: Case, phase: str) -> float:
     entry, end = case.steps.entry, case.steps.entry + case.steps.wait
     # a pause belongs to the step whose next() was entered last before it
     at = np.searchsorted(entry, pauses[:, 0], side="right") - 1
-    known = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
-    inside = known & (pauses[:, 0] < end[np.maximum(at, 0)])
-    chosen = inside if phase == "wait" else known & ~inside
-    return float(pauses[chosen, 1].sum()) / len(entry)
+    timed = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
+    inside = timed & (pauses[:, 0] < end[np.maximum(at, 0)])
+    counted = inside if phase == "wait" else timed & ~inside
+    return float(pauses[counted, 1].sum()) / len(entry)
 
 
 def _without_gc(case: Case) -> Floats:
@@ -152,14 +152,16 @@ def _typical_sample(case: Case) -> float:
 
 def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Batches whose slowest sample is an outlier and a large part of the batch."""
-    made = case.batches
-    none = np.zeros(len(made.batch), bool)
-    if not case.traced or np.median(made.samples) < 2 or len(made.batch) != len(case.fetch):
+    batches = case.batches
+    none = np.zeros(len(batches.batch), bool)
+    if not case.traced or np.median(batches.samples) < 2 or len(batches.batch) != len(case.fetch):
         return none
     if _periodic_by_probe(case) or _nameless(case):
         return none
     typical = max(_typical_sample(case), 1.0)
-    hit = (made.slow > STRAGGLER_TIMES * typical) & (made.slow > STRAGGLER_SHARE * made.fetch)
+    hit = (batches.slow > STRAGGLER_TIMES * typical) & (
+        batches.slow > STRAGGLER_SHARE * batches.fetch
+    )
     return hit if hit.mean() <= RARE else none
 
 
@@ -218,16 +220,16 @@ def _longest_gaps(e: Evidence) -> Floats:
     """
     windows = [*e.windows.arm(Arm.PILOT), *(case.window for case in e.cases)]
     loop = float(np.mean([case.loop.mean() for case in e.cases]))
-    found = [gaps for window in windows for gaps in _gaps(window.whole, loop)]
-    regular = [g for g in found if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
-    return max(regular or found, key=len, default=np.zeros(0))
+    all_gaps = [gaps for window in windows for gaps in _gaps(window.whole, loop)]
+    regular = [g for g in all_gaps if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
+    return max(regular or all_gaps, key=len, default=np.zeros(0))
 
 
 def _gaps(whole: Window, loop: float) -> list[Floats]:
     """Distances of a run's slow batches, warm-up included: in the run, and inside each worker."""
-    made = whole.batches
-    if len(made.batch):
-        fetch, workers = made.fetch.astype(float), made.worker
+    batches = whole.batches
+    if len(batches.batch):
+        fetch, workers = batches.fetch.astype(float), batches.worker
     else:
         window = whole.steps
         fetch = window.wait[~window.first].astype(float)

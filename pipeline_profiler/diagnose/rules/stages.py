@@ -119,19 +119,19 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
 
 def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
-    found = e.session.probes.repeatable or {}
+    repeatable = e.session.probes.repeatable or {}
     shares = stage_shares(e)
     # what depends on the sample alone; collate and serialise would remain
     work = sum(shares.get(name, 0.0) for name in ("decode", "transform"))
-    if not found.get("same") or work < REPEATED_SHARE:
+    if not repeatable.get("same") or work < REPEATED_SHARE:
         return None
     share = e.saving(lambda case: case.play(fetch=_prepared(case)))
-    disk = found["bytes"] * found["samples"] / 1e9
+    disk = repeatable["bytes"] * repeatable["samples"] / 1e9
     return Diagnosis(
         "PIPE023",
         f"decode and transform ({work:.0%} of the loading time) give the same bytes every epoch: "
-        f"done once they would take {disk:.2f} GB on disk ({found['samples']} samples of "
-        f"{found['bytes'] / 1e6:.2f} MB)",
+        f"done once they would take {disk:.2f} GB on disk ({repeatable['samples']} samples of "
+        f"{repeatable['bytes'] / 1e6:.2f} MB)",
         share,
         {"gigabytes": disk, "share_of_loading": work},
         "store the prepared samples once (np.save, a tar of arrays) and read those",
@@ -173,8 +173,8 @@ def _mostly(e: Evidence) -> tuple[float, str]:
 
 def top_place(e: Evidence, stage: str) -> str:
     """The line of user code seen most often in this stage, by the stack samples."""
-    wanted = "" if stage == "sample code" else stage
+    label = "" if stage == "sample code" else stage
     rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
-    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == wanted}
+    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
     hits.pop("", None)
     return max(hits, key=lambda place: hits[place], default="")

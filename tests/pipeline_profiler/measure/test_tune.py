@@ -35,7 +35,7 @@ def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:
 
 
 def test_nothing_is_recommended_for_a_healthy_loader() -> None:
-    offers = tune.recommend(run_of(lambda j: 5.0, 2, 2), cores=2)
+    offers = tune.recommend(Window.of(run_of(lambda j: 5.0, 2, 2)), cores=2)
     assert all(gain < 1 + tune.NOISE for _, gain in offers)
 
 
