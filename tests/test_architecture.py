@@ -19,7 +19,7 @@ ROOMS = {
         "errors, records executors stats progress, sources neighbors run, picture, pairs,"
         "checking, checks, review, report subset, scanning browse, ui, cli"
     ),
-    "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli",
+    "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.1 and 0.6 s.
