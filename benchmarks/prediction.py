@@ -104,7 +104,7 @@ def sweep(name: str, dataset: Costly, batches: int, tiny: bool) -> list[dict[str
         costs = tune.calibrated(one, serial)
         for setting, t in chosen:
             if t == step_ms:
-                guess = predict.predict(costs, setting)
+                guess = predict.predict_period(costs, setting)
                 run = run_of(dataset, setting, step_ms, batches)
                 rows.append(point(name, setting, t, guess, run.period_ns))
     return rows

@@ -161,7 +161,7 @@ def tune_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
-    return _finish(tuning.tune(bench, options), args)
+    return _finish(tuning.tune_loader(bench, options), args)
 
 
 def report_command(args: argparse.Namespace) -> int:

@@ -297,7 +297,7 @@ def fluid(costs: Costs, setting: Mapping[str, Any], cores: int) -> tuple[float, 
     return rows[limit], limit
 
 
-def predict(
+def predict_period(
     costs: Costs, setting: Mapping[str, Any], cores: int | None = None, seed: int = 0
 ) -> Prediction:
     """Period for a setting (workers, prefetch, in_order), from block-bootstrapped batch costs."""

@@ -150,7 +150,7 @@ def _point(
     full = {"prefetch": 2} | dict(base) | dict(setting)
     # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
-    guess = predict.predict(_scaled(costs, scale), full)
+    guess = predict.predict_period(_scaled(costs, scale), full)
     measured = timed_window.period_ns
     # start-up within a short run is its own figure, not a steady one
     startup = (
@@ -204,7 +204,7 @@ def _sweep_sentence(points: Sequence[Mapping[str, Any]]) -> str:
 # ----------------------------------------------------------------------------------- tune
 
 
-def tune(bench: Bench, options: Options) -> Session:
+def tune_loader(bench: Bench, options: Options) -> Session:
     """Change one thing at a time until nothing predicted is worth more than the noise."""
     session = _session()
     first, _ = pilot(bench, options, session)
@@ -212,7 +212,7 @@ def tune(bench: Bench, options: Options) -> Session:
     if first.run.config.get("kind") == "tf":
         from pipeline_profiler.measure import tune_tf
 
-        return tune_tf.tune(bench, options, session)
+        return tune_tf.tune_dataset(bench, options, session)
     if first.run.config.get("kind") != "torch":
         raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
     kept_setting: dict[str, Any] = {}

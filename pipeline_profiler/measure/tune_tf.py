@@ -18,7 +18,7 @@ REPEATS = 4
 ADVICE_ONLY = ("cache", "smaller shuffle buffer", "tf.data service", "drop unused fields")
 
 
-def tune(bench: Bench, options: Options, session: Session) -> Session:
+def tune_dataset(bench: Bench, options: Options, session: Session) -> Session:
     """Apply interventions one by one; those that change semantics are shown as advice."""
     dataset, kept_names, trials = bench.loader(), [], []
     seconds = options.budget / (ROUNDS * 12 * REPEATS / 2)

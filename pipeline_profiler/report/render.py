@@ -16,14 +16,14 @@ from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import trace
 from pipeline_profiler.report.page import render_page
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import sections
+from pipeline_profiler.report.sections import report_sections
 
 TEXT_WIDTH = 96
 
 
 def to_text(session: Session) -> str:
     """Plain text for a terminal."""
-    return "\n".join(_text_section(s) for s in sections(session))
+    return "\n".join(_text_section(s) for s in report_sections(session))
 
 
 def _text_section(s: Section) -> str:
@@ -59,7 +59,7 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
 def to_markdown(session: Session) -> str:
     """GitHub-flavoured Markdown."""
     out = []
-    for s in sections(session):
+    for s in report_sections(session):
         out += [f"## {s.title}", "", *(f"{line}  " for line in s.lines), ""]
         if s.rows:
             out.append("| " + " | ".join(s.head) + " |")
@@ -71,7 +71,7 @@ def to_markdown(session: Session) -> str:
 
 def to_html(session: Session) -> str:
     """One self-contained page: no script, nothing fetched."""
-    return render_page(sections(session))
+    return render_page(report_sections(session))
 
 
 def to_json(session: Session) -> str:

@@ -22,16 +22,16 @@ NO_VERDICT = "no verdict: the session ended before the real loader was timed"
 BUSY = 0.9  # load a core before the run, from which the report says so
 
 
-def sections(session: Session) -> list[Section]:
+def report_sections(session: Session) -> list[Section]:
     """Every section that the session has something to say in."""
     windows = Windows(session)
     all_sections = [
         _verdict(session, windows),
         *_precision(session),
         _causes(session),
-        timing.arms(session, windows),
+        timing.arm_periods(session, windows),
         timing.waiting(session, windows),
-        timing.stages(windows),
+        timing.loading_stages(windows),
         trials.operations(session),
         trials.interventions(session),
         timing.stall_causes(windows),

@@ -23,7 +23,7 @@ SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
 NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
 
 
-def arms(session: Session, windows: Windows) -> Section | None:
+def arm_periods(session: Session, windows: Windows) -> Section | None:
     """Step period of each arm, the split of the stall, and what recording cost."""
     periods = session.results.get("arms") or {}
     measured = {name: row for name, row in periods.items() if row}
@@ -125,7 +125,7 @@ def _on_device(session: Session) -> list[str]:
     return [*lines, f"utilisation {shown} (some kernel ran: a symptom, not a cause)"]
 
 
-def stages(windows: Windows) -> Section | None:
+def loading_stages(windows: Windows) -> Section | None:
     """What loading a batch consists of."""
     timed = shown(windows)
     if timed is None or not timed.stage_table:

@@ -41,7 +41,7 @@ def recorded(session: Session) -> Window | None:
     return first_with_steps(Windows(session).arm(Arm.WARM, Arm.PILOT))
 
 
-def arms(session: Session) -> pl.DataFrame:
+def arm_periods(session: Session) -> pl.DataFrame:
     """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
     rows = []
     for arm in REPORTED:
@@ -69,7 +69,7 @@ def causes(session: Session) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def stages(session: Session) -> pl.DataFrame:
+def stage_parts(session: Session) -> pl.DataFrame:
     """Return `stage, part, ms`: of a batch's loading time, on CPU and off it (waiting)."""
     timed = recorded(session)
     rows = []

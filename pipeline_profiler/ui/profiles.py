@@ -18,7 +18,7 @@ import streamlit as st
 from pipeline_profiler.measure.tune import compare
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import failed_rules, sections
+from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import load as load_session
@@ -70,7 +70,7 @@ def _page(lookup: Lookup | None) -> None:
         "Compare": lambda: _compare(name, session),
         "Conditions": lambda: _sections(session, ("Conditions",)),
     }
-    extra = [s for s in sections(session) if s.title not in DRAWN]
+    extra = [s for s in report_sections(session) if s.title not in DRAWN]
     if extra:
         views = {"Tables": lambda: _all(extra), **views}
         views = {k: views[k] for k in sorted(views, key=lambda k: k == "Tables")}
@@ -123,7 +123,7 @@ def _loaded(path: Path, changed: int) -> Session:
 
 
 def _head(name: str, session: Session) -> None:
-    verdict = next(s for s in sections(session) if s.title == "Verdict")
+    verdict = next(s for s in report_sections(session) if s.title == "Verdict")
     with st.container(border=True):
         _text(str(session.results.get("verdict", "no verdict")), strong=True)
         failed = failed_rules(session)
@@ -176,7 +176,7 @@ def _share(name: str) -> alt.Tooltip:
 
 
 def _time(session: Session) -> None:
-    measured = frames.arms(session)
+    measured = frames.arm_periods(session)
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
@@ -188,7 +188,7 @@ def _time(session: Session) -> None:
         _sections(session, ("Arms",))
     with right:
         st.subheader("Loading time of a batch, by stage")
-        made = frames.stages(session)
+        made = frames.stage_parts(session)
         if made.is_empty():
             _text("This loader tells nothing of its stages.")
         else:
@@ -324,7 +324,7 @@ def _compare(name: str, session: Session) -> None:
     _text(found["sentence"], strong=True)
     _text(f"A is {other}, B is {name}.")
     both = [
-        frames.arms(s).with_columns(session=pl.lit(n))
+        frames.arm_periods(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
     st.altair_chart(_compared(pl.concat(both)), width="stretch")
@@ -349,7 +349,7 @@ def _compared(both: pl.DataFrame) -> alt.Chart:
 
 
 def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> None:
-    for found in sections(session):
+    for found in report_sections(session):
         if found.title in titles:
             _section(found, heading=False, rows=rows)
 

@@ -98,9 +98,11 @@ def test_cpu_bound_workers_share_the_cores() -> None:
 
 def test_cpu_bound_beyond_the_cores_is_called_extrapolated() -> None:
     c = costs([20.0] * 60, cpu=1.0)
-    assert "4 workers on 2 usable cores" in predict.predict(c, {"workers": 4}, 2).extrapolated
-    assert predict.predict(c, {"workers": 2}, 2).extrapolated == ""
-    assert predict.predict(costs([20.0] * 60), {"workers": 4}, 2).extrapolated == ""
+    assert (
+        "4 workers on 2 usable cores" in predict.predict_period(c, {"workers": 4}, 2).extrapolated
+    )
+    assert predict.predict_period(c, {"workers": 2}, 2).extrapolated == ""
+    assert predict.predict_period(costs([20.0] * 60), {"workers": 4}, 2).extrapolated == ""
 
 
 def test_costs_are_read_off_a_run() -> None:

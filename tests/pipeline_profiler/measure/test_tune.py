@@ -71,7 +71,7 @@ def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
     with pytest.raises(ProfileError, match="use `run`"):
         tune.sweep(bench, Options(quick=True), {"workers": [1]})
     with pytest.raises(ProfileError, match="this loader has none"):
-        tune.tune(bench, Options(quick=True))
+        tune.tune_loader(bench, Options(quick=True))
 
 
 def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
@@ -98,7 +98,7 @@ def test_tuning_a_real_loader_keeps_only_what_was_measured_faster() -> None:
 
     loader = DataLoader(list(range(400)), 4)
     bench = Bench(lambda: loader, lambda batch: None)
-    made = tune.tune(bench, Options(quick=True, seconds=1.0, repeats=3))
+    made = tune.tune_loader(bench, Options(quick=True, seconds=1.0, repeats=3))
     for trial in made.results["trials"]:
         kept = trial["decision"] == "kept"
         assert kept == (trial["speedup"]["low"] > 1 + tune.NOISE)

@@ -95,11 +95,11 @@ def test_a_healthy_loader_has_batches_ready() -> None:
 
 
 def test_arms_and_stages_are_the_session_s_own_figures() -> None:
-    arms = {row["arm"]: row for row in frames.arms(session(True)).iter_rows(named=True)}
+    arms = {row["arm"]: row for row in frames.arm_periods(session(True)).iter_rows(named=True)}
     assert arms["resident batches"]["ms"] == pytest.approx(10.0)
     assert arms["warm loader"]["ms"] > 15
     assert arms["warm loader"]["low"] <= arms["warm loader"]["ms"] <= arms["warm loader"]["high"]
-    stages = frames.stages(session(True)).group_by("stage").agg(pl.col("ms").sum())
+    stages = frames.stage_parts(session(True)).group_by("stage").agg(pl.col("ms").sum())
     by_name = dict(stages.iter_rows())
     assert by_name["decode"] == pytest.approx(3 * by_name["read"], rel=0.01)
 
