@@ -35,6 +35,10 @@ KEPT_BATCHES = 8
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
+NAN_NOTE = (
+    "The step returned NaN: timings are kept, but check the training first "
+    "(learning rate, input range) with `pipeline-profiler check-training`."
+)
 
 
 @dataclass(frozen=True)
@@ -147,13 +151,9 @@ def _close(epoch: Iterator[Any]) -> None:
 
 def _check(result: Any, recorder: Recorder) -> None:
     """A NaN loss is worth a sentence: its arithmetic may take another path on some hardware."""
-    if isinstance(result, float) and math.isnan(result):
-        text = (
-            "The step returned NaN: timings are kept, but check the training first "
-            "(learning rate, input range) with `pipeline-profiler check-training`."
-        )
-        if text not in recorder.run.notes:
-            recorder.run.notes.append(text)
+    notes = recorder.run.notes
+    if isinstance(result, float) and math.isnan(result) and NAN_NOTE not in notes:
+        notes.append(NAN_NOTE)  # once a run, not once a step
 
 
 def synchronise() -> None:
@@ -279,7 +279,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: l
     # without a loader nothing fills up: three steps are for the caches of the step alone
     recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
     if arm == Arm.TRIAL:
-        # the changed loader may hold more batches: its buffers, not its pace, come out first
+        # the changed loader may hold more batches, and the first of them show its buffers alone
         recorder.run.warmup = max(plan.warmup, 2 * _held_after(bench, change))
     total = recorder.run.warmup + plan.steps
     if arm in IN_HAND:

@@ -1,8 +1,8 @@
 """The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
 
-Arms of one block run in random order right after each other; every automatic choice (which arms,
-how many steps and repeats, which probes) is kept in the plan as a sentence. What ends a
-measurement early leaves a partial session that can be read like any other.
+Arms of one block run in random order right after each other. Every automatic choice (which arms,
+how many steps and repeats) is kept in the plan as a `Reason`: a sentence and what it decides. What
+ends a measurement early leaves a partial session that can be read like any other.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
-    # the baseline again, as machines warm up: what two hours later differ by is no loader's cost
+    # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     session.probes.repeatable = probes.repeatable(bench)
     probes.probe_device(bench, kept_batches, session)
