@@ -13,7 +13,8 @@ from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import StoppedError, measure
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
-from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
+from tests.pipeline_profiler.fakes import schedule as rows_of
 
 
 def bench(clock: FakeClock, wait: float = 10.0, step: float = 20.0, n: int = 400) -> Bench:
@@ -86,6 +87,20 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
     assert plan.lean
     assert plan.arms == (Arm.RESIDENT, Arm.WARM)
     assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(("start_ms", "lean"), [(0.0, False), (6000.0, True)])
+def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
+    start_ms: float, lean: bool
+) -> None:
+    rows = rows_of(60, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": -start_ms}
+    first = Window.of(made_run(rows, Arm.PILOT, workers=2, prefetch=2))
+    plan = schedule.make_plan(first, Options(quick=True), [])
+    assert plan.lean == lean
+    assert (Arm.SHADOW in plan.arms) != lean
+    decided = {r.included for r in plan.reasons if Arm.SHADOW in r.arms}
+    assert decided == {not lean}
 
 
 def test_short_epochs_are_cycled_through() -> None:

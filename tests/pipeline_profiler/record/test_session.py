@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan, Probes, Reason
 from pipeline_profiler.record.session import (
     BATCH_COLUMNS,
     MAIN,
@@ -106,3 +108,21 @@ def test_runs_of_an_arm_of_a_later_version_are_left_out() -> None:
     document = Session(runs=[Run(Arm.WARM)]).to_json()
     document["runs"] += [document["runs"][0] | {"arm": "later"}]
     assert [run.arm for run in Session.from_json(document).runs] == [Arm.WARM]
+
+
+def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
+    plan = Plan((Arm.RESIDENT, Arm.WARM), 3, 60, 20, 25.0, (Reason("why", (Arm.WARM,)),), seed=7)
+    probes = Probes(unused_fields={"depth": 8}, change={"workers": 2}, slow_samples=[])
+    path = Session(plan=plan, probes=probes).save(tmp_path / "s.json")
+    held = json.loads(path.read_text())["plan"]
+    assert (held["arms"], held["reasons"], held["try"]) == (["D", "W"], ["why"], {"workers": 2})
+    assert "starvation" not in held  # not probed is not None
+    again = Session.load(path)
+    assert again.probes == probes
+    assert again.plan == replace(plan, reasons=(Reason("why"),))
+
+
+def test_device_rows_that_were_probed_and_unknown_stay_apart(tmp_path: Path) -> None:
+    path = Session(probes=Probes(on_device=True)).save(tmp_path / "s.json")
+    assert json.loads(path.read_text())["plan"]["starvation"] is None
+    assert Session.load(path).probes.on_device
