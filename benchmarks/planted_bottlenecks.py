@@ -679,7 +679,7 @@ def healthy_one_worker(planted: bool) -> Any:
 
 @plant("PIPE000", bound=False)
 def healthy_short_step(planted: bool) -> Any:
-    # the hand-over between processes is a tenth of this step: no cure, and no fault of the loader
+    # the hand-over between processes is a tenth of this step: no fix, and no fault of the loader
     return torch_loader(Costs()), sleepy(12)
 
 
@@ -954,7 +954,7 @@ def main() -> None:
     ap.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th pipeline from I on")
     ap.add_argument("--results", default="", metavar="F.jsonl", help="append to and resume from")
     ap.add_argument("--sessions", type=Path, metavar="DIR", help="keep each session here")
-    ap.add_argument("--judge", action="store_true", help="judge the kept sessions anew, and end")
+    ap.add_argument("--judge", action="store_true", help="judge the kept sessions again, and end")
     args = ap.parse_args()
     torch.set_num_threads(1)
     at, of = map(int, args.shard.split("/"))

@@ -28,12 +28,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import tune
 from pipeline_profiler.measure.arms import Bench, drive
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import Run
 
 BATCH = 4
 USABLE = usable_cores()
@@ -72,17 +72,17 @@ def profiles(samples: int) -> dict[str, Costly]:
     }
 
 
-def run_of(dataset: Costly, setting: dict[str, int], step_ms: float, batches: int) -> Run:
+def run_of(dataset: Costly, setting: dict[str, int], step_ms: float, batches: int) -> Window:
     workers, prefetch = setting["workers"], setting.get("prefetch", 2)
     kwargs = {"prefetch_factor": prefetch} if workers else {}
     loader = DataLoader(dataset, BATCH, num_workers=workers, shuffle=True, **kwargs)
     step: Callable[[Any], Any] = lambda batch: time.sleep(step_ms / 1e3)  # noqa: E731
     if step_ms == 0:
         step = lambda batch: None  # noqa: E731
-    recorder = Recorder(arm="T")
+    recorder = Recorder(arm=Arm.SETTING)
     recorder.run.warmup = max(8, 2 * workers * prefetch)
     drive(Bench(lambda: loader, step), loader, recorder, recorder.run.warmup + batches)
-    return recorder.run
+    return Window.of(recorder.run)
 
 
 def settings(tiny: bool) -> list[tuple[dict[str, int], float]]:
@@ -104,9 +104,9 @@ def sweep(name: str, dataset: Costly, batches: int, tiny: bool) -> list[dict[str
         costs = tune.calibrated(one, serial)
         for setting, t in chosen:
             if t == step_ms:
-                guess = predict.predict(costs, setting)
+                guess = predict.predict_period(costs, setting)
                 run = run_of(dataset, setting, step_ms, batches)
-                rows.append(point(name, setting, t, guess, metrics.period_ns(run)))
+                rows.append(point(name, setting, t, guess, run.period_ns))
     return rows
 
 

@@ -46,8 +46,8 @@ RELATE_OLD_NAMES = {"looks": "rechecks", "look_band": "uncertainty_band"}
 @dataclass(frozen=True)
 class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
-    near-duplicate search that are given, `hashes` names the library's hashes to measure, and `relate_hashes` those
-    of them whose close pairs are candidates as well.
+    near-duplicate search that are given, `hashes` names the library's hashes to measure, and
+    `relate_hashes` those of them whose close pairs are candidates as well.
     """
 
     exclude: tuple[str, ...] = ()

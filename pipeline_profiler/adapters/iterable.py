@@ -18,7 +18,7 @@ class IterableSource:
     """An iterable as it is."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
-        """Keep what is wrapped or measured."""
+        """Put hooks around the iteration of `loader` and read its type and length."""
         self.iterable: Iterable[Any] = Hooked(loader)
         self.config: dict[str, Any] = describe(loader)
         self.notes: list[str] = []
@@ -36,7 +36,7 @@ class Hooked:
     """The iterable with hooks in place only while it is iterated."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
-        """Keep what is wrapped or measured."""
+        """Wrap `loader`; nothing is hooked before iteration."""
         self.loader = loader
 
     def __iter__(self) -> Iterator[Any]:

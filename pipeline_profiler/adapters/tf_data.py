@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_profiler.adapters.tf_graph import name_of, options_of, prefixes, visits
+from pipeline_profiler.record.plan import Operation
 from pipeline_profiler.record.session import MAIN
 from pipeline_profiler.record.stages import Clock
 
@@ -23,7 +24,7 @@ class TfSource:
     """A watched tf.data.Dataset."""
 
     def __init__(self, dataset: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Read the graph and options of `dataset`, which stays as it is."""
         self.iterable = dataset
         self.config = describe(dataset)
         self.notes: list[str] = []
@@ -56,9 +57,9 @@ def describe(dataset: Any) -> dict[str, Any]:
 
 def prefix_costs(
     dataset: Any, seconds: float = 1.0, clock: Clock = time.perf_counter_ns
-) -> list[dict[str, Any]]:
-    """One row an operation: ms per final element alone and accumulated, ms to the first element."""
-    chain, rows, before = prefixes(dataset), [], 0.0
+) -> list[Operation]:
+    """One row per operation: ms per final element, alone and accumulated, and to the first one."""
+    chain, rows, before = prefixes(dataset), list[Operation](), 0.0
     for prefix, times in zip(chain, visits(chain), strict=True):
         first, each = _pace(prefix, seconds, clock)
         total = each * times
@@ -126,7 +127,7 @@ def keras_callback(recorder: Any) -> Any:
         """Spans on the recorder's clock."""
 
         def __init__(self) -> None:
-            """Keep what is wrapped or measured."""
+            """Start with no batch asked for."""
             super().__init__()
             self.asked = self.got = 0
 

@@ -1,7 +1,7 @@
 """The graph of a tf.data.Dataset: walked from the source to the end, and rebuilt with a change.
 
 `Dataset._inputs()` leads from the last operation to the source, so every prefix can be iterated
-alone, and the tail of the graph can be applied anew to a changed input. Both need private
+alone, and the tail of the graph can be applied again to a changed input. Both need private
 attributes; an operation this file does not know stops the rebuild with a sentence, never the
 measurement.
 """
@@ -104,7 +104,7 @@ _AGAIN: dict[str, Rebuild] = {
 
 
 def again(op: Any, on: Any) -> Any:
-    """The operation `op` applied anew to another input."""
+    """The operation `op` applied again to another input."""
     build = _AGAIN.get(name_of(op))
     if build is None:
         raise ProfileError(

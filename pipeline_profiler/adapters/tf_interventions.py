@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.adapters.tf_graph import again, name_of, prefixes, rebuilt, user_function
+from pipeline_profiler.record.plan import TriedIntervention
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -152,7 +153,7 @@ INTERVENTIONS: tuple[Intervention, ...] = (
     ),
     Intervention(
         "smaller shuffle buffer",
-        "the buffer is filled anew before the first batch of each epoch",
+        "the buffer is filled again before the first batch of each epoch",
         "a smaller shuffle buffer over pre-shuffled files, or shuffle before the costly map",
         _swap(("Shuffle",), _smaller_shuffle),
     ),
@@ -200,8 +201,8 @@ def try_all(
     repeats: int = 2,
     clock: Clock = time.perf_counter_ns,
     seed: int = 0,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """(one row a tried intervention, sentences about those that could not be tried).
+) -> tuple[list[TriedIntervention], list[str]]:
+    """(one row per tried intervention, sentences about those that could not be tried).
 
     In each repeat the dataset as it is and every changed one run once, in random order, each for
     `seconds` after a warm-up half as long.
@@ -264,7 +265,7 @@ def _first_element(dataset: Any) -> None:
         raise failed[0]
 
 
-def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> dict[str, Any]:
+def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) -> TriedIntervention:
     gains = [1 - times[offer] / times[None] for times in rounds]
     return {
         "name": offer.name,
@@ -281,7 +282,7 @@ def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) ->
 def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock) -> float:
     """Mean ms a step, epochs restarted as they end (their start-up counts), after a warm-up.
 
-    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts anew with
+    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts again with
     each iterator.
     """
     length = int(dataset.cardinality().numpy())

@@ -36,18 +36,20 @@ class TorchSource:
     """A watched DataLoader; see `Source`."""
 
     def __init__(self, loader: Any, sample_stacks: bool = False) -> None:
-        """Keep what is wrapped or measured."""
+        """Proxy a copy of `loader`; `sample_stacks` also samples the stacks of its workers."""
         self.loader, self.config = loader, describe(loader)
         self.notes: list[str] = []
         self.clone = _clone(loader, sample_stacks)
         self.iterable = (_Hooked if loader.num_workers == 0 else _Quiet)(self.clone)
+        self._builds_itself = False
         self._probed = False
         self._tells = False
 
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
         if not isinstance(item, Parcel):
-            if not self.notes:
+            if not self._builds_itself:
+                self._builds_itself = True
                 self.notes.append(
                     f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
                     "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
@@ -76,7 +78,7 @@ class _Quiet:
     """torch warns about many workers at each iter(): the user has seen it, and sweeps mean it."""
 
     def __init__(self, clone: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Iterate `clone`, whose workers carry their own hooks."""
         self.clone = clone
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,7 +92,7 @@ class _Hooked:
     """num_workers=0: hooks live in the training process only while the loader is iterated."""
 
     def __init__(self, clone: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Iterate `clone`, which loads in this process."""
         self.clone = clone
 
     def __iter__(self) -> Iterator[Any]:
@@ -232,10 +234,12 @@ def path_of(loader: Any, key: int | str) -> str:
     holder, index = loader.dataset, key
     for _ in range(8):
         for name in PATH_ATTRIBUTES:
-            listed = getattr(holder, name, None)
-            if isinstance(listed, (list, tuple)) and 0 <= index < len(listed):
+            file_list = getattr(holder, name, None)
+            if isinstance(file_list, (list, tuple)) and 0 <= index < len(file_list):
                 entry = (
-                    listed[index][0] if isinstance(listed[index], (tuple, list)) else listed[index]
+                    file_list[index][0]
+                    if isinstance(file_list[index], (tuple, list))
+                    else file_list[index]
                 )
                 if isinstance(entry, (str, os.PathLike)):
                     return os.fspath(entry)
@@ -248,13 +252,13 @@ def path_of(loader: Any, key: int | str) -> str:
 
 def files(loader: Any) -> list[str]:
     """The files the dataset lists, for the cold arm."""
-    found: list[str] = []
+    paths: list[str] = []
     for holder in stage_hooks.wrapped_chain(loader.dataset):
         for name in PATH_ATTRIBUTES:
-            listed = getattr(holder, name, None)
-            if isinstance(listed, (list, tuple)):
-                entries = [e[0] if isinstance(e, (tuple, list)) and e else e for e in listed]
-                found += [os.fspath(e) for e in entries if isinstance(e, (str, os.PathLike))]
-        if found:
+            file_list = getattr(holder, name, None)
+            if isinstance(file_list, (list, tuple)):
+                entries = [e[0] if isinstance(e, (tuple, list)) and e else e for e in file_list]
+                paths += [os.fspath(e) for e in entries if isinstance(e, (str, os.PathLike))]
+        if paths:
             break
-    return [path for path in found if os.path.isfile(path)]
+    return [path for path in paths if os.path.isfile(path)]

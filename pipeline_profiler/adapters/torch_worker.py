@@ -31,7 +31,7 @@ class _Loading:
     """Per process: the open batch and its counters. Rebuilt after a fork (the pid tells)."""
 
     def __init__(self, worker: int, sample_stacks: bool) -> None:
-        """Keep what is wrapped or measured."""
+        """Start timers and counters of this process; `worker` is MAIN in the trainer."""
         self.pid, self.worker = os.getpid(), worker
         if worker != MAIN or active() is None:
             activate(StageTimer())
@@ -97,7 +97,7 @@ _LOADING: _Loading | None = None
 
 
 def _loading(sample_stacks: bool) -> _Loading:
-    """This process's state; made anew after a fork, and for each recorder in the trainer."""
+    """This process's state; made again after a fork, and for each recorder in the trainer."""
     global _LOADING
     state = _LOADING
     if state is None or state.pid != os.getpid() or state.timer is not active():
@@ -130,7 +130,7 @@ class DatasetProxy:
     """The user's dataset with each sample timed; attributes read and write through."""
 
     def __init__(self, dataset: Any, sample_stacks: bool = False) -> None:
-        """Keep what is wrapped or measured."""
+        """Time the samples of `dataset`; written past `__setattr__`, which goes to the dataset."""
         self.__dict__.update(_dataset=dataset, _sample_stacks=sample_stacks, _hooked=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -257,7 +257,7 @@ class Parcel:
     """A finished batch with its trace; pickles in stamped order: stamp, batch, stamp, trace."""
 
     def __init__(self, batch: Any, trace: BatchTrace) -> None:
-        """Keep what is wrapped or measured."""
+        """A batch that is ready to travel; pickling fills in the stamps."""
         self.batch, self.trace = batch, trace
         self.serialise: tuple[int, int, int] | None = None
         self.receive: tuple[int, int] | None = None
@@ -300,7 +300,7 @@ class CollateProxy:
     """The user's collate function, timed; what it returns goes into a Parcel."""
 
     def __init__(self, collate: Any, sample_stacks: bool = False) -> None:
-        """Keep what is wrapped or measured."""
+        """Time `collate` and put what it returns into a parcel."""
         self.collate, self.sample_stacks = collate, sample_stacks
 
     def __call__(self, samples: Any) -> Parcel:
@@ -319,7 +319,7 @@ class SamplerProxy:
     """The user's (batch) sampler: numbers each batch and books the time it takes in the trainer."""
 
     def __init__(self, sampler: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Number the batches of `sampler`; written past attribute access, which reads through."""
         self.__dict__["_sampler"] = sampler
 
     def __getattr__(self, name: str) -> Any:

@@ -2,8 +2,9 @@
 
 argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
 torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error,
-130 interrupted. `--json` prints exactly one document on stdout; progress goes to stderr.
+`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error, 3 a
+diagnosis rule failed and the others ran, 130 interrupted. `--json` prints exactly one document on
+stdout; progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import precision
 from pipeline_profiler.cli.user_code import target
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 
 if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from pipeline_profiler.diagnose.verdict import Conclusion
     from pipeline_profiler.measure.arms import Bench, Options
 
 DEFAULT_EMULATED_MS = 10.0
+TRACE_HELP = "print the traceback of a diagnosis rule that failed"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def command_line(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     args = parser().parse_args(argv)
     try:
@@ -45,8 +50,8 @@ def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
     session = getattr(error, "session", None)
     if session is None:
         return 2
-    for note in session.notes[1:]:
-        print(note, file=sys.stderr)
+    if details := getattr(error, "details", ""):
+        print(details, file=sys.stderr)
     code = 130 if getattr(error, "interrupted", False) else 2
     steps = (session.results.get("precision") or {}).get("visits")
     if not steps and not any(len(run.spans) for run in session.runs):
@@ -60,37 +65,40 @@ def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="pipeline-profiler", description=__doc__.split("\n")[0])
-    top.description = (
-        "Find what keeps the accelerator waiting, how sure that is, and prove the fix."
+    top = argparse.ArgumentParser(
+        prog="pipeline-profiler",
+        description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    _measuring(commands, "run", run, "measure the arms, name the causes, save the session")
-    _measuring(commands, "replay", replay, "the ceiling: the step fed with cached batches")
-    sweep_parser = _measuring(commands, "sweep", sweep, "settings, predicted beside measured")
+    _measuring(commands, "run", run_command, "measure the arms, name the causes, save the session")
+    _measuring(commands, "replay", replay_command, "the ceiling: the step fed with cached batches")
+    sweep_parser = _measuring(
+        commands, "sweep", sweep_command, "settings, predicted beside measured"
+    )
     for name, values in (("workers", "0,1,2"), ("prefetch", "2"), ("batch-size", ""), ("pin", "")):
         sweep_parser.add_argument(
             f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
         )
-    _measuring(commands, "tune", tune, "recommend, apply, re-run, keep or reject")
+    _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
     precision.add(commands, _finish)
     show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
-    show.add_argument("session")
+    show.add_argument("session", help="a session file that `run` or another command saved")
     show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    show.set_defaults(command=report, json=False)
+    show.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    show.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
-    two.add_argument("a")
-    two.add_argument("b")
-    two.add_argument("--json", action="store_true")
-    two.set_defaults(command=compare)
+    two.add_argument("a", help="the session before the change")
+    two.add_argument("b", help="the session after it")
+    two.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    two.set_defaults(command=compare_command)
     return top
 
 
 def _measuring(
-    commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
+    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    p: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    p = commands.add_parser(name, help=text)
     p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
     p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
     p.add_argument("--emulate-step-ms", type=float, metavar="MS", help="a step that only sleeps")
@@ -104,6 +112,7 @@ def _measuring(
     p.add_argument("-o", "--output", default="profile.json", help="session file")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    p.add_argument("--trace", action="store_true", help=TRACE_HELP)
     p.set_defaults(command=command)
     return p
 
@@ -111,31 +120,34 @@ def _measuring(
 # ------------------------------------------------------------------------------- commands
 
 
-def run(args: argparse.Namespace) -> int:
+def run_command(args: argparse.Namespace) -> int:
     """Measure, diagnose, save, print."""
     from pipeline_profiler.diagnose.verdict import diagnose
     from pipeline_profiler.measure.schedule import measure
 
     bench, options = _bench(args)
     session = measure(bench, options)
-    session.results = diagnose(session).as_results()
+    conclusion = diagnose(session)
+    session.results = conclusion.as_results()
+    if args.trace:
+        _print_traces(conclusion)
     return _finish(session, args)
 
 
-def replay(args: argparse.Namespace) -> int:
-    """The ceiling."""
+def replay_command(args: argparse.Namespace) -> int:
+    """Measure the ceiling: the step fed with cached batches."""
     from pipeline_profiler.measure.tune import ceiling
 
     bench, options = _bench(args)
     return _finish(ceiling(bench, options), args)
 
 
-def sweep(args: argparse.Namespace) -> int:
-    """Every combination of the given settings."""
+def sweep_command(args: argparse.Namespace) -> int:
+    """Measure every combination of the given settings beside its prediction."""
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
-    axes: dict[str, Sequence[Any]] = {
+    axes: dict[str, Sequence[int]] = {
         "workers": _numbers(args.workers, "--workers"),
         "prefetch": _numbers(args.prefetch, "--prefetch"),
         "batch_size": _numbers(args.batch_size, "--batch-size"),
@@ -144,22 +156,28 @@ def sweep(args: argparse.Namespace) -> int:
     return _finish(tuning.sweep(bench, options, {k: v for k, v in axes.items() if v}), args)
 
 
-def tune(args: argparse.Namespace) -> int:
-    """Until nothing recommended is worth more than the noise."""
+def tune_command(args: argparse.Namespace) -> int:
+    """Apply recommendations until none is worth more than the noise."""
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
-    return _finish(tuning.tune(bench, options), args)
+    return _finish(tuning.tune_loader(bench, options), args)
 
 
-def report(args: argparse.Namespace) -> int:
-    """Render a saved session; judged anew where it has no results."""
+def report_command(args: argparse.Namespace) -> int:
+    """Render a saved session; judged where it has no results."""
     from pipeline_profiler.diagnose.verdict import diagnose
     from pipeline_profiler.report import render as reports
 
     session = Session.load(args.session)
-    if "verdict" not in session.results and session.arm("W"):
-        session.results |= diagnose(session).as_results()
+    failed = session.results.get("failed_rules")
+    missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
+    # a saved session has no traceback: its rules are asked again where one is wanted
+    if missing or (failed and args.trace):
+        conclusion = diagnose(session)
+        session.results |= conclusion.as_results() if missing else {}
+        if args.trace:
+            _print_traces(conclusion)
     if args.output:
         print(reports.write(session, args.output))
     else:
@@ -167,8 +185,8 @@ def report(args: argparse.Namespace) -> int:
     return _judge(session, args.fail_on)
 
 
-def compare(args: argparse.Namespace) -> int:
-    """Two saved sessions."""
+def compare_command(args: argparse.Namespace) -> int:
+    """Compare two saved sessions."""
     import json
 
     from pipeline_profiler.measure.tune import compare as comparing
@@ -232,13 +250,27 @@ def bound(text: str) -> tuple[str, float]:
     return name, number
 
 
+SEVERITY = (130, 4, 2, 3, 1, 0)  # which exit code wins where several apply
+
+
+def most_severe(*codes: int) -> int:
+    """The exit code that a caller must hear of first."""
+    return min(codes, key=SEVERITY.index)
+
+
 def _judge(session: Session, fail_on: str | None) -> int:
-    """1 when the whole interval lies above the bound: CI shall not fail on noise."""
+    """3 with a failed rule; 1 when the whole interval lies above the bound, not its noise alone."""
+    failed = 3 if session.results.get("failed_rules") else 0
     if not fail_on:
-        return 0
+        return failed
     _, limit = bound(fail_on)
     low = (session.results.get("stall") or {}).get("low")
-    return 1 if low is not None and low > limit else 0
+    return most_severe(failed, 1 if low is not None and low > limit else 0)
+
+
+def _print_traces(conclusion: Conclusion) -> None:
+    for failed in conclusion.failed_rules:
+        print(f"rule {failed.rule}:\n{failed.trace}", file=sys.stderr)
 
 
 def _finish(session: Session, args: argparse.Namespace) -> int:
@@ -259,4 +291,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line())

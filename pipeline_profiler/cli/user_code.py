@@ -24,8 +24,8 @@ def target(text: str) -> Callable[..., Any]:
         module = importlib.import_module(path.stem)
     except ImportError as error:
         extra = {"torch": "[torch]", "tensorflow": "[tf]"}.get(error.name or "", "")
-        cure = f": pip install 'dataset-preflight{extra}'" if extra else ""
-        raise ProfileError(f"{path} cannot be imported ({error}){cure}.") from None
+        fix = f": pip install 'dataset-preflight{extra}'" if extra else ""
+        raise ProfileError(f"{path} cannot be imported ({error}){fix}.") from None
     function = getattr(module, name, None)
     if not callable(function):
         raise ProfileError(f"{path} has no function {name}.")

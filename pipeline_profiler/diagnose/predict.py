@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.columns import Batches, Ints, Steps
 from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.cores import usable_cores
-from pipeline_profiler.record.session import MAIN, Run
 
 CPU_BOUND_SHARE = 0.3  # fetch time on CPU from which the number of cores limits the workers
 RESAMPLES = 20
@@ -77,57 +77,58 @@ class Prediction:
     extrapolated: str = ""
 
 
-def measured_costs(run: Run) -> Costs:
+def measured_costs(timed: Window) -> Costs:
     """Costs of a recorded run; where no trace travelled, the wait is taken as the fetch."""
-    window, made = metrics.steps(run), metrics.batches(run)
+    window, batches = timed.steps, timed.batches
+    startup, loop = _startup(timed), window.loop.astype(float)
+    loop_cpu = float(np.maximum(timed.spans("loop")["cpu"], 0).mean() or 0.0)
+    if not len(batches.batch):
+        return _untraced_costs(window, loop, loop_cpu, startup)
     steady = ~window.first
-    startup = _startup(window)
-    loop = window.loop.astype(float)
-    loops = metrics._select(run, "loop")
-    loop_cpu = float(np.maximum(loops["cpu"][loops["batch"] >= run.warmup], 0).mean() or 0.0)
-    if not len(made.batch):
-        wait = window.wait[steady] if steady.any() else window.wait
-        cpu = np.maximum(window.wait_cpu[steady] if steady.any() else window.wait_cpu, 0)
-        blocked = np.maximum(wait - cpu, 0).astype(float)
-        none = np.zeros(len(wait))
-        return Costs(blocked, cpu.astype(float), none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
-    cpu = np.minimum(made.cpu, made.fetch).astype(float)
-    queued = np.maximum(made.queued, 0)
+    cpu = np.minimum(batches.cpu, batches.fetch).astype(float)
+    queued = np.maximum(batches.queued, 0)
     # delay behind the loader's own crowd is predicted; what a foreign load adds stays a delay
-    own = _own_delay(cpu, loop_cpu, run, float(window.period.mean()))
-    blocked = np.maximum(made.fetch - cpu - np.minimum(queued, own), 0.0)
-    lag = np.maximum(made.sent - made.start - made.fetch, 0).astype(float)
-    late, ready = _overheads(window, made)
-    serial = float(np.maximum(window.wait - _aligned(window, made), 0)[steady].mean() or 0.0)
-    in_main = bool(np.all(made.worker == MAIN))
+    own = _own_delay(cpu, loop_cpu, timed)
+    blocked = np.maximum(batches.fetch - cpu - np.minimum(queued, own), 0.0)
+    lag = np.maximum(batches.sent - batches.start - batches.fetch, 0).astype(float)
+    late, ready = _overheads(window, batches)
+    serial = float(np.maximum(window.wait - _aligned(window, batches), 0)[steady].mean() or 0.0)
     return Costs(
         *(blocked, cpu, lag, loop, loop_cpu),
-        *((0.0, 0.0, serial) if in_main else (late, ready, 0.0)),
+        *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),
         startup,
     )
 
 
-def _own_delay(cpu: Floats, loop_cpu: float, run: Run, period: float) -> Floats:
+def _untraced_costs(window: Steps, loop: Floats, loop_cpu: float, startup: float) -> Costs:
+    """From what the trainer saw alone; the first batch of an epoch is start-up, not pace."""
+    normal = ~window.first if (~window.first).any() else np.ones(len(window.first), bool)
+    wait, cpu = window.wait[normal], np.maximum(window.wait_cpu[normal], 0).astype(float)
+    blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
+    return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
+
+
+def _own_delay(cpu: Floats, loop_cpu: float, timed: Window) -> Floats:
     """Run-queue delay a batch that the run's own workers and trainer explain."""
-    workers = int(run.config.get("workers") or 0)
+    workers, period = int(timed.run.config.get("workers") or 0), timed.period_ns
     if workers == 0 or not len(cpu):
         return np.zeros(len(cpu))
     busy = [float(cpu.mean()) / (period * workers)] * (workers - 1) + [loop_cpu / period]
     return cpu * (crowd(busy, usable_cores()) - 1)
 
 
-def _aligned(window: metrics.Steps, made: metrics.Batches) -> metrics.Ints:
-    fetch = dict(zip(made.batch.tolist(), made.fetch.tolist(), strict=True))
+def _aligned(window: Steps, batches: Batches) -> Ints:
+    fetch = dict(zip(batches.batch.tolist(), batches.fetch.tolist(), strict=True))
     return np.array([fetch.get(int(b), 0) for b in window.batch], np.int64)
 
 
-def _overheads(window: metrics.Steps, made: metrics.Batches) -> tuple[float, float]:
+def _overheads(window: Steps, batches: Batches) -> tuple[float, float]:
     """(sent to delivered while the trainer waits, next() of a batch sent before it was asked for).
 
     Means over the steps that are not an epoch's first; where a run has no ready batch the receipt
     itself stands in, and where it has no late one the ready cost does.
     """
-    sent = dict(zip(made.batch.tolist(), made.sent.tolist(), strict=True))
+    sent = dict(zip(batches.batch.tolist(), batches.sent.tolist(), strict=True))
     late: list[int] = []
     ready: list[int] = []
     ends = window.entry + window.wait
@@ -135,20 +136,21 @@ def _overheads(window: metrics.Steps, made: metrics.Batches) -> tuple[float, flo
         at = sent.get(int(b))
         if at is not None and not first:
             (late if at > entry else ready).append(int(end) - max(int(entry), at))
-    receipt = float(made.receive.mean())
+    receipt = float(batches.receive.mean())
     waiting = float(np.mean(late)) if late else 0.0
     at_hand = float(np.mean(ready)) if len(ready) >= 5 else min(receipt, waiting or receipt)
     return max(0.0, waiting or at_hand), max(0.0, at_hand)
 
 
-def _startup(window: metrics.Steps) -> float:
+def _startup(timed: Window) -> float:
+    """Extra nanoseconds of the epochs' first batches, spread over all steps."""
+    window = timed.steps
     if not window.first.any() or window.first.all():
         return 0.0
-    exposed = metrics._exposed(window)
     # iter() runs before the first next(): it lies in the period of the step before
     typical = float(window.wait[~window.first].mean())
     extra = float(window.startup[window.first].sum()) - typical * int(window.first.sum())
-    return max(0.0, min(extra, float(exposed.sum()))) / len(window.period)
+    return max(0.0, min(extra, float(timed.exposed.sum()))) / len(window.period)
 
 
 def replay(
@@ -172,6 +174,7 @@ def replay(
     at_hand = overhead if ready is None else ready
     costs = (overhead, at_hand)
     rows, slots = play(fetch.tolist(), lag.tolist(), step.tolist(), workers, prefetch, costs)
+    # the first w*P batches are dispatched at once, before anything waits: they are no steady state
     skip = min(slots, n // 3)
     got, wait = rows[skip:, 0], rows[skip:, 1]
     # the period of the last step counts too: it ends where a further next() would begin
@@ -190,12 +193,14 @@ def _in_order(
     (late, at_hand), slots, now = costs, w * p, 0.0
     free, got, rows = [0.0] * w, [0.0] * len(fetch), []
     for j, cost in enumerate(fetch):
+        # an index is sent out when the batch w*P before it was taken
         dispatched = got[j - slots] if j >= slots else 0.0
         done = max(free[j % w], dispatched) + cost
         free[j % w] = done
-        asked = now
-        got[j] = max(asked + at_hand, done + lag[j] + late)
-        rows.append((got[j], got[j] - asked))
+        # either the batch was there (receipt alone) or the trainer waits for pickling and hand-over
+        entry = now
+        got[j] = max(entry + at_hand, done + lag[j] + late)
+        rows.append((got[j], got[j] - entry))
         now = got[j] + step[j]
     return np.array(rows), slots
 
@@ -219,6 +224,7 @@ def _any_order(
         nonlocal sent
         if sent >= n:
             return
+        # torch looks for a worker with room in turn; the least loaded one is close to that
         k = min(range(w), key=lambda i: (held[i], free[i]))
         free[k] = max(free[k], at) + fetch[sent]
         held[k] += 1
@@ -242,6 +248,7 @@ def crowd(busy: list[float], cores: int) -> float:
     chances = np.array([1.0])
     for share in busy:
         share = min(max(share, 0.0), 1.0)
+        # the number of runnable processes is a sum of independent yes-no events
         chances = np.convolve(chances, [1 - share, share])
     runnable = 1 + np.arange(len(chances))
     return float((chances * np.maximum(1.0, runnable / cores)).sum())
@@ -268,6 +275,7 @@ def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
         previous = result.period
         lag, at_hand = overhead * slow_main, costs.ready * slow_main
         result = replay(fetch, w, p, loop, lag, costs.serialise, order, at_hand)
+        # within 0.1 % is well below the noise of any measured period
         if abs(result.period - previous) < 1e-3 * previous:
             break
     return result
@@ -289,7 +297,7 @@ def fluid(costs: Costs, setting: Mapping[str, Any], cores: int) -> tuple[float, 
     return rows[limit], limit
 
 
-def predict(
+def predict_period(
     costs: Costs, setting: Mapping[str, Any], cores: int | None = None, seed: int = 0
 ) -> Prediction:
     """Period for a setting (workers, prefetch, in_order), from block-bootstrapped batch costs."""
@@ -317,6 +325,7 @@ def extrapolation(costs: Costs, setting: Mapping[str, Any], cores: int) -> str:
 def _resample(costs: Costs, rng: np.random.Generator, block: int = 4) -> Costs:
     n = len(costs.fetch)
     length = REPLAY_BATCHES
+    # blocks of 4: costs of neighbours are alike where a shard or a file is
     starts = rng.integers(0, max(1, n - block + 1), -(-length // block))
     rows = (starts[:, None] + np.arange(block)).ravel()[:length] % n
     lags = np.resize(costs.serialise, n)[rows]

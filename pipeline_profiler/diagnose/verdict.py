@@ -1,4 +1,4 @@
-"""Evidence -> verdict and causes, the first of them the one to mend.
+"""Evidence -> verdict and causes, the first of them the one to fix.
 
 The verdict is read off the interval of the stall, never off its point (bands 5 % and 20 % are
 those of the TensorFlow profiler, the best-known numbers). Each rule is a small function that
@@ -11,14 +11,17 @@ a rare or isolated cost before a setting, a setting before a stage of everybody'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pipeline_profiler.diagnose.evidence import Evidence, gather
 from pipeline_profiler.diagnose.finding import Diagnosis
+from pipeline_profiler.diagnose.guard import FailedRule, Rule, run_rules
 from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
 from pipeline_profiler.diagnose.rules import compute, loader, rare, stages, tf
+from pipeline_profiler.record.arm import REPORTED
 from pipeline_profiler.record.session import ProfileError, Session
 
 HIGH, MODERATE = 0.20, 0.05
@@ -27,7 +30,20 @@ WORTH_NAMING = 0.03
 TOO_MANY_REPEATS = 40  # more are no advice
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
-Rule = Callable[[Evidence], Diagnosis | None]
+
+class Verdict(StrEnum):
+    """Whether the loader keeps the step waiting; the values are the file's."""
+
+    HIGH = "input-bound high"
+    MODERATE = "input-bound moderate"
+    NOT_BOUND = "not input-bound"
+    INCONCLUSIVE = "inconclusive"
+
+    @property
+    def bound(self) -> bool:
+        """Whether the loader is what the step waits for."""
+        return self in (Verdict.HIGH, Verdict.MODERATE)
+
 
 # from the most to the least specific; order decides between sufficient causes only
 INPUT_RULES: tuple[Rule, ...] = (
@@ -65,21 +81,23 @@ COMPUTE_RULES: tuple[Rule, ...] = (
 class Conclusion:
     """Verdict, stall and ordered causes of a session."""
 
-    verdict: str
+    verdict: Verdict
     sentence: str
     stall: Interval
     causes: tuple[Diagnosis, ...]
     more_repeats: int
     evidence: Evidence
+    failed_rules: tuple[FailedRule, ...] = ()
 
     def as_results(self) -> dict[str, Any]:
         """The contract's keys for the session file and `run --json`."""
         return {
-            "verdict": self.verdict,
+            "verdict": self.verdict.value,
             "sentence": self.sentence,
             "stall": self.stall.as_dict(),
             "more_repeats": self.more_repeats,
             "causes": [cause.as_dict() for cause in self.causes],
+            "failed_rules": [rule.as_dict() for rule in self.failed_rules],
             "arms": arm_table(self.evidence),
             "recording_share": self.evidence.recording_share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
@@ -87,41 +105,50 @@ class Conclusion:
         }
 
 
-def verdict_of(stall: Interval) -> tuple[str, int]:
+def verdict_of(stall: Interval) -> tuple[Verdict, int]:
     """(verdict, more repeats needed) by the bands, read off the interval."""
+    # the end of the interval, not its middle: noise alone shall never make a verdict
     if stall.low >= HIGH:
-        return "input-bound high", 0
+        return Verdict.HIGH, 0
     if stall.low >= MODERATE:
-        return "input-bound moderate", 0
+        return Verdict.MODERATE, 0
     if stall.high < MODERATE:
-        return "not input-bound", 0
-    return "inconclusive", repeats_to_settle(stall, abs(stall.value - MODERATE))
+        return Verdict.NOT_BOUND, 0
+    return Verdict.INCONCLUSIVE, repeats_to_settle(stall, abs(stall.value - MODERATE))
 
 
 def diagnose(session: Session) -> Conclusion:
-    """Judge a session; pure, so thresholds may change and old sessions be judged anew."""
+    """Judge a session; pure, so thresholds may change and old sessions be judged again."""
     evidence = gather(session)
     if not evidence.cases:
         raise ProfileError(
             "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
         )
     verdict, more = verdict_of(evidence.stall)
-    if verdict == "inconclusive" and _only_the_hand_over(evidence):
-        verdict, more = "not input-bound", 0
-    found = [d for rule in COMPUTE_RULES if (d := rule(evidence)) is not None]
-    bound = verdict.startswith("input-bound") or evidence.stall.value >= MODERATE
-    if bound:
-        rows = [(i, d) for i, rule in enumerate(INPUT_RULES) if (d := rule(evidence)) is not None]
-        found = [*ranked(rows, evidence.stall), *found]
-    causes = tuple(_first_of_each(order(found, verdict, evidence.stall)))
+    # what every loader costs is nothing that the user could fix
+    if verdict == Verdict.INCONCLUSIVE and _only_the_hand_over(evidence):
+        verdict, more = Verdict.NOT_BOUND, 0
+    compute_outcome = run_rules(COMPUTE_RULES, evidence)
+    causes, failed = [cause for _, cause in compute_outcome.causes], compute_outcome.failed
+    # a stall that is large by its value is explained too, even where its interval is wide
+    if verdict.bound or evidence.stall.value >= MODERATE:
+        input_outcome = run_rules(INPUT_RULES, evidence)
+        causes = [*ranked(input_outcome.causes, evidence.stall), *causes]
+        failed = [*input_outcome.failed, *failed]
     return Conclusion(
-        verdict, _sentence(verdict, evidence, more), evidence.stall, causes, more, evidence
+        verdict,
+        _sentence(verdict, evidence, more),
+        evidence.stall,
+        tuple(_first_of_each(order(causes, verdict, evidence.stall))),
+        more,
+        evidence,
+        tuple(failed),
     )
 
 
 def _only_the_hand_over(e: Evidence) -> bool:
     """Around 5 % the hand-over of an empty loader decides: what is beyond it is judged instead."""
-    return e.beyond is not None and e.beyond.high < MODERATE
+    return e.above_null is not None and e.above_null.high < MODERATE
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
@@ -131,6 +158,7 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
         index, cause = row
         if cause.code in ADVICE:
             return 2, 0.0
+        # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
             return 0, float(index)
         return 1, -cause.share.value
@@ -139,36 +167,41 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
     return [cause for _, cause in sorted(worth, key=place)]
 
 
-def order(found: list[Diagnosis], verdict: str, stall: Interval) -> list[Diagnosis]:
+def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Diagnosis]:
     """Causes outside the loader come first when they are larger than the whole stall."""
-    bound = verdict.startswith("input-bound")
+    bound = verdict.bound
 
     def place(cause: Diagnosis) -> int:
+        # "compute-bound" says that nothing was found, so it comes after whatever was
         if cause.code == "PIPE000":
             return 2
         if cause.about == "input" or (bound and cause.code == "PIPE015"):
             return 1
+        # by its low end, against the high end of the stall: a swap needs to be sure
         outweighs = cause.share.low > max(0.0, stall.high if bound else MODERATE)
         return 0 if outweighs else 1 if not bound else 2
 
-    return sorted(found, key=place)  # stable: rules keep their order inside a class
+    return sorted(causes, key=place)  # stable: rules keep their order inside a class
 
 
 def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
-    seen: set[str] = set()
-    return [c for c in causes if not (c.code in seen or seen.add(c.code))]  # type: ignore[func-returns-value]
+    first: dict[str, Diagnosis] = {}
+    for cause in causes:
+        first.setdefault(cause.code, cause)
+    return list(first.values())
 
 
-def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
+def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     s = evidence.stall
     what = "input wait (observed in one loop)" if evidence.observed else "data stall"
     if not math.isfinite(s.half_width):
         return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
     text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
-    if not evidence.floor_ns and verdict.startswith("not") and s.high >= MODERATE:
+    if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+    # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
         return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
     words = "repeat" if more == 1 else "repeats"
@@ -178,7 +211,7 @@ def _sentence(verdict: str, evidence: Evidence, more: int) -> str:
 def arm_table(evidence: Evidence) -> dict[str, Any]:
     """Mean period (ms) and repeats of each arm; n/a arms are None, not 0."""
     rows: dict[str, Any] = {}
-    for arm in "DHXWCZ":
+    for arm in REPORTED:
         values = evidence.periods.get(arm) or []
         mean = sum(values) / len(values) / 1e6 if values else None
         rows[arm] = {"period_ms": mean, "repeats": len(values)} if values else None

@@ -1,11 +1,12 @@
 """The measured arms and their interleaved schedule.
 
-One loop, five data paths. D: real batches already in hand (on the device), cycled: the ceiling.
-H: the same from host memory (with CUDA). X: like D or H while the real loader runs beside it, its
-batches dropped: what the loader's CPU costs the trainer. W: the real loader, warm files. C: the
-same after the files were put out of the page cache. Arms of one block run in random order right
-after each other, so heat and neighbours hit all alike, and ratios are taken inside a block.
-T_W - T_D splits, in this order, into copy (H-D), contention (X-H) and preparation (W-X).
+One loop, five data paths. Resident batches: real ones already in hand (on the device), cycled: the
+ceiling. Host batches: the same from host memory (with CUDA). Shadow loader: batches in hand while
+the real loader runs beside them, its batches dropped: what the loader's CPU costs the trainer.
+Warm loader: the real one, files in the page cache. Cold loader: the same after the files were put
+out of it. Arms of one block run in random order right after each other, so heat and neighbours hit
+all alike, and ratios are taken inside a block. The stall (warm - resident) splits, in this order,
+into copy (host - resident), contention (shadow - host) and preparation (warm - shadow).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from typing import Any
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
+from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
+from pipeline_profiler.record.plan import Plan, Setting
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import Run
+from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stages import Clock
 
 Step = Callable[[Any], Any]
@@ -32,6 +35,10 @@ KEPT_BATCHES = 8
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
+NAN_NOTE = (
+    "The step returned NaN: timings are kept, but check the training first "
+    "(learning rate, input range) with `pipeline-profiler check-training`."
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ class Bench:
     _settings: dict[str, Any] | None = None
 
     def loader(self) -> Any:
-        """The loader; made anew only where one pass uses it up."""
+        """The loader; made again only where one pass uses it up."""
         if self._loader is None or hasattr(self._loader, "__next__"):
             self._loader = self.make_loader()
         return self._loader
@@ -96,17 +103,23 @@ def drive(
     `seconds` count from the first batch: a slow start of workers shall not eat them up. The
     device is synchronised at the edges of the timed window only.
     """
-    kept: list[Any] = []
+    kept_batches: list[Any] = []
     try:
-        _train(bench, loader, recorder, steps, seconds, kept)
+        _train(bench, loader, recorder, steps, seconds, kept_batches)
     finally:
         recorder.session()
-    return kept
+    return kept_batches
 
 
 def _train(
-    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float, kept: list[Any]
+    bench: Bench,
+    loader: Any,
+    recorder: Recorder,
+    steps: int,
+    seconds: float,
+    kept_batches: list[Any],
 ) -> None:
+    # set at the first batch, so that slow workers do not use the time up
     deadline = math.inf
     edges = (recorder.run.warmup - 1, steps - 1)
     while recorder.steps < steps and bench.clock() < deadline:
@@ -116,13 +129,16 @@ def _train(
             deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
             with recorder.step():
                 _check(bench.step(batch), recorder)
-            if len(kept) < KEPT_BATCHES:
-                kept.append(batch)
+            if len(kept_batches) < KEPT_BATCHES:
+                kept_batches.append(batch)
             if recorder.steps in edges:
                 synchronise()
+            # one early: the last step is counted when the generator is closed
             if recorder.steps + 1 >= steps or bench.clock() >= deadline:
                 break
+        # now, not when the collector comes: workers of the next arm must not share the cores
         _close(epoch)
+        # an empty epoch would be asked for again for ever
         if recorder.steps == before:
             break
 
@@ -135,13 +151,9 @@ def _close(epoch: Iterator[Any]) -> None:
 
 def _check(result: Any, recorder: Recorder) -> None:
     """A NaN loss is worth a sentence: its arithmetic may take another path on some hardware."""
-    if isinstance(result, float) and math.isnan(result):
-        text = (
-            "The step returned NaN: timings are kept, but check the training first "
-            "(learning rate, input range) with `pipeline-profiler check-training`."
-        )
-        if text not in recorder.run.notes:
-            recorder.run.notes.append(text)
+    notes = recorder.run.notes
+    if isinstance(result, float) and math.isnan(result) and NAN_NOTE not in notes:
+        notes.append(NAN_NOTE)  # once a run, not once a step
 
 
 def synchronise() -> None:
@@ -151,12 +163,12 @@ def synchronise() -> None:
 
 
 def to_device(batch: Any) -> Any:
-    """Tensors of a nested batch moved to the GPU (arm D)."""
+    """Tensors of a nested batch moved to the GPU (resident batches)."""
     return _map_tensors(batch, lambda tensor: tensor.cuda(non_blocking=False))
 
 
 def pinned(batch: Any) -> Any:
-    """Tensors of a nested batch in pinned host memory (arm H)."""
+    """Tensors of a nested batch in pinned host memory (host batches)."""
     return _map_tensors(batch, lambda tensor: tensor.cpu().pin_memory())
 
 
@@ -171,23 +183,24 @@ def _map_tensors(batch: Any, move: Callable[[Any], Any]) -> Any:
 
 
 class Cycle:
-    """The kept batches for ever: arms D and H."""
+    """The kept batches for ever: resident and host batches."""
 
-    def __init__(self, kept: list[Any]) -> None:
+    def __init__(self, kept_batches: list[Any]) -> None:
         """Cycle through these batches."""
-        self.kept = kept
+        self.kept_batches = kept_batches
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order."""
-        return itertools.cycle(self.kept)
+        return itertools.cycle(self.kept_batches)
 
 
 class Shadow:
-    """Arm X: the real loader drained by a thread, at most one batch a step, and dropped."""
+    """The shadow loader: the real one, drained by a thread at one batch a step, and dropped."""
 
     def __init__(self, source: Any) -> None:
         """Start the thread that drains `source`."""
         self.source = source
+        # one token a step: without it the shadow would load ahead as fast as it can
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
@@ -225,13 +238,13 @@ class Shadow:
 class _Shadowed:
     """Kept batches that let the shadow take one batch each."""
 
-    def __init__(self, kept: list[Any], shadow: Shadow) -> None:
-        """Keep what is wrapped or measured."""
-        self.kept, self.shadow = kept, shadow
+    def __init__(self, kept_batches: list[Any], shadow: Shadow) -> None:
+        """Cycle through `kept`, letting `shadow` load one batch at each."""
+        self.kept_batches, self.shadow = kept_batches, shadow
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order; passes on what went wrong in the loader."""
-        for batch in itertools.cycle(self.kept):
+        for batch in itertools.cycle(self.kept_batches):
             if self.shadow.error is not None:
                 raise self.shadow.error
             self.shadow.take()
@@ -240,79 +253,80 @@ class _Shadowed:
 
 def run_arm(
     bench: Bench,
-    arm: str,
+    arm: Arm,
     block: int,
-    plan: dict[str, Any],
-    kept: list[Any],
-    broken: list[Run] | None = None,
+    session: Session,
+    kept_batches: list[Any],
 ) -> Run:
-    """One repeat of one arm; one that is cut off by an error is left in `broken`."""
+    """One repeat of one arm; a run that an error cuts off is left in the session."""
     if bench.settings().get("workers"):
         # an iterator of the last arm that waits for the collector would be inherited by new workers
         gc.collect()
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
     try:
-        _run_arm(bench, recorder, plan, kept)
+        _run_arm(bench, recorder, session, kept_batches)
     except BaseException:
-        if broken is not None and recorder.steps:
-            broken.append(recorder.run)
+        if recorder.steps:
+            session.runs.append(recorder.run)
         raise
     return recorder.run
 
 
-def _run_arm(bench: Bench, recorder: Recorder, plan: dict[str, Any], kept: list[Any]) -> None:
-    arm = recorder.run.arm
-    recorder.run.warmup = plan["warmup"] if arm in "WXCZ" else min(3, plan["warmup"])
-    if arm == "Z":
-        recorder.run.warmup = max(plan["warmup"], 2 * _held_after(bench, plan["try"]))
-    total = recorder.run.warmup + plan["steps"]
-    if arm in "DH":
-        drive(bench, Cycle(_placed(arm, kept)), recorder, total)
-    elif arm == "X":
-        _run_shadow(bench, recorder, total, kept)
-    elif arm == "B":
+def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: list[Any]) -> None:
+    arm, plan = recorder.run.arm, session.plan
+    change = session.probes.change or {}
+    # without a loader nothing fills up: three steps are for the caches of the step alone
+    recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
+    if arm == Arm.TRIAL:
+        # the changed loader may hold more batches, and the first of them show its buffers alone
+        recorder.run.warmup = max(plan.warmup, 2 * _held_after(bench, change))
+    total = recorder.run.warmup + plan.steps
+    if arm in IN_HAND:
+        drive(bench, Cycle(_placed(arm, kept_batches)), recorder, total)
+    elif arm == Arm.SHADOW:
+        _run_shadow(bench, recorder, total, kept_batches)
+    elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
-    elif arm == "Z":
-        changed = module_for(bench.loader()).rebuild(bench.loader(), plan["try"])
-        drive(bench, changed, recorder, total)
+    elif arm == Arm.TRIAL:
+        drive(bench, module_for(bench.loader()).rebuild(bench.loader(), change), recorder, total)
     else:
-        if arm == "C":
-            recorder.run.notes += cold_cache.evict(plan["files"])
+        if arm == Arm.COLD:
+            recorder.run.notes += cold_cache.evict(plan.files)
         drive(bench, bench.loader(), recorder, total)
 
 
-def _held_after(bench: Bench, change: dict[str, Any]) -> int:
+def _held_after(bench: Bench, change: Setting) -> int:
     setting = bench.settings() | change
     return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
 
 
-def _placed(arm: str, kept: list[Any]) -> list[Any]:
+def _placed(arm: Arm, kept_batches: list[Any]) -> list[Any]:
     if not environment.has_cuda():
-        return kept
-    return [to_device(b) if arm == "D" else pinned(b) for b in kept]
+        return kept_batches
+    return [to_device(b) if arm == Arm.RESIDENT else pinned(b) for b in kept_batches]
 
 
-def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept: list[Any]) -> None:
+def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: list[Any]) -> None:
     loader = bench.loader()
     module = module_for(loader)
     source = module.attach(loader, recorder)
     shadow = Shadow(source)
     try:
-        drive(bench, _Shadowed(_placed("H", kept), shadow), recorder, total)
+        drive(bench, _Shadowed(_placed(Arm.HOST, kept_batches), shadow), recorder, total)
     finally:
         shadow.close()
     recorder.run.totals["drained"] = shadow.drained
 
 
-def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
-    """The same loop without a recorder: what recording costs is W against this."""
-    run, done, start = Run(arm="B", block=block), 0, 0
-    total = plan["warmup"] + plan["steps"]
+def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
+    """The same loop without a recorder: what recording costs is the warm loader against this."""
+    run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
+    total = plan.warmup + plan.steps
     while done < total:
         before = done
         for batch in bench.loader():
-            if done == plan["warmup"]:
+            if done == plan.warmup:
                 start = bench.clock()
             bench.step(batch)
             done += 1
@@ -320,38 +334,35 @@ def _run_bare(bench: Bench, block: int, plan: dict[str, Any]) -> Run:
                 break
         if done == before:
             break
+    # what the device still works on belongs to the timed steps
     synchronise()
-    run.totals = {"steps": done - plan["warmup"], "elapsed_ns": bench.clock() - start}
+    run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
     return run
 
 
-def null_run(bench: Bench, kept: list[Any], step_ns: float) -> Run:
-    """Arm "N": next() of a loader that has nothing to do, the floor of what can be told apart.
+def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
+    """The empty-loader baseline: next() of a loader that has nothing to do.
 
     For a DataLoader with workers that is one over a constant, beside the user's own step: the
     hand-over between processes costs about a millisecond, whatever the dataset, and more after a
     long step than after a short one (caches and clocks have cooled down). Steps too long for the
     hand-over to matter are replaced by a shorter pause.
     """
-    recorder = Recorder(bench.clock, arm="N")
+    recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
         from pipeline_profiler.adapters import torch_loader
 
         short = step_ns <= LONGEST_NULL_MS * 1e6
         step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
-        batches = itertools.cycle(kept)
+        batches = itertools.cycle(kept_batches)
         for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
             step(next(batches))
     else:
-        for _, batch in zip(range(500), recorder.watch(Cycle(kept)), strict=False):
+        for _, batch in zip(range(500), recorder.watch(Cycle(kept_batches)), strict=False):
             del batch
     recorder.session()
     return recorder.run
-
-
-def buffered(run: Run) -> int:
-    """Batches in flight at most: workers x prefetch."""
-    return int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)

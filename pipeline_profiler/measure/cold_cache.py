@@ -20,7 +20,7 @@ _MAX_RESIDENT = 0.05
 
 
 def refuse(files: Sequence[str]) -> str:
-    """Why the cold arm cannot run, as a sentence with the cure; '' when it can."""
+    """Why the cold arm cannot run, as a sentence with the fix; '' when it can."""
     if not hasattr(os, "posix_fadvise"):
         return "this system has no posix_fadvise; run the cold arm on Linux."
     if not files:

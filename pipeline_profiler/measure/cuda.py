@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline_profiler.measure import environment
+from pipeline_profiler.record.plan import SynchronisingLine
 
 SAMPLE_S = 0.5
 _OURS = ("pipeline_profiler", "torch/", "site-packages/")
@@ -78,7 +79,7 @@ def watch_starvation(
     return events.share()
 
 
-def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[dict[str, Any]] | None:
+def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
     """Lines of the step that make the host wait for the device, by torch's own warning mode.
 
     torch does not see every kind of synchronisation (its documentation says so). None without CUDA.
@@ -98,7 +99,7 @@ def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[dict[st
     return count_lines([(w.filename, w.lineno, str(w.message)) for w in caught], times)
 
 
-def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[dict[str, Any]]:
+def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[SynchronisingLine]:
     """Synchronisations a step by line of the user's code, most frequent first."""
     hits = Counter(
         f"{file.rsplit('/', 1)[-1]}:{line}"

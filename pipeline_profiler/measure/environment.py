@@ -54,11 +54,11 @@ def _pressure() -> float | None:
 
 
 def _frameworks() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
     torch = sys.modules.get("torch")
     if torch is not None:
         cuda = torch.cuda.is_available()
-        found["torch"] = {
+        versions["torch"] = {
             "version": torch.__version__,
             "threads": torch.get_num_threads(),
             "device": torch.cuda.get_device_name() if cuda else "cpu",
@@ -68,8 +68,8 @@ def _frameworks() -> dict[str, Any]:
         }
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
-        found["tensorflow"] = {"version": tensorflow.__version__}
-    return found
+        versions["tensorflow"] = {"version": tensorflow.__version__}
+    return versions
 
 
 def has_cuda() -> bool:

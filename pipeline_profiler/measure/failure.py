@@ -22,8 +22,8 @@ _PLACES = {"_iterate": "The loader", "loader": "The function that makes the load
 
 def sentence(error: BaseException, batches: int) -> str:
     """Who raised what, and after how many batches."""
-    found = _WORKER.search(str(error))
-    who = f"The loader's worker {found.group(1)}" if found else _place(error)
+    match = _WORKER.search(str(error))
+    who = f"The loader's worker {match.group(1)}" if match else _place(error)
     after = f" after {batches} batches" if batches else ""
     return f"{who} raised {type(error).__name__}{after}: {_last_line(error)}"
 
@@ -62,6 +62,6 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _is_users(frame: str) -> bool:
-    found = _FILE.match(frame)
-    path = found.group(1) if found else ""
+    match = _FILE.match(frame)
+    path = match.group(1) if match else ""
     return not path.startswith(_SYSTEM) and "site-packages" not in path and path[:1] != "<"

@@ -1,8 +1,8 @@
 """Probes beside the arms: what a stopwatch around the loop cannot tell.
 
 Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
-samples are loaded once more, alone; a suspected setting is changed and measured (arm Z); a tf.data
-graph is timed prefix by prefix and tried with each intervention.
+samples are loaded once more, alone; a suspected setting is changed and measured as the trial
+setting; a tf.data graph is timed prefix by prefix and tried with each intervention.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.samples import slowest_samples, stalled_by_sample
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cuda, environment
 from pipeline_profiler.measure.arms import Bench, Options, drive
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Probes, Reason, Repeatable, SlowSample
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
@@ -23,13 +26,13 @@ STACK_SHARE = 0.12  # of a shorter budget
 
 
 def stack_seconds(options: Options) -> float:
-    """How long arm S takes."""
+    """How long the run with stack samples takes."""
     return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
 
 
 def sample_stacks(bench: Bench, options: Options) -> Run:
-    """Arm "S": one short run with stack samples, in the trainer and in every worker."""
-    recorder = Recorder(bench.clock, arm="S")
+    """One short run with stack samples, in the trainer and in every worker."""
+    recorder = Recorder(bench.clock, arm=Arm.STACKS)
     recorder.sample_stacks = True
     sampler = StackSampler.start_here(lambda: recorder.phase)
     try:
@@ -42,37 +45,36 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     return recorder.run
 
 
-def on_device(bench: Bench, kept: list[Any], steps: int) -> dict[str, Any]:
-    """With CUDA: starvation by events, synchronising lines, utilisation; {} without (n/a)."""
+def probe_device(bench: Bench, kept_batches: list[Any], session: Session) -> None:
+    """With CUDA: starvation by events, synchronising lines, utilisation; else nothing (n/a)."""
     if not environment.has_cuda():
-        return {}
+        return
+    outcome, steps = session.probes, session.plan.steps
     with cuda.Utilisation() as symptom:
-        starved = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
-    return {
-        "starvation": starved,
-        "synchronising_lines": cuda.synchronising_lines(lambda: bench.step(kept[0])),
-        "utilisation_symptom": symptom.mean,
-    }
+        outcome.starvation = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
+    outcome.synchronising_lines = cuda.synchronising_lines(lambda: bench.step(kept_batches[0]))
+    outcome.utilisation_symptom = symptom.mean
+    outcome.on_device = True
 
 
-def probe_fields(bench: Bench, kept: list[Any], options: Options) -> dict[str, Any]:
+def probe_fields(bench: Bench, kept_batches: list[Any], options: Options, outcome: Probes) -> None:
     """Dictionary fields that two steps never looked at, with their bytes a batch."""
-    batches = [Touched(batch) for batch in kept[:2] if type(batch) is dict]
+    batches = [Touched(batch) for batch in kept_batches[:2] if type(batch) is dict]
     if not batches or options.emulate_ms is not None:
-        return {}
+        return
     for batch in batches:
         bench.step(batch)
-    touched = set().union(*(batch.touched for batch in batches))
-    sizes = {str(k): _bytes(v) for k, v in kept[0].items()}
-    unused = {k: n for k, n in sizes.items() if k not in {str(t) for t in touched}}
-    return {"unused_fields": unused, "batch_bytes": sum(sizes.values())}
+    touched = {str(key) for batch in batches for key in batch.touched}
+    sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
+    outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
+    outcome.batch_bytes = sum(sizes.values())
 
 
-def piped_bytes(bench: Bench, kept: list[Any]) -> dict[str, Any]:
-    """Bytes of a batch that go through a worker's pipe: all but tensors; {} without workers."""
+def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
+    """Bytes of a batch that go through a worker's pipe: all but tensors; None without workers."""
     if bench.settings().get("kind") != "torch" or not bench.settings().get("workers"):
-        return {}
-    return {"piped_bytes": _piped(kept[0])}
+        return None
+    return _piped(kept_batches[0])
 
 
 def _piped(value: Any) -> float:
@@ -131,38 +133,41 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     """tf.data: time the prefixes of the graph, then every intervention that applies."""
     from pipeline_profiler.adapters import tf_data, tf_interventions
 
-    budget = options.budget
-    dataset, plan = bench.loader(), session.plan
-    plan["prefixes"] = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
-    fields = tuple(plan.get("unused_fields") or {})
+    dataset, budget, outcome = bench.loader(), options.budget, session.probes
+    outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
     rows, notes = tf_interventions.try_all(
-        dataset, bench.step, budget / 40, fields, clock=bench.clock, seed=options.seed
+        dataset,
+        bench.step,
+        budget / 40,
+        tuple(outcome.unused_fields or {}),
+        clock=bench.clock,
+        seed=options.seed,
     )
-    plan["interventions"] = rows
+    outcome.interventions = rows
     session.notes += notes
 
 
-def try_a_change(bench: Bench, session: Session, plan: dict[str, Any]) -> bool:
-    """Where the first block points at a setting, arm Z measures that setting from then on."""
+def try_a_change(bench: Bench, session: Session) -> bool:
+    """Where the first block points at a setting, the trial arm measures it from then on."""
     from pipeline_profiler.diagnose.verdict import diagnose
 
     causes = diagnose(session).causes
     change = dict(causes[0].change or {}) if causes else {}
     if not change or bench.settings().get("kind") != "torch":
         return False
-    plan["try"] = change
-    plan["arms"] = [*plan["arms"], "Z"]
-    words = ", ".join(f"{k}={v}" for k, v in change.items())
-    plan["reasons"].append(f"Z (the real loader with {words}) tests the first suspicion.")
-    bench.progress(plan["reasons"][-1])
+    setting = ", ".join(f"{k}={v}" for k, v in change.items())
+    text = f"The trial setting (the real loader with {setting}) tests the first suspicion."
+    session.probes.change = change
+    session.plan = session.plan.with_trial(Reason(text, (Arm.TRIAL,)))
+    bench.progress(text)
     return True
 
 
-def repeatable(bench: Bench) -> dict[str, Any]:
+def repeatable(bench: Bench) -> Repeatable:
     """Is a prepared sample the same every time, and how large is it?
 
     Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
-    once. {} where the loader has no map-style dataset or a sample cannot be compared.
+    once. Empty where the loader has no map-style dataset or a sample cannot be compared.
     """
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings["iterable_dataset"]:
@@ -189,13 +194,13 @@ def _flat(sample: Any) -> list[bytes]:
     return [array.tobytes() if hasattr(array, "tobytes") else repr(array).encode()]
 
 
-def slow_samples(bench: Bench, session: Session) -> list[dict[str, Any]]:
+def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
     """The slowest samples with their paths; the worst are loaded once more, alone.
 
     If they are fast then, it is not the samples: something stops the loader now and then.
     """
-    runs = session.arm("W")
-    rows = metrics.slowest_samples(runs)
+    windows = [Window.of(run) for run in session.arm(Arm.WARM)]
+    rows = slowest_samples(windows)
     if not rows or bench.settings().get("kind") != "torch":
         return rows
     from pipeline_profiler.adapters import torch_loader
@@ -205,14 +210,16 @@ def slow_samples(bench: Bench, session: Session) -> list[dict[str, Any]]:
         row["path"] = torch_loader.path_of(loader, row["key"])
     again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
     worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
-    typical = [k for run in runs[:1] for k in run.slow_keys[-PROBED:] if isinstance(k, int)]
-    suspicious = bool(metrics.stalled_by_sample(runs))
+    typical = [
+        k for window in windows[:1] for k in window.run.slow_keys[-PROBED:] if isinstance(k, int)
+    ]
+    suspicious = bool(stalled_by_sample(windows))
     if suspicious and worst and not bench.settings()["iterable_dataset"]:
         slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
-        for run in runs:
+        for window in windows:
             if slow and usual:  # one that is slow again is enough: others may be a busy machine's
                 ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
-                run.totals["probe_ratio_percent"] = ratio
+                window.run.totals["probe_ratio_percent"] = ratio
     return rows
 
 

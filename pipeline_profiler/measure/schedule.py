@@ -1,8 +1,8 @@
 """The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
 
-Arms of one block run in random order right after each other; every automatic choice (which arms,
-how many steps and repeats, which probes) is kept in the plan as a sentence. What ends a
-measurement early leaves a partial session that can be read like any other.
+Arms of one block run in random order right after each other. Every automatic choice (which arms,
+how many steps and repeats) is kept in the plan as a `Reason`: a sentence and what it decides. What
+ends a measurement early leaves a partial session that can be read like any other.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline_profiler.adapters import module_for
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, environment, failure, probes
 from pipeline_profiler.measure.arms import (
     NULL_SECONDS,
     Bench,
     Options,
-    buffered,
     drive,
     null_run,
     run_arm,
 )
+from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import ProfileError, Run, Session
+from pipeline_profiler.record.session import ProfileError, Session
 
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
@@ -41,7 +43,8 @@ PILOT_SHARE = 0.1  # of a shorter budget
 
 
 SLOW_START = (
-    "X, B and Z are left out: the loader takes {:.1f} s to start each time, so they do not fit; "
+    "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start "
+    "each time, so they do not fit; "
     "give more --seconds."
 )
 
@@ -49,10 +52,12 @@ SLOW_START = (
 class StoppedError(ProfileError):
     """The measurement ended early; `session` holds what it has."""
 
-    def __init__(self, text: str, session: Session, interrupted: bool = False) -> None:
-        """Keep the session beside the sentence."""
+    def __init__(
+        self, text: str, session: Session, interrupted: bool = False, details: str = ""
+    ) -> None:
+        """Partial `session`; `details` is the traceback of the user's code, where there is one."""
         super().__init__(text)
-        self.session, self.interrupted = session, interrupted
+        self.session, self.interrupted, self.details = session, interrupted, details
 
 
 def pilot_seconds(options: Options) -> float:
@@ -61,54 +66,70 @@ def pilot_seconds(options: Options) -> float:
     return min(usual, PILOT_SHARE * options.budget)
 
 
-def pilot(bench: Bench, options: Options, session: Session) -> tuple[Run, list[Any]]:
-    """First pass over the loader: how long steps take, which batches to keep; arm "P"."""
-    recorder = Recorder(bench.clock, arm="P")
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, list[Any]]:
+    """First pass over the loader: how long steps take, which batches to keep."""
+    recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
-    kept = drive(bench, bench.loader(), recorder, steps, seconds)
-    recorder.run.warmup = min(max(1, buffered(recorder.run)), recorder.steps // 2)
-    if not kept:
+    kept_batches = drive(bench, bench.loader(), recorder, steps, seconds)
+    # the buffers' worth is left out, but never more than half: a short pass must say something
+    recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
+    if not kept_batches:
         raise ProfileError(
             "The loader gave no batch: check that its dataset is not empty and that drop_last "
             "does not drop the only batch."
         )
-    return recorder.run, kept
+    return Window.of(recorder.run), kept_batches
 
 
-def make_plan(first: Run, options: Options, loader: Any) -> dict[str, Any]:
+def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
-    reasons = ["D (batches in hand) and W (the real loader) give the stall."]
-    arms = ["D", "W"]
-    if environment.has_cuda():
-        arms.insert(1, "H")
-        reasons.append("H (host batches) tells the copy to the device apart.")
-    else:
-        reasons.append("H is n/a: no GPU, so nothing is copied to one.")
-    arms, reasons = _shadow_arm(arms, reasons, first)
     files = list(options.files) or module_for(loader).files(loader)
-    arms, reasons = _cold_arm(arms, reasons, options, files)
+    reasons = [
+        Reason("Resident batches and the warm loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
+        _host_arm(),
+        _shadow_arm(first),
+        *_cold_arm(options, files),
+    ]
     fixed = _fixed_seconds(first, options)
-    full = pace = _pace(first, arms)
-    if 3 * full.start > options.budget - fixed:
-        arms, pace = [arm for arm in arms if arm != "X"], _pace(first, arms, only_needed=True)
-        reasons = [reason for reason in reasons if not reason.startswith("X (")]
-        reasons.append(SLOW_START.format(_start(first)))
+    full = pace = _pace(first, _included(reasons))
+    # three blocks are the least that say anything: a loader that cannot start so often gets fewer
+    lean = 3 * full.start > options.budget - fixed
+    if lean:
+        reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
+        left_out = (Arm.SHADOW, Arm.BARE, Arm.TRIAL)
+        reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
+        pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
-    seconds = pace.of(steps + warmup) * repeats + fixed
-    return {
-        "arms": arms,
-        "repeats": repeats,
-        "steps": steps,
-        "warmup": warmup,
-        "seconds": round(seconds, 1),
-        "reasons": [*reasons, *why],
-        "lean": 3 * full.start > options.budget - fixed,
-        "files": files,
-        "seed": options.seed,
-        "emulate_ms": options.emulate_ms,
-    }
+    return Plan(
+        arms=_included(reasons),
+        repeats=repeats,
+        steps=steps,
+        warmup=warmup,
+        seconds=round(pace.of(steps + warmup) * repeats + fixed, 1),
+        reasons=(*reasons, *why),
+        lean=lean,
+        files=tuple(files),
+        seed=options.seed,
+        emulate_ms=options.emulate_ms,
+    )
+
+
+# the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
+_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW, Arm.COLD)
+
+
+def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
+    wanted = {arm for reason in reasons if reason.included for arm in reason.arms}
+    return tuple(arm for arm in _PLAN_ORDER if arm in wanted)
+
+
+def _host_arm() -> Reason:
+    if environment.has_cuda():
+        return Reason("Host batches show what the copy to the device costs.", (Arm.HOST,))
+    text = "Host batches are n/a: no GPU, so nothing is copied to one."
+    return Reason(text, (Arm.HOST,), included=False)
 
 
 @dataclass(frozen=True)
@@ -127,69 +148,77 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(first: Run, arms: list[str], only_needed: bool = False) -> Pace:
-    """From the pilot; B runs in every other block, and Z may join the others."""
-    more = 0.0 if only_needed else 0.5 + float(first.config.get("kind") == "torch")
-    beside = 0.0 if only_needed else float("X" in arms)
-    loading = more + sum(arm in "WC" for arm in arms)
-    alone = float(metrics.steps(first).loop.mean()) / 1e9
-    period = metrics.period_ns(first) / 1e9
-    step = period * loading + alone * (sum(arm in "DH" for arm in arms) + beside)
+def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
+    """From the pilot; the bare loop runs in every other block, the trial may join the others."""
+    # half a bare loop per block, and one trial setting where the loader can be rebuilt
+    more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
+    beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
+    alone = float(first.steps.loop.mean()) / 1e9
+    period = first.period_ns / 1e9
+    step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), _start(first) * (loading + beside))
 
 
-def _start(first: Run) -> float:
+def _start(first: Window) -> float:
     """Seconds from iter() to the first batch of the pilot."""
-    starts = metrics.time_to_first_batch_ns(first)
+    starts = first.first_batch_ns
     return float(starts[0]) / 1e9 if starts else 0.0
 
 
-def _fixed_seconds(first: Run, options: Options) -> float:
+def _fixed_seconds(first: Window, options: Options) -> float:
     """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
-    if first.config.get("kind") == "tf":
+    if first.run.config.get("kind") == "tf":
+        # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(arms: list[str], reasons: list[str], first: Run) -> tuple[list[str], list[str]]:
-    config = first.config
-    if config.get("kind") == "torch" and config.get("workers"):
-        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
-    if config.get("kind") == "tf":
-        return [*arms, "X"], [*reasons, "X (loader beside the step) tells contention apart."]
-    waits = float(metrics.steps(first, 0).wait.sum())
-    if not config.get("one_shot") and first.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits:
-        return [*arms, "X"], [*reasons, "X (loader beside the step): the loader has own threads."]
-    why = "X is left out: this loader runs inside the training thread, so contention and "
-    return arms, [*reasons, why + "preparation are one number."]
+def _shadow_arm(first: Window) -> Reason:
+    config, arms = first.run.config, (Arm.SHADOW,)
+    if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
+        return Reason("The shadow loader (beside the step) shows contention.", arms)
+    waits = float(first.whole.steps.wait.sum())
+    if (
+        not config.get("one_shot")
+        and first.run.totals.get("hidden_cpu_ns", 0) > OWN_THREADS * waits
+    ):
+        text = "The shadow loader (beside the step) shows contention: this loader has threads."
+        return Reason(text, arms)
+    text = (
+        "The shadow loader is left out: this loader runs inside the training thread, so contention "
+        "and preparation are one number."
+    )
+    return Reason(text, arms, included=False)
 
 
-def _cold_arm(
-    arms: list[str], reasons: list[str], options: Options, files: list[str]
-) -> tuple[list[str], list[str]]:
+def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
     if not options.cold:
-        return arms, reasons
+        return []
     refusal = cold_cache.refuse(files)
     if refusal:
-        return arms, [*reasons, f"C is left out: {refusal}"]
-    return [*arms, "C"], [*reasons, f"C (cold files): {len(files)} files leave the page cache."]
+        return [Reason(f"The cold loader is left out: {refusal}", (Arm.COLD,), included=False)]
+    text = f"The cold loader reads {len(files)} files that left the page cache."
+    return [Reason(text, (Arm.COLD,))]
 
 
 def _fit(
-    first: Run, options: Options, pace: Pace, budget: float
-) -> tuple[int, int, int, list[str]]:
+    first: Window, options: Options, pace: Pace, budget: float
+) -> tuple[int, int, int, list[Reason]]:
     """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
 
     Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
     """
-    held = buffered(first)
+    held = first.in_flight
     wanted = min(options.steps, 100) if options.quick else options.steps
     most = min(options.repeats, 4) if options.quick else options.repeats
+    # ten buffers: then what lay ready at the start is below a tenth of the window
     floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
     long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    # repeats go last: the interval shrinks with them, not with steps
     for repeats, warmup in itertools.product(fewer, (long, short)):
         affordable = pace.steps_in(budget / repeats) - warmup
         if affordable >= floor:
@@ -199,27 +228,28 @@ def _fit(
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch = _epoch_length(first)
+    # a cut epoch would have its start-up counted over too few steps
     if 0 < epoch <= steps:
         steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
     chosen = (steps, repeats, warmup)
     return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
 
 
-def _epoch_length(first: Run) -> int:
+def _epoch_length(first: Window) -> int:
     """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
-    window = metrics.steps(first, 0)
+    window = first.whole.steps
     starts = window.batch[window.first]
-    seen = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
-    return seen or int(first.config.get("batches") or 0)
+    length = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
+    return length or int(first.run.config.get("batches") or 0)
 
 
-def _settled(first: Run) -> int:
+def _settled(first: Window) -> int:
     """Steps of the pilot after which tf.data's AUTOTUNE had settled; 0 for other loaders."""
-    if first.config.get("kind") != "tf":
+    if first.run.config.get("kind") != "tf":
         return 0
     from pipeline_profiler.adapters.tf_data import settled_after
 
-    return settled_after(metrics.steps(first, 0).period.tolist())
+    return settled_after(first.whole.steps.period.tolist())
 
 
 def _given_up(
@@ -228,24 +258,24 @@ def _given_up(
     asked: tuple[int, int, int],
     budget: float,
     held: int,
-) -> list[str]:
+) -> list[Reason]:
     """One sentence for each thing the budget took away."""
     (steps, repeats, warmup), (wanted, most, long) = chosen, asked
-    reasons = []
+    sentences = []
     if warmup < long:
-        reasons.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
+        sentences.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
     if repeats < most:
-        reasons.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
+        sentences.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
     if steps < wanted:
-        reasons.append(
+        sentences.append(
             f"{steps} steps instead of {wanted}: all arms shall end within {budget:.0f} s."
         )
     if steps < BUFFERS_IN_WINDOW * held:
-        reasons.append(
+        sentences.append(
             f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
             "in flight: part of it measures the buffer; give more --seconds and --steps."
         )
-    return reasons
+    return [Reason(sentence) for sentence in sentences]
 
 
 def measure(bench: Bench, options: Options) -> Session:
@@ -262,74 +292,98 @@ def measure(bench: Bench, options: Options) -> Session:
     except Exception as error:
         session.partial = True
         text = failure.sentence(error, _batches(session))
-        session.notes += [text, failure.user_traceback(error)]
-        raise StoppedError(text, session) from error
+        details = failure.user_traceback(error)
+        session.notes += [text, details]
+        raise StoppedError(text, session, details=details) from error
     return session
 
 
 def _batches(session: Session) -> int:
     """Batches of the real loader that were delivered so far."""
-    return sum(len(metrics.steps(run, 0).batch) for run in session.runs if run.arm not in "DHXN")
+    return sum(len(Window.whole_of(run)) for run in session.runs if run.arm in TRAINED_FROM_LOADER)
 
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
     start, loader = bench.clock(), bench.loader()
-    first, kept = pilot(bench, options, session)
-    if first.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
+    first, kept_batches = pilot(bench, options, session)
+    if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
-    plan = session.plan = make_plan(first, options, loader)
-    _refuse_short(first, plan)
+    session.plan = make_plan(first, options, loader)
+    _refuse_short(first, session.plan)
     session.environment = environment.describe()
-    bench.progress(announcement(plan))
-    session.runs.append(probes.sample_stacks(bench, options))
-    plan |= probes.probe_fields(bench, kept, options) | probes.piped_bytes(bench, kept)
-    if first.config.get("kind") == "tf":
-        probes.try_interventions(bench, options, session)
-    rng = random.Random(options.seed)
-    alone = float(metrics.steps(first).loop.mean())
-    session.runs.append(null_run(bench, kept, alone))
-    begun = bench.clock()
-    planned = 1e9 * max(options.budget, plan["seconds"])
+    bench.progress(announcement(session.plan))
+    _probe_before(bench, options, session, kept_batches)
+    alone = float(first.steps.loop.mean())
+    session.runs.append(null_run(bench, kept_batches, alone))
+    planned = 1e9 * max(options.budget, session.plan.seconds)
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
-    for block in range(plan["repeats"]):
-        deadline = start + planned * (OVERRUN if block > 2 else few)
-        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
-            text = f"Stopped after {block} of {plan['repeats']} repeats: the time is used up."
-            session.notes.append(text)
-            break
-        order = list(plan["arms"]) + (["B"] if block % 2 == 0 and _bare(first, plan) else [])
-        rng.shuffle(order)
-        for arm in order:
-            bench.progress(f"block {block + 1} of {plan['repeats']}: arm {arm}")
-            session.runs.append(run_arm(bench, arm, block, plan, kept, session.runs))
-        more = plan["repeats"] > 1 and not plan["lean"]
-        if block == 0 and more and probes.try_a_change(bench, session, plan):
-            session.runs.append(run_arm(bench, "Z", block, plan, kept, session.runs))
-    session.runs.append(null_run(bench, kept, alone))
-    plan["repeatable"] = probes.repeatable(bench)
-    plan |= probes.on_device(bench, kept, plan["steps"])
-    plan["slow_samples"] = probes.slow_samples(bench, session)
+    deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
+    # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
+    session.runs.append(null_run(bench, kept_batches, alone))
+    session.probes.repeatable = probes.repeatable(bench)
+    probes.probe_device(bench, kept_batches, session)
+    session.probes.slow_samples = probes.slow_samples(bench, session)
     session.environment["load_after"] = environment.describe()["load"]
 
 
-def _bare(first: Run, plan: dict[str, Any]) -> bool:
-    return not (first.config.get("one_shot") or plan["lean"])
+def _probe_before(
+    bench: Bench, options: Options, session: Session, kept_batches: list[Any]
+) -> None:
+    """Probes whose findings the arms or the first diagnosis need."""
+    session.runs.append(probes.sample_stacks(bench, options))
+    probes.probe_fields(bench, kept_batches, options, session.probes)
+    session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
+    if bench.settings().get("kind") == "tf":
+        probes.try_interventions(bench, options, session)
 
 
-def _refuse_short(first: Run, plan: dict[str, Any]) -> None:
-    taken = len(metrics.steps(first, 0).batch)
-    if first.config.get("one_shot") and taken < plan["warmup"]:
+def _run_blocks(
+    bench: Bench,
+    session: Session,
+    kept_batches: list[Any],
+    deadlines: tuple[int, int],
+    bare: bool,
+) -> None:
+    """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
+    rng, begun = random.Random(session.plan.seed), bench.clock()
+    repeats = session.plan.repeats
+    for block in range(repeats):
+        deadline = deadlines[block > 2]
+        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
+            text = f"Stopped after {block} of {repeats} repeats: the time is used up."
+            session.notes.append(text)
+            break
+        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
+        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        rng.shuffle(order)
+        for arm in order:
+            bench.progress(f"block {block + 1} of {repeats}: {arm.label}")
+            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        more = repeats > 1 and not session.plan.lean
+        if block == 0 and more and probes.try_a_change(bench, session):
+            session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
+
+
+def _bare(first: Window, plan: Plan) -> bool:
+    return not (first.run.config.get("one_shot") or plan.lean)
+
+
+def _refuse_short(first: Window, plan: Plan) -> None:
+    taken = len(first.whole)
+    if first.run.config.get("one_shot") and taken < plan.warmup:
         raise ProfileError(
             f"The loader was exhausted after {taken} batches, before the warm-up of "
-            f"{plan['warmup']} was over: give a loader that can be iterated again (a list, a "
+            f"{plan.warmup} was over: give a loader that can be iterated again (a list, a "
             "DataLoader, an object with __iter__), or one with more batches."
         )
 
 
-def announcement(plan: dict[str, Any]) -> str:
+def announcement(plan: Plan) -> str:
     """What will run, for how long, and why."""
     head = (
-        f"about {plan['seconds']:.0f} s: {plan['repeats']} repeats of arms "
-        f"{' '.join(plan['arms'])}, {plan['steps']} steps each after {plan['warmup']} of warm-up"
+        f"about {plan.seconds:.0f} s: {plan.repeats} repeats of arms "
+        f"{', '.join(arm.label for arm in plan.arms)}, {plan.steps} steps each after "
+        f"{plan.warmup} of warm-up"
     )
-    return "\n".join([head, *(f"  {reason}" for reason in plan["reasons"])])
+    return "\n".join([head, *(f"  {reason.sentence}" for reason in plan.reasons)])

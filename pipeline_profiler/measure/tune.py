@@ -12,20 +12,22 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import environment
-from pipeline_profiler.measure.arms import Bench, Options, buffered, drive, run_arm
+from pipeline_profiler.measure.arms import Bench, Options, drive, run_arm
 from pipeline_profiler.measure.schedule import make_plan, pilot
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.recorder import Recorder
-from pipeline_profiler.record.session import ProfileError, Run, Session
+from pipeline_profiler.record.session import ProfileError, Session
 
 NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
 ROUNDS = 4
@@ -34,28 +36,29 @@ ROUNDS = 4
 def ceiling(bench: Bench, options: Options) -> Session:
     """`replay`: the step fed with cached batches, the most any loader could give."""
     session = _session()
-    first, kept = pilot(bench, options, session)
-    plan = session.plan = make_plan(first, options, bench.loader()) | {"arms": ["D"]}
-    for block in range(plan["repeats"]):
-        session.runs.append(run_arm(bench, "D", block, plan, kept))
-    periods = [metrics.period_ns(run) / 1e6 for run in session.arm("D")]
-    found = mean_interval(periods)
-    real = metrics.period_ns(first) / 1e6
+    first, kept_batches = pilot(bench, options, session)
+    plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
+    session.plan = plan
+    for block in range(plan.repeats):
+        session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept_batches))
+    periods = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
+    mean = mean_interval(periods)
+    real = first.period_ns / 1e6
     session.results = {
         "verdict": "ceiling",
         "sentence": (
-            f"ceiling: {1000 / found.value:.1f} steps/s with cached batches "
-            f"({found.value:.2f} ms a step, 95 %: {found.low:.2f} to {found.high:.2f}); the first "
+            f"ceiling: {1000 / mean.value:.1f} steps/s with cached batches "
+            f"({mean.value:.2f} ms a step, 95 %: {mean.low:.2f} to {mean.high:.2f}); the first "
             f"pass of the real loader took {real:.2f} ms"
         ),
-        "arms": {"D": {"period_ms": found.value, "repeats": found.n}},
+        "arms": {Arm.RESIDENT: {"period_ms": mean.value, "repeats": mean.n}},
     }
     return session
 
 
 def _session() -> Session:
-    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Session(created=made, environment=environment.describe())
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Session(created=created, environment=environment.describe())
 
 
 # ---------------------------------------------------------------------------------- sweep
@@ -87,35 +90,34 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
 
 def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[dict[str, Any]]:
     """num_workers=0 has no prefetch: its combinations are one."""
-    seen, kept = set(), []
+    keys, distinct = set(), []
     for setting in settings:
         if not setting.get("workers", base.get("workers")):
             setting = {k: v for k, v in setting.items() if k != "prefetch"}
         key = tuple(sorted(setting.items()))
-        if key not in seen:
-            seen.add(key)
-            kept.append(setting)
-    return kept
+        if key not in keys:
+            keys.add(key)
+            distinct.append(setting)
+    return distinct
 
 
 def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int) -> int:
     first, _ = pilot(bench, options, session)
-    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+    period = max(first.period_ns / 1e9, 1e-4)
+    # 40 steps at least: a shorter window is start-up and buffers, whatever the budget
     return int(min(max(options.budget / (settings + 1) / period, 40), options.steps))
 
 
 def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
     """One worker, prefetch 2: costs without a crowd; a serial run adds the cost of next()."""
     loader = bench.loader()
-    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, "K")
-    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, "K")
+    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, Arm.CALIBRATION)
+    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, Arm.CALIBRATION)
     return calibrated(one, serial)
 
 
-def calibrated(one: Run, serial: Run) -> predict.Costs:
+def calibrated(one: Window, serial: Window) -> predict.Costs:
     """Costs from a one-worker run, with the serial overhead of a num_workers=0 run."""
-    from dataclasses import replace
-
     costs, alone = predict.measured_costs(one), predict.measured_costs(serial)
     return replace(costs, overhead_serial=alone.overhead_serial, startup=0.0)
 
@@ -126,31 +128,35 @@ def timed(
     setting: Mapping[str, Any],
     steps: int,
     session: Session,
-    arm: str = "T",
+    arm: Arm = Arm.SETTING,
     block: int = 0,
-) -> Run:
+) -> Window:
     """One run of the loader with a changed setting, kept in the session."""
     changed = module_for(loader).rebuild(loader, dict(setting))
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
     config = module_for(changed).describe(changed)
     held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
+    # twice the batches in flight: the first of them are there before the clock starts
     recorder.run.warmup = max(4, 2 * held)
     drive(bench, changed, recorder, recorder.run.warmup + steps)
     session.runs.append(recorder.run)
-    return recorder.run
+    return Window.of(recorder.run)
 
 
 def _point(
-    run: Run, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
+    timed_window: Window, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
 ) -> dict[str, Any]:
     full = {"prefetch": 2} | dict(base) | dict(setting)
+    # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
-    guess = predict.predict(_scaled(costs, scale), full)
-    measured = metrics.period_ns(run)
-    window = metrics.steps(run)
+    guess = predict.predict_period(_scaled(costs, scale), full)
+    measured = timed_window.period_ns
     # start-up within a short run is its own figure, not a steady one
-    startup = predict.measured_costs(run).startup if window.first.any() else 0.0
+    startup = (
+        predict.measured_costs(timed_window).startup if timed_window.steps.first.any() else 0.0
+    )
+    # the prediction has no start-up either
     steady = measured - startup
     return {
         "setting": _words(setting),
@@ -167,8 +173,6 @@ def _point(
 
 
 def _scaled(costs: predict.Costs, scale: float) -> predict.Costs:
-    from dataclasses import replace
-
     return replace(
         costs,
         blocked=costs.blocked * scale,
@@ -200,51 +204,53 @@ def _sweep_sentence(points: Sequence[Mapping[str, Any]]) -> str:
 # ----------------------------------------------------------------------------------- tune
 
 
-def tune(bench: Bench, options: Options) -> Session:
+def tune_loader(bench: Bench, options: Options) -> Session:
     """Change one thing at a time until nothing predicted is worth more than the noise."""
     session = _session()
     first, _ = pilot(bench, options, session)
     loader = bench.loader()
-    if first.config.get("kind") == "tf":
+    if first.run.config.get("kind") == "tf":
         from pipeline_profiler.measure import tune_tf
 
-        return tune_tf.tune(bench, options, session)
-    if first.config.get("kind") != "torch":
+        return tune_tf.tune_dataset(bench, options, session)
+    if first.run.config.get("kind") != "torch":
         raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
-    kept: dict[str, Any] = {}
+    kept_setting: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
-    tried: set[str] = set()
+    tried_settings: set[str] = set()
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
-        run = timed(bench, loader, kept, steps, session, "T")
-        offers = [o for o in recommend(run) if _words(o[0]) not in tried]
+        run = timed(bench, loader, kept_setting, steps, session, Arm.SETTING)
+        offers = [o for o in recommend(run) if _words(o[0]) not in tried_settings]
         if not offers or offers[0][1] < 1 + NOISE:
             break
         change, promised = offers[0]
-        tried.add(_words(change))
+        tried_settings.add(_words(change))
         bench.progress(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
-        gain = versus(bench, loader, kept, kept | change, steps, session, options)
+        gain = versus(bench, loader, kept_setting, kept_setting | change, steps, session, options)
         good = gain.low > 1 + NOISE
-        kept |= change if good else {}
+        kept_setting |= change if good else {}
         trials.append(_trial(change, promised, gain, good))
-    session.results = _tuned(trials, kept)
+    session.results = _tuned(trials, kept_setting)
     return session
 
 
-def _trial_steps(first: Run, options: Options) -> int:
-    period = max(metrics.period_ns(first) / 1e9, 1e-4)
+def _trial_steps(first: Window, options: Options) -> int:
+    period = max(first.period_ns / 1e9, 1e-4)
+    # a trial needs to show 2 %, no more: a twentieth of the budget is enough for that
     most = 100 if options.quick else options.steps
-    return int(min(max(options.budget / 20 / period, 10 + 2 * buffered(first), 30), most))
+    return int(min(max(options.budget / 20 / period, 10 + 2 * first.in_flight, 30), most))
 
 
-def recommend(run: Run, cores: int | None = None) -> list[tuple[dict[str, Any], float]]:
+def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict[str, Any], float]]:
     """Changes with the speed-up that the replay predicts for each, best first."""
     cores = cores or usable_cores()
-    costs, config = predict.measured_costs(run), dict(run.config)
+    costs, config = predict.measured_costs(timed_window), dict(timed_window.run.config)
     now = predict.shared(costs, config, cores).period + costs.startup
     rows = []
-    for change in _candidates(config, cores, costs, metrics.needs_core(run, costs.cpu_share)):
+    for change in _candidates(config, cores, costs, timed_window.needs_core(costs.cpu_share)):
         setting = config | change
+        # persistent workers start once per run: counted as over ten epochs
         startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
     best = max((gain for _, gain in rows), default=0.0)
@@ -262,6 +268,7 @@ def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
+    # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
     offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
     if workers:
@@ -287,15 +294,16 @@ def versus(
     """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
     rng, logs = random.Random(options.seed), []
     for block in range(4 if options.quick else options.repeats):
-        order = [("A", old), ("Z", new)]
+        order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
-            arm: metrics.period_ns(timed(bench, loader, setting, steps, session, arm, block))
+            arm: timed(bench, loader, setting, steps, session, arm, block).period_ns
             for arm, setting in order
         }
-        logs.append(math.log(period["A"] / period["Z"]))
-    found = mean_interval(logs)
-    return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
+        # ratios are averaged as logarithms: twice as fast and half as fast must cancel
+        logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
+    mean = mean_interval(logs)
+    return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
 
 
 def _trial(
@@ -313,15 +321,17 @@ def _trial(
     }
 
 
-def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]:
+def _tuned(trials: list[dict[str, Any]], kept_setting: dict[str, Any]) -> dict[str, Any]:
     ended = "nothing recommended is worth more than the noise"
     sentence = (
-        f"keep {_words(kept)}; then {ended}" if kept else f"keep the loader as it is: {ended}"
+        f"keep {_words(kept_setting)}; then {ended}"
+        if kept_setting
+        else f"keep the loader as it is: {ended}"
     )
     return {
         "verdict": "tuned",
         "sentence": sentence,
-        "kept": kept,
+        "kept": kept_setting,
         "kept_sentence": sentence,
         "trials": trials,
     }
@@ -331,10 +341,12 @@ def _tuned(trials: list[dict[str, Any]], kept: dict[str, Any]) -> dict[str, Any]
 
 
 def compare(a: Session, b: Session) -> dict[str, Any]:
-    """Speed-up of B over A from their W runs, 95 % interval (independent sessions)."""
-    first, second = ([metrics.period_ns(run) for run in s.arm("W")] for s in (a, b))
+    """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
+    first, second = ([Window.of(run).period_ns for run in s.arm(Arm.WARM)] for s in (a, b))
     if len(first) < 2 or len(second) < 2:
-        raise ProfileError("compare needs two W repeats in each session: record with --repeats 3.")
+        raise ProfileError(
+            "compare needs two repeats of the warm loader in each session: record with --repeats 3."
+        )
     x, y = mean_interval(np.log(first).tolist()), mean_interval(np.log(second).tolist())
     middle, half = x.value - y.value, math.hypot(x.half_width, y.half_width)
     low, high = math.exp(middle - half), math.exp(middle + half)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline_profiler.record.arm import Arm
+
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
 DYNAMIC = "dynamic"
 
-# The arms that a sweep times, by the letters that saved sessions carry: the step on batches that
+# The arms that a sweep times, as saved sessions name them: the step on batches that
 # already lie on the device, the same step fed by the loader, and the loader with no step at all.
-RESIDENT, WARM, LOADER_ONLY = "D", "W", "L"
+RESIDENT, WARM, LOADER_ONLY = Arm.RESIDENT, Arm.WARM, "L"
 
 
 @dataclass(frozen=True, slots=True)

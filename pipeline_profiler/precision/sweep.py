@@ -27,6 +27,7 @@ from pipeline_profiler.precision.summary import as_results, summarise
 from pipeline_profiler.precision.sweep_state import ReportProgress, SweepState, run_guarded
 from pipeline_profiler.precision.timing import Window, time_window, train_steps
 from pipeline_profiler.precision.trainer import Backend, Trainer
+from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.record.stages import Clock
 
@@ -162,7 +163,7 @@ def _time_arm(
 def fill_session(session: Session, sweep: SweepState) -> None:
     """Everything measured so far, and what follows from it."""
     session.environment = environment.describe()
-    session.plan = {"reasons": list(dict.fromkeys(sweep.reasons))}
+    session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
     session.results = as_results(summarise(collect_measurement(sweep)))
 
 

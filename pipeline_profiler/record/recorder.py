@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run, Session
 from pipeline_profiler.record.stages import (
     BatchTrace,
@@ -71,10 +72,10 @@ class Recorder:
         self,
         clock: Clock = time.perf_counter_ns,
         cpu: Clock = time.thread_time_ns,
-        arm: str = "W",
+        arm: Arm = Arm.WARM,
         queued: Clock | None = None,
     ) -> None:
-        """Clocks are injected, nanoseconds; `arm` names the run.
+        """Clocks are injected, nanoseconds; `arm` is what feeds the step.
 
         `queued` counts the time runnable without a core; None asks the system where `clock` is
         the system's too.
@@ -199,7 +200,7 @@ class Recorder:
         self._rows.clear()
 
     def step(self) -> Marked:
-        """Mark the training step inside the loop, so that work beside it is told apart."""
+        """Mark the training step inside the loop, so that work beside it is counted apart."""
         return Marked(self)
 
     def session(self) -> Session:

@@ -20,13 +20,17 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan, Probes
+
 SCHEMA = "profile/1"
 GZIP_ABOVE_BYTES = 1_000_000
+_LETTERS = frozenset(Arm)
 MAIN = -1  # worker number of the training process itself
 
 
 class ProfileError(Exception):
-    """A mistake the caller can mend; the text is one sentence that ends with the cure."""
+    """A mistake the caller can fix; the text is one sentence that ends with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,6 @@ class Span:
     cpu_ns: int = -1
     queued_ns: int = -1
     count: int = 1
-
-    @property
-    def end_ns(self) -> int:
-        """Where the span ends on the recorder's clock."""
-        return self.start_ns + self.wall_ns
 
 
 _SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
@@ -164,7 +163,7 @@ class Run:
     each next() entry where the loader tells.
     """
 
-    arm: str
+    arm: Arm
     block: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     warmup: int = 0  # steps at the head that no figure uses
@@ -189,6 +188,7 @@ class Run:
     def from_json(cls, data: Mapping[str, Any]) -> Run:
         """Inverse of `to_json`; unknown keys of the same schema are ignored."""
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        known["arm"] = Arm(data["arm"])
         known["spans"] = SpanTable.from_json(data["spans"])
         known["batches"] = _unpack(data["batches"], BATCH_COLUMNS)
         return cls(**known)
@@ -200,11 +200,12 @@ class Run:
 
 @dataclass
 class Session:
-    """A saved profile: runs, the machine, the plan with its reasons, and what was concluded."""
+    """A saved profile: runs, the machine, what was planned, probed and concluded."""
 
     runs: list[Run] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+    probes: Probes = field(default_factory=Probes)
     results: dict[str, Any] = field(default_factory=dict)  # verdict, stall, causes, arms
     notes: list[str] = field(default_factory=list)
     created: str = ""
@@ -212,7 +213,8 @@ class Session:
 
     def to_json(self) -> dict[str, Any]:
         """One document: the results at the top level, the evidence below them."""
-        body = {k: v for k, v in self.__dict__.items() if k not in ("runs", "results")}
+        body = {name: getattr(self, name) for name in _BODY}
+        body["plan"] = self.plan.to_json() | self.probes.to_json()  # where 0.1 put both
         runs = [run.to_json() for run in self.runs]
         head: dict[str, Any] = plain(self.results | body)
         return {"schema": SCHEMA, **head, "runs": runs}
@@ -221,10 +223,18 @@ class Session:
     def from_json(cls, data: Mapping[str, Any], where: str = "the session") -> Session:
         """Inverse of `to_json`; raises ProfileError for another or a newer schema."""
         check_schema(data.get("schema"), where)
-        own = set(cls.__dataclass_fields__) - {"runs", "results"}
-        results = {k: v for k, v in data.items() if k not in own | {"schema", "runs"}}
-        runs = [Run.from_json(run) for run in data.get("runs", ())]
-        return cls(runs=runs, results=results, **{k: data[k] for k in own if k in data})
+        own = {*_BODY, "plan", "schema", "runs"}
+        results = {k: v for k, v in data.items() if k not in own}
+        plan = data.get("plan") or {}
+        # an arm of a later version has no meaning here: its runs are left out, the rest is read
+        runs = [Run.from_json(run) for run in data.get("runs", ()) if run["arm"] in _LETTERS]
+        return cls(
+            runs=runs,
+            plan=Plan.from_json(plan),
+            probes=Probes.from_json(plan),
+            results=results,
+            **{k: data[k] for k in _BODY if k in data},
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write atomically; above 1 MB as gzip with `.gz` added. Returns the path written."""
@@ -240,7 +250,7 @@ class Session:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Session:
-        """Read what `save` wrote; ProfileError with the cure for anything else."""
+        """Read what `save` wrote; ProfileError with the fix for anything else."""
         try:
             blob = Path(path).read_bytes()
             text = gzip.decompress(blob) if blob[:2] == b"\x1f\x8b" else blob
@@ -257,24 +267,12 @@ class Session:
             raise ProfileError(f"{path} is JSON but not a session: give a file that `run` saved.")
         return cls.from_json(data, str(path))
 
-    @classmethod
-    def combine(cls, sessions: Iterable[Session]) -> Session:
-        """Runs of several sessions as one, blocks renumbered so that pairs stay pairs."""
-        merged, offset = cls(), 0
-        for part in sessions:
-            merged.environment = merged.environment or part.environment
-            merged.plan = merged.plan or part.plan
-            merged.created = merged.created or part.created
-            merged.partial |= part.partial
-            merged.notes += [note for note in part.notes if note not in merged.notes]
-            for run in part.runs:
-                merged.runs.append(Run(**(run.__dict__ | {"block": run.block + offset})))
-            offset = 1 + max((run.block for run in merged.runs), default=-1)
-        return merged
-
-    def arm(self, name: str) -> list[Run]:
+    def arm(self, name: Arm) -> list[Run]:
         """Runs of one arm, in block order."""
         return sorted((run for run in self.runs if run.arm == name), key=lambda run: run.block)
+
+
+_BODY = ("environment", "notes", "created", "partial")
 
 
 def check_schema(schema: Any, where: str) -> None:

@@ -48,7 +48,7 @@ _SYSTEM = tuple(
 _TORCH_DATA = "torch.utils.data"
 _WAITING = ("threading", "queue", "concurrent.futures._base", "selectors", "multiprocessing.queues")
 OUR_THREADS = ("stack-sampler", "shadow-loader")
-_DRIVERS = tuple(f"{_OURS}.{name}" for name in ("session", "arms"))  # what calls the user's code
+_DRIVERS = (f"{_OURS}.measure.arms",)  # what calls the user's code
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -48,7 +48,7 @@ class TimedCall:
     """A callable of the dataset with its time booked to a stage; else it is the original."""
 
     def __init__(self, name: str, call: Any) -> None:
-        """Keep what is wrapped or measured."""
+        """Time `call` under the stage `name`; written past `__setattr__`, which goes to `call`."""
         self.__dict__.update(_name=name, _call=call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -125,15 +125,15 @@ def _library_hooks() -> list[tuple[Any, str, str]]:
         ("fsspec.spec", "AbstractFileSystem", "open", "read:remote latency"),
         ("fsspec.spec", "AbstractBufferedFile", "read", "read:remote data"),
     )
-    found = []
+    hooks = []
     for module, owner, attribute, name in places:
         loaded = sys.modules.get(module)
         if loaded is not None and hasattr(getattr(loaded, owner, None), attribute):
-            found.append((getattr(loaded, owner), attribute, name))
+            hooks.append((getattr(loaded, owner), attribute, name))
     for module, function, name in (("cv2", "imread", "decode"), ("cv2", "imdecode", "decode")):
         if hasattr(sys.modules.get(module), function):
-            found.append((sys.modules[module], function, name))
-    return found
+            hooks.append((sys.modules[module], function, name))
+    return hooks
 
 
 def install() -> Undo:
@@ -182,7 +182,7 @@ def _name_of(call: Any) -> str:
 def wrapped_chain(dataset: Any) -> list[Any]:
     """The dataset and what it wraps (Subset, first of a ConcatDataset), outermost first."""
     chain: list[Any] = []
-    while dataset is not None and len(chain) < 8 and not any(dataset is seen for seen in chain):
+    while dataset is not None and len(chain) < 8 and not any(dataset is link for link in chain):
         chain.append(dataset)
         parts = getattr(dataset, "datasets", None)
         dataset = getattr(

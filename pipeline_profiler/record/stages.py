@@ -87,7 +87,7 @@ class StageTimer:
         return self._names[-1] if self._names else ""
 
     def collect(self) -> tuple[StageSum, ...]:
-        """Hand out the sums since the last call and start anew."""
+        """Hand out the sums since the last call and start again."""
         self.received = 0
         if not self._sums:
             return ()

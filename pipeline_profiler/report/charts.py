@@ -14,7 +14,8 @@ _WIDTH, _ROW, _LABEL = 720, 24, 170
 _AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
 
 
-def _svg(height: float, title: str, body: Sequence[str]) -> str:
+def svg_figure(height: float, title: str, body: Sequence[str]) -> str:
+    """A figure around SVG elements; `height` in the units of a page that is 720 wide."""
     head = (
         f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
@@ -23,14 +24,16 @@ def _svg(height: float, title: str, body: Sequence[str]) -> str:
     return f"<figure>{caption}{head}{''.join(body)}</svg></figure>"
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+def svg_text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    """A line of text with its baseline at (x, y)."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" '
         f'font-family="system-ui, sans-serif" fill="currentColor">{escape(words)}</text>'
     )
 
 
-def _rect(x: float, y: float, width: float, colour: str, words: str, height: float = 16) -> str:
+def svg_bar(x: float, y: float, width: float, colour: str, words: str, height: float = 16) -> str:
+    """A horizontal bar; `words` is what a pointer on it shows."""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height:.1f}" '
         f'fill="{colour}"><title>{escape(words)}</title></rect>'
@@ -38,18 +41,18 @@ def _rect(x: float, y: float, width: float, colour: str, words: str, height: flo
 
 
 def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
-    """Horizontal bars, one a row, the value beside it."""
+    """Horizontal bars, one per row, the value beside it."""
     most = max((value for _, value in rows), default=0.0) or 1.0
     room = _WIDTH - _LABEL - 90
     body = []
     for i, (label, value) in enumerate(rows):
         y, width = i * _ROW + 4, max(0.0, value) / most * room
         body += [
-            _text(_LABEL - 8, y + 13, label, "end"),
-            _rect(_LABEL, y, width, COLOURS[0], f"{label}: {value:.3g} {unit}"),
-            _text(_LABEL + width + 6, y + 13, f"{value:.3g} {unit}"),
+            svg_text(_LABEL - 8, y + 13, label, "end"),
+            svg_bar(_LABEL, y, width, COLOURS[0], f"{label}: {value:.3g} {unit}"),
+            svg_text(_LABEL + width + 6, y + 13, f"{value:.3g} {unit}"),
         ]
-    return _svg(len(rows) * _ROW + 8, title, body)
+    return svg_figure(len(rows) * _ROW + 8, title, body)
 
 
 def stacked(title: str, parts: Sequence[tuple[str, float]], unit: str) -> str:
@@ -59,12 +62,12 @@ def stacked(title: str, parts: Sequence[tuple[str, float]], unit: str) -> str:
     for i, (label, value) in enumerate(parts):
         width = max(0.0, value) / total * _WIDTH
         colour = COLOURS[i % len(COLOURS)]
-        body.append(_rect(x, 4, width, colour, f"{label}: {value:.3g} {unit}", 28))
-        body.append(_rect(8 + (i % 3) * 240, 44 + i // 3 * 20, 12, colour, label, 12))
+        body.append(svg_bar(x, 4, width, colour, f"{label}: {value:.3g} {unit}", 28))
+        body.append(svg_bar(8 + (i % 3) * 240, 44 + i // 3 * 20, 12, colour, label, 12))
         words = f"{label} {value:.3g} {unit}"
-        body.append(_text(26 + (i % 3) * 240, 54 + i // 3 * 20, words))
+        body.append(svg_text(26 + (i % 3) * 240, 54 + i // 3 * 20, words))
         x += width
-    return _svg(52 + -(-len(parts) // 3) * 20, title, body)
+    return svg_figure(52 + -(-len(parts) // 3) * 20, title, body)
 
 
 def line(title: str, points: Sequence[tuple[float, float]], x_unit: str, y_unit: str) -> str:
@@ -82,16 +85,16 @@ def line(title: str, points: Sequence[tuple[float, float]], x_unit: str, y_unit:
         for x, y in points
     ]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-    return _svg(
+    return svg_figure(
         height,
         title,
         [
             f'<path d="M{left} 8V{height - 24}H{_WIDTH - 10}" fill="none" {_AXIS}/>',
             f'<polyline points="{path}" fill="none" stroke="{COLOURS[0]}" stroke-width="1.2"/>',
-            _text(left - 6, 20, f"{top:.3g} {y_unit}", "end"),
-            _text(left - 6, height - 24, "0", "end"),
-            _text(left, height - 6, f"{x_unit} {min(xs):.4g}"),
-            _text(_WIDTH - 10, height - 6, f"{x_unit} {max(xs):.4g}", "end"),
+            svg_text(left - 6, 20, f"{top:.3g} {y_unit}", "end"),
+            svg_text(left - 6, height - 24, "0", "end"),
+            svg_text(left, height - 6, f"{x_unit} {min(xs):.4g}"),
+            svg_text(_WIDTH - 10, height - 6, f"{x_unit} {max(xs):.4g}", "end"),
         ],
     )
 
@@ -110,11 +113,11 @@ def dots(title: str, rows: Sequence[tuple[str, float, float, float]], unit: str)
         y = i * _ROW + 14
         words = f"{label}: {value:.3g} ({low:.3g} to {high:.3g}) {unit}"
         body += [
-            _text(_LABEL - 8, y + 4, label, "end"),
+            svg_text(_LABEL - 8, y + 4, label, "end"),
             f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y}" y2="{y}" '
             f'stroke="{COLOURS[0]}" stroke-width="3"><title>{escape(words)}</title></line>',
             f'<circle cx="{x(value):.1f}" cy="{y}" r="4" fill="{COLOURS[4]}"/>',
-            _text(_WIDTH, y + 4, f"{value:.1f} {unit} ({low:.1f} to {high:.1f})", "end"),
+            svg_text(_WIDTH, y + 4, f"{value:.1f} {unit} ({low:.1f} to {high:.1f})", "end"),
         ]
     zero = f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{len(rows) * _ROW + 4}" {_AXIS}/>'
-    return _svg(len(rows) * _ROW + 12, title, [zero, *body])
+    return svg_figure(len(rows) * _ROW + 12, title, [zero, *body])

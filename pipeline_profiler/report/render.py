@@ -1,6 +1,6 @@
 """Sections -> text, Markdown, HTML (charts as inline SVG), JSON or a Perfetto trace.
 
-A report is a list of sections made once from the session's results (report_sections.py); each
+A report is a list of sections made once from the session's results (sections.py); each
 format only renders them. The format follows the file's extension.
 """
 
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import textwrap
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import trace
-from pipeline_profiler.report.sections import Section, sections
+from pipeline_profiler.report.page import render_page
+from pipeline_profiler.report.section import Section
+from pipeline_profiler.report.sections import report_sections
 
 TEXT_WIDTH = 96
 
 
 def to_text(session: Session) -> str:
     """Plain text for a terminal."""
-    return "\n".join(_text_section(s) for s in sections(session))
+    return "\n".join(_text_section(s) for s in report_sections(session))
 
 
 def _text_section(s: Section) -> str:
@@ -59,7 +59,7 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
 def to_markdown(session: Session) -> str:
     """GitHub-flavoured Markdown."""
     out = []
-    for s in sections(session):
+    for s in report_sections(session):
         out += [f"## {s.title}", "", *(f"{line}  " for line in s.lines), ""]
         if s.rows:
             out.append("| " + " | ".join(s.head) + " |")
@@ -69,47 +69,9 @@ def to_markdown(session: Session) -> str:
     return "\n".join(out)
 
 
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
-    "color:#1a1a1a;background:#fff}table{border-collapse:collapse;width:100%;font-size:14px}"
-    "th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd;vertical-align:top}"
-    "figure{margin:.8rem 0}figcaption{font-size:13px;opacity:.75;margin-bottom:.2rem}"
-    "svg{width:100%;height:auto}p{margin:.3rem 0}.lead{font-size:1.15rem;font-weight:600}"
-    ".wide td:nth-child(4){min-width:7.5rem}code{font-size:.92em}"
-    "@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}"
-    "th,td{border-color:#444}}"
-)
-
-
 def to_html(session: Session) -> str:
     """One self-contained page: no script, nothing fetched."""
-    body = []
-    for s in sections(session):
-        body.append(f"<h2>{escape(s.title)}</h2>")
-        lead = ' class="lead"'
-        body += [
-            f"<p{lead if s.title == 'Verdict' and not i else ''}>{escape(line)}</p>"
-            for i, line in enumerate(s.lines)
-        ]
-        body.append(s.chart)
-        if s.rows:
-            head = "".join(f"<th>{escape(c)}</th>" for c in s.head)
-            rows = "".join(
-                "<tr>" + "".join(f"<td>{_inline(c)}</td>" for c in row) + "</tr>" for row in s.rows
-            )
-            kind = ' class="wide"' if s.wide else ""
-            body.append(f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>pipeline-profiler</title><style>{_STYLE}</style></head>"
-        f"<body><h1>Pipeline profile</h1>{''.join(body)}</body></html>\n"
-    )
-
-
-def _inline(text: str) -> str:
-    """Escaped, with `commands` in code type."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return render_page(report_sections(session))
 
 
 def to_json(session: Session) -> str:

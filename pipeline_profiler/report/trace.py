@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
-from pipeline_profiler.record.session import MAIN, ProfileError, Run, Session
+from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.session import MAIN, ProfileError, Session
 
 MAX_EVENTS = 200_000
 EVENTS_A_BATCH = 28  # upper estimate, decides how many batches fit
@@ -27,26 +28,24 @@ Event = dict[str, Any]
 
 
 def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
-    """The trace document of the session's first W run."""
-    runs = [run for run in session.arm("W") if len(metrics.steps(run, 0).batch)]
-    if not runs:
+    """The trace document of the session's first run of the warm loader."""
+    windows = [Window.whole_of(run) for run in session.arm(Arm.WARM)]
+    whole = next((window for window in windows if len(window)), None)
+    if whole is None:
         raise ProfileError("The session holds no recorded loop to trace: record one with `run`.")
-    run = runs[0]
-    events = list(_names(run))
+    events = list(_names(whole))
     last = max(1, (max_events - len(events)) // EVENTS_A_BATCH)
-    total = len(metrics.steps(run, 0).batch)
-    origin = int(metrics.steps(run, 0).entry[0])
-    epochs = metrics._select(run, "iter")
-    if len(epochs["start"]):
-        origin = min(origin, int(epochs["start"][0]))
-    made = _Builder(run, origin, min(total, last))
-    events += made.events()
-    other = {"batches": total, "batches_shown": made.count, "stages": "sums, laid end to end"}
+    total, origin = len(whole), int(whole.steps.entry[0])
+    if len(whole.epochs["start"]):
+        origin = min(origin, int(whole.epochs["start"][0]))
+    builder = _Builder(whole, origin, min(total, last))
+    events += builder.events()
+    other = {"batches": total, "batches_shown": builder.count, "stages": "sums, laid end to end"}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
-def _names(run: Run) -> Iterator[Event]:
-    workers = sorted(set(metrics.batches(run, 0).worker.tolist()) - {MAIN})
+def _names(whole: Window) -> Iterator[Event]:
+    workers = sorted(set(whole.batches.worker.tolist()) - {MAIN})
     rows = [(TRAINER, "trainer", {MAIN_THREAD: "next() and step", RECEIVE: "receipt"})]
     rows += [(10 + w, f"worker {w}", {FETCH: "fetch", PICKLE: "pickling"}) for w in workers]
     for order, (pid, name, threads) in enumerate(rows):
@@ -63,14 +62,12 @@ def _meta(kind: str, pid: int, tid: int, **args: Any) -> Event:
 class _Builder:
     """Events of the first `count` batches of one run."""
 
-    def __init__(self, run: Run, origin: int, count: int) -> None:
-        """Keep what is wrapped or measured."""
-        self.run, self.origin, self.count = run, origin, count
-        window, made = metrics.steps(run, 0), metrics.batches(run, 0)
-        self.steps = window
-        self.made = made
-        self.row = {int(b): i for i, b in enumerate(made.batch)}
-        self.slots = int(run.config.get("workers") or 0) * int(run.config.get("prefetch") or 0)
+    def __init__(self, whole: Window, origin: int, count: int) -> None:
+        """`origin`: the clock's nanoseconds at the left edge of the trace."""
+        self.origin, self.count = origin, count
+        self.steps, self.batches, self.iterations = whole.steps, whole.batches, whole.epochs
+        self.row = {int(b): i for i, b in enumerate(self.batches.batch)}
+        self.slots = whole.in_flight
 
     def us(self, ns: float) -> float:
         """Microseconds since the start of the trace."""
@@ -108,7 +105,7 @@ class _Builder:
         for i in range(self.count):
             out += self.step(i)
             j = self.row.get(int(self.steps.batch[i]), -1)
-            if j >= 0 and self.made.worker[j] != MAIN:
+            if j >= 0 and self.batches.worker[j] != MAIN:
                 out += self.worker(i, j)
             elif j >= 0:
                 out += self.inside(i, j)
@@ -116,7 +113,7 @@ class _Builder:
 
     def epochs(self) -> Iterator[Event]:
         """The iter() calls."""
-        rows = metrics._select(self.run, "iter")
+        rows = self.iterations
         last = int(self.steps.batch[self.count - 1])
         for batch, start, wall in zip(rows["batch"], rows["start"], rows["wall"], strict=True):
             if batch <= last:
@@ -131,7 +128,7 @@ class _Builder:
 
     def inside(self, i: int, j: int) -> Iterator[Event]:
         """num_workers=0: the fetch lies inside next()."""
-        s, m = self.steps, self.made
+        s, m = self.steps, self.batches
         end = int(s.entry[i] + s.wait[i])
         start = max(int(m.start[j]), int(s.entry[i]))
         wall = min(int(m.fetch[j]), end - start)
@@ -140,10 +137,10 @@ class _Builder:
 
     def worker(self, i: int, j: int) -> Iterator[Event]:
         """A batch's way through its worker, the queue, the reorder buffer and the receipt."""
-        s, m = self.steps, self.made
+        s, m = self.steps, self.batches
         batch, pid = int(m.batch[j]), 10 + int(m.worker[j])
         start, wall = int(m.start[j]), int(m.fetch[j])
-        asked, got = int(s.entry[i]), int(s.entry[i] + s.wait[i])
+        entry, got = int(s.entry[i]), int(s.entry[i] + s.wait[i])
         sent, received, receive = int(m.sent[j]), int(m.received[j]), int(m.receive[j])
         yield self.slice("fetch", pid, FETCH, start, wall, batch=batch)
         yield from self.stages(j, pid, FETCH, start, wall)
@@ -160,13 +157,13 @@ class _Builder:
         yield self.flow("t", batch, pid, FETCH, start)
         yield self.flow("t", batch, pid, PICKLE, sent - pickled)
         yield self.flow("t", batch, TRAINER, RECEIVE, received - receive)
-        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(asked, received, got - 1))
+        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(entry, received, got - 1))
         yield self.flow("f", batch, TRAINER, MAIN_THREAD, got)
 
     def stages(self, j: int, pid: int, tid: int, start: int, room: int) -> Iterator[Event]:
         """Stage sums laid end to end inside the fetch, cut so that they nest."""
         at, end = start, start + room
-        for name, walls in self.made.stages.items():
+        for name, walls in self.batches.stages.items():
             wall = min(int(walls[j]), end - at)
             if wall > 0:
                 yield self.slice(name, pid, tid, at, wall, summed="over the batch's samples")
@@ -176,7 +173,7 @@ class _Builder:
         """When the index of row `i` was sent out: w*P deliveries before, or at iter()."""
         first = i - self._since_epoch(i)
         if i - first < self.slots:
-            rows = metrics._select(self.run, "iter")
+            rows = self.iterations
             at = np.searchsorted(rows["batch"], self.steps.batch[first], side="right") - 1
             return float(rows["start"][at] + rows["wall"][at] // 2)
         k = i - self.slots
@@ -189,10 +186,10 @@ class _Builder:
     def ready(self) -> Iterator[Event]:
         """Counter track: batches sent and not yet delivered."""
         shown = set(self.steps.batch[: self.count].tolist())
-        rows = [j for b, j in self.row.items() if b in shown and self.made.worker[j] != MAIN]
+        rows = [j for b, j in self.row.items() if b in shown and self.batches.worker[j] != MAIN]
         delivered = dict(zip(self.steps.batch, self.steps.entry + self.steps.wait, strict=True))
-        marks = [(int(self.made.sent[j]), 1) for j in rows]
-        marks += [(int(delivered[self.made.batch[j]]), -1) for j in rows]
+        marks = [(int(self.batches.sent[j]), 1) for j in rows]
+        marks += [(int(delivered[self.batches.batch[j]]), -1) for j in rows]
         level = 0
         for at, change in sorted(marks):
             level += change

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline_profiler.diagnose import window as metrics
 from pipeline_profiler.diagnose.intervals import mean_interval
-from pipeline_profiler.record.session import MAIN, Run, Session
-from pipeline_profiler.report.sections import ARM_NAMES
+from pipeline_profiler.diagnose.samples import slowest_samples
+from pipeline_profiler.diagnose.stalls import stall_events
+from pipeline_profiler.diagnose.window import Window, Windows, first_with_steps
+from pipeline_profiler.record.arm import REPORTED, Arm
+from pipeline_profiler.record.session import MAIN, Session
 
 MOST_POINTS = 2000
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
@@ -34,31 +36,28 @@ class TimeLine:
     total: float
 
 
-def recorded(session: Session) -> Run | None:
-    """Return the run that the page draws: the first warm loop, else the pilot of a partial one."""
-    runs = [*session.arm("W"), *session.arm("P")]
-    return next((run for run in runs if len(metrics.steps(run).batch) >= 2), None)
+def recorded(session: Session) -> Window | None:
+    """Return the loop that the page draws: the first warm loop, else the pilot of a partial one."""
+    return first_with_steps(Windows(session).arm(Arm.WARM, Arm.PILOT))
 
 
-def arms(session: Session) -> pl.DataFrame:
+def arm_periods(session: Session) -> pl.DataFrame:
     """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
     rows = []
-    for arm, name in ARM_NAMES.items():
-        values = [metrics.period_ns(run) / 1e6 for run in session.arm(arm)]
+    for arm in REPORTED:
+        values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
         values = [v for v in values if np.isfinite(v)]
         if values:
-            found = mean_interval(values)
-            low, high = (
-                end if np.isfinite(end) else found.value for end in (found.low, found.high)
-            )
-            rows.append((name, found.value, low, high, len(values)))
+            mean = mean_interval(values)
+            low, high = (end if np.isfinite(end) else mean.value for end in (mean.low, mean.high))
+            rows.append((arm.label, mean.value, low, high, len(values)))
     names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
              "repeats": pl.Int64}  # fmt: skip
     return pl.DataFrame(rows, schema=names, orient="row")
 
 
 def causes(session: Session) -> pl.DataFrame:
-    """Return `rank, code, name, share, low, high, cause, next`, the one to mend first on top."""
+    """Return `rank, code, name, share, low, high, cause, next`, the first to fix on top."""
     rows = [
         (number, c["code"], c["name"], c.get("share"), c.get("low"), c.get("high"), c["cause"],
          c["next"])
@@ -70,17 +69,17 @@ def causes(session: Session) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def stages(session: Session) -> pl.DataFrame:
+def stage_parts(session: Session) -> pl.DataFrame:
     """Return `stage, part, ms`: of a batch's loading time, on CPU and off it (waiting)."""
-    run = recorded(session)
+    timed = recorded(session)
     rows = []
-    for row in metrics.stage_table(run) if run is not None else []:
-        cpu = row["cpu_ms"]
+    for row in timed.stage_table if timed is not None else []:
+        cpu = row.cpu_ms
         if cpu is None:
-            rows.append((row["stage"], "CPU time unknown", row["ms"]))
+            rows.append((row.stage, "CPU time unknown", row.ms))
             continue
-        rows.append((row["stage"], "on CPU", min(cpu, row["ms"])))
-        rows.append((row["stage"], "off CPU (I/O, locks, sleep, queue)", max(row["ms"] - cpu, 0.0)))
+        rows.append((row.stage, "on CPU", min(cpu, row.ms)))
+        rows.append((row.stage, "off CPU (I/O, locks, sleep, queue)", max(row.ms - cpu, 0.0)))
     schema = {"stage": pl.String, "part": pl.String, "ms": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -89,15 +88,15 @@ def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
     """Return ready depth and stalls of the first recorded loop, at most `most` steps; None without
     one.
     """
-    run = recorded(session)
-    if run is None:
+    timed = recorded(session)
+    if timed is None:
         return None
-    window = metrics.steps(run)
+    window = timed.steps
     origin = int(window.entry[0])
     end = int(window.entry[-1] + window.wait[-1])
     last = int(window.entry[min(most, len(window.entry)) - 1] + window.period[-1])
     last = min(max(last, origin + 1), end)
-    events = [e for e in metrics.stall_events(run) if e.start_ns <= last]
+    events = [e for e in stall_events(timed) if e.start_ns <= last]
     stalls = pl.DataFrame(
         [
             ((e.start_ns - origin) / 1e9, (e.start_ns + e.wall_ns - origin) / 1e9, e.wall_ns / 1e6,
@@ -109,15 +108,15 @@ def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
         orient="row",
     )  # fmt: skip
     seconds, total = (last - origin) / 1e9, (end - origin) / 1e9
-    return TimeLine(_depth(run, origin, last), stalls, seconds, total)
+    return TimeLine(_depth(timed, origin, last), stalls, seconds, total)
 
 
-def _depth(run: Run, origin: int, last: int) -> pl.DataFrame:
+def _depth(timed: Window, origin: int, last: int) -> pl.DataFrame:
     """Return the number of batches sent by workers and not yet delivered, at each change."""
-    window, made = metrics.steps(run), metrics.batches(run)
-    remote = (made.worker != MAIN) & np.isin(made.batch, window.batch)
-    delivered = np.interp(made.batch[remote], window.batch, window.entry + window.wait)
-    times = np.concatenate([made.sent[remote], delivered])
+    window, batches = timed.steps, timed.batches
+    remote = (batches.worker != MAIN) & np.isin(batches.batch, window.batch)
+    delivered = np.interp(batches.batch[remote], window.batch, window.entry + window.wait)
+    times = np.concatenate([batches.sent[remote], delivered])
     change = np.concatenate([np.ones(remote.sum()), -np.ones(remote.sum())])
     order = np.argsort(times, kind="stable")
     level = np.maximum(np.cumsum(change[order]), 0).astype(np.int64)
@@ -132,10 +131,10 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
 
     `lookup` maps the samples' names or paths to facts; a sample it does not know has none.
     """
-    rows = session.plan.get("slow_samples") or metrics.slowest_samples(session.arm("W"), 20)
+    rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}
-    told = [
+    sample_rows = [
         {
             "sample": name,
             "mean ms": round(float(row["ms"]), 2),
@@ -146,7 +145,7 @@ def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame
         }
         for name, row in zip(names, rows, strict=True)
     ]
-    return pl.DataFrame(told) if told else pl.DataFrame()
+    return pl.DataFrame(sample_rows) if sample_rows else pl.DataFrame()
 
 
 def prediction(session: Session) -> pl.DataFrame:
@@ -161,7 +160,7 @@ def prediction(session: Session) -> pl.DataFrame:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """Return a report section's table; names that repeat are told apart."""
+    """Return a report section's table; names that repeat get blanks."""
     names = [f"{name}{' ' * i}" if head[:i].count(name) else name for i, name in enumerate(head)]
     return pl.DataFrame([list(row) for row in rows], schema=dict.fromkeys(names, pl.String),
                         orient="row")  # fmt: skip

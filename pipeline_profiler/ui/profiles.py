@@ -17,7 +17,8 @@ import streamlit as st
 
 from pipeline_profiler.measure.tune import compare
 from pipeline_profiler.record.session import ProfileError, Session
-from pipeline_profiler.report.sections import Section, sections
+from pipeline_profiler.report.section import Section
+from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import load as load_session
@@ -69,7 +70,7 @@ def _page(lookup: Lookup | None) -> None:
         "Compare": lambda: _compare(name, session),
         "Conditions": lambda: _sections(session, ("Conditions",)),
     }
-    extra = [s for s in sections(session) if s.title not in DRAWN]
+    extra = [s for s in report_sections(session) if s.title not in DRAWN]
     if extra:
         views = {"Tables": lambda: _all(extra), **views}
         views = {k: views[k] for k in sorted(views, key=lambda k: k == "Tables")}
@@ -122,10 +123,13 @@ def _loaded(path: Path, changed: int) -> Session:
 
 
 def _head(name: str, session: Session) -> None:
-    verdict = next(s for s in sections(session) if s.title == "Verdict")
+    verdict = next(s for s in report_sections(session) if s.title == "Verdict")
     with st.container(border=True):
         _text(str(session.results.get("verdict", "no verdict")), strong=True)
-        _text("\n".join(verdict.lines))
+        failed = failed_rules(session)
+        for sentence in failed:
+            _notice(sentence)
+        _text("\n".join(line for line in verdict.lines if line not in failed))
         with st.container(horizontal=True):
             if frames.recorded(session) is not None:
                 st.download_button(
@@ -147,7 +151,7 @@ def _causes(session: Session) -> None:
     drawn = found.drop_nulls(["share", "low", "high"])
     if not drawn.is_empty():
         st.altair_chart(_dots(drawn), width="stretch")
-    _text("Causes overlap: shares do not add up. The first is the one to mend.")
+    _text("Causes overlap: shares do not add up. The first is the one to fix.")
     for row in found.iter_rows(named=True):
         with st.container(border=True):
             _text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)
@@ -172,11 +176,11 @@ def _share(name: str) -> alt.Tooltip:
 
 
 def _time(session: Session) -> None:
-    measured = frames.arms(session)
+    measured = frames.arm_periods(session)
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader("Arms", help="The same step with the loader taken out (D), beside (X) and in "
-                     "place (W): the difference is the stall.")  # fmt: skip
+        st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
+                     "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
         if measured.is_empty():
             _text("No arm was measured.")
         else:
@@ -184,7 +188,7 @@ def _time(session: Session) -> None:
         _sections(session, ("Arms",))
     with right:
         st.subheader("Loading time of a batch, by stage")
-        made = frames.stages(session)
+        made = frames.stage_parts(session)
         if made.is_empty():
             _text("This loader tells nothing of its stages.")
         else:
@@ -320,7 +324,7 @@ def _compare(name: str, session: Session) -> None:
     _text(found["sentence"], strong=True)
     _text(f"A is {other}, B is {name}.")
     both = [
-        frames.arms(s).with_columns(session=pl.lit(n))
+        frames.arm_periods(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
     st.altair_chart(_compared(pl.concat(both)), width="stretch")
@@ -345,7 +349,7 @@ def _compared(both: pl.DataFrame) -> alt.Chart:
 
 
 def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> None:
-    for found in sections(session):
+    for found in report_sections(session):
         if found.title in titles:
             _section(found, heading=False, rows=rows)
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import trace
 
@@ -51,7 +52,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 def load(path: Path) -> Session:
-    """Read a session, judging it anew where it was saved without results."""
+    """Read a session, judging it where it was saved without results."""
     return judged(Session.load(path))
 
 
@@ -71,7 +72,7 @@ def read(data: bytes, name: str) -> Session:
 
 def judged(session: Session) -> Session:
     """Return the session with a verdict where one can be given."""
-    if "verdict" not in session.results and session.arm("W"):
+    if "verdict" not in session.results and session.arm(Arm.WARM):
         session.results |= diagnose(session).as_results()
     return session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
 from tests.pipeline_profiler.fakes import made_session, schedule
 
@@ -14,7 +15,7 @@ def session(slow: bool) -> Session:
     cost = 32.0 if slow else 8.0
     rows = schedule(80, 2, 2, STEP_MS, lambda j: cost * (3 if j % 16 == 0 else 1), STAGES)
     made: Session = made_session(rows, STEP_MS, jitter=0.01, workers=2, prefetch=2, batch_size=8)
-    for run in made.arm("W"):
+    for run in made.arm(Arm.WARM):
         run.slow = [
             {"key": "train/fish/2664.jpg", "batch": 16, "wall_ns": 70_000_000, "cpu_ns": 1},
             {"key": "<b>nowhere</b>.jpg", "batch": 32, "wall_ns": 40_000_000, "cpu_ns": 1},

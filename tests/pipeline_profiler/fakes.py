@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan
 from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run
 
 MS = 1_000_000
+
+
+def broken_rule(evidence: object) -> None:
+    """A diagnosis rule that raises."""
+    raise ZeroDivisionError("no batch at all")
 
 
 class FakeClock:
@@ -39,7 +46,7 @@ class SlowList:
             yield i
 
 
-def made_run(rows: Sequence[dict[str, Any]], arm: str = "W", **config: Any) -> Run:
+def made_run(rows: Sequence[dict[str, Any]], arm: Arm = Arm.WARM, **config: Any) -> Run:
     """A run from rows with times in ms: entry, got, end, and for worker batches worker, start,
     fetch, cpu, queued, sent; every row is one step, in order. `first` marks an epoch start.
     """
@@ -140,17 +147,17 @@ def made_session(
     """D and W runs in blocks; `jitter` ms is added to the W steps of every other block."""
     from pipeline_profiler.record.session import Session
 
-    session = Session(environment={"cores": 2}, plan={"arms": ["D", "W"]})
+    session = Session(environment={"cores": 2}, plan=Plan(arms=(Arm.RESIDENT, Arm.WARM)))
     ideal = [{"entry": i * step, "got": i * step, "end": (i + 1) * step} for i in range(len(rows))]
     for block in range(repeats):
         extra = jitter * (block - repeats // 2)
-        for arm, source, late in (("D", ideal, 0.0), ("W", rows, extra)):
+        for arm, source, late in ((Arm.RESIDENT, ideal, 0.0), (Arm.WARM, rows, extra)):
             moved = [
                 row | {"end": row["end"] + i * late, "entry": row["entry"] + i * late,
                        "got": row["got"] + i * late}
                 for i, row in enumerate(source)
             ]  # fmt: skip
-            run = made_run(moved, arm, **(config if arm == "W" else {}))
-            run.block, run.warmup = block, 8 if arm == "W" else 0
+            run = made_run(moved, arm, **(config if arm == Arm.WARM else {}))
+            run.block, run.warmup = block, 8 if arm == Arm.WARM else 0
             session.runs.append(run)
     return session

@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
-from pipeline_profiler.diagnose.evidence import Case, Evidence
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
-from pipeline_profiler.diagnose.intervals import Interval, block_interval
+from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval
 from pipeline_profiler.diagnose.rules.rare import main_gc
-from pipeline_profiler.record.session import Run
+from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.arm import Arm
 
 COLD_SHARE = 0.15
 TF_RAMP = 20  # steps
@@ -36,16 +37,19 @@ _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss"
 
 def cold_first_pass(e: Evidence) -> Diagnosis | None:
     """The first pass waited longer than the warm ones: files (or caches) were cold."""
-    first = e.session.arm("P")
+    first = e.windows.arm(Arm.PILOT)
     if not first or not e.cases:
         return None
     wait, period = _first_pass(first[0])
     if len(wait) < 6:
         return None
-    warm = float(np.mean([metrics.input_wait_ns(case.run) - case.startup for case in e.cases]))
+    # start-up is taken off: it is the same for cold and warm files
+    warm = float(np.mean([case.window.input_wait_ns - case.startup for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
-    share = share.widened(e.drift * (1 - share.value))
+    # one pass against others: two runs differ by this much without any cold file
+    share = share.widened(e.run_to_run_error * (1 - share.value))
+    # both bounds: of the step, and against the warm wait, or slow loaders would count as cold
     if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
         return None
     return Diagnosis(
@@ -59,24 +63,26 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     )
 
 
-def _first_pass(run: Run) -> tuple[np.ndarray, np.ndarray]:
+def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
     """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
-    # tf.data's AUTOTUNE starts slowly as well, and anew in each iterator
-    ramp = TF_RAMP if run.config.get("kind") == "tf" else 2
-    skip = max(ramp, 2 * int(run.config.get("workers") or 0))
-    window = metrics.steps(run, skip)
+    # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
+    config = pilot.run.config
+    ramp = TF_RAMP if config.get("kind") == "tf" else 2
+    # the first two batches of each worker hold imports and first touches
+    skip = max(ramp, 2 * int(config.get("workers") or 0))
+    window = Window(pilot.run, skip).steps
     later = np.flatnonzero(window.first)
     end = int(later[0]) if len(later) else len(window.batch)
     return window.wait[:end].astype(float), window.period[:end].astype(float)
 
 
 def cold_files(e: Evidence) -> Diagnosis | None:
-    """The cold arm: what reading from the device costs over reading from memory."""
+    """The cold loader: what reading from the device costs over reading from memory."""
     fetch = e.parts.get("fetch")
     if fetch is None or fetch.low < 0.05:
         return None
-    runs = [metrics.batches(run) for run in e.session.arm("C")]
-    bytes_read = sum(int(np.maximum(made.read_bytes, 0).sum()) for made in runs)
+    runs = [window.batches for window in e.windows.arm(Arm.COLD)]
+    bytes_read = sum(int(np.maximum(batches.read_bytes, 0).sum()) for batches in runs)
     return Diagnosis(
         "PIPE016",
         f"with cold files the step takes {fetch.value:.1%} longer: {bytes_read / 1e6:.0f} MB came "
@@ -120,9 +126,9 @@ def _beside(case: Case) -> float:
 
 def _named_side_work(e: Evidence) -> Diagnosis | None:
     """`with stage("log")` inside the step: any name that is not training itself."""
-    stages = {s for case in e.cases for s in case.run.spans.stages if s.startswith("step:")}
+    stages = {s for case in e.cases for s in case.window.run.spans.stages if s.startswith("step:")}
     sums = {
-        name: e.share(lambda case, name=name: metrics.main_stage_ns(case.run, name))  # type: ignore[misc]
+        name: e.share(lambda case, name=name: case.window.main_stage_ns(name))  # type: ignore[misc]
         for name in stages
         if not any(word in name.lower() for word in _TRAINING)
     }
@@ -134,7 +140,7 @@ def _named_side_work(e: Evidence) -> Diagnosis | None:
 
 def _step_place(e: Evidence, of: str) -> tuple[str, float]:
     """The step's most sampled place of a kind ("sync" or "side"), and that kind's share of it."""
-    rows = {k.partition("|")[2]: v for k, v in e.places.get("step", {}).items()}
+    rows = {k.partition("|")[2]: v for k, v in e.labels.places.get("step", {}).items()}
     hits = {place: share for place, share in rows.items() if _kind(place) == of}
     return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
 
@@ -147,6 +153,7 @@ def _kind(place: str) -> str:
         return "sync"
     if _SIDE_LINE.search(line):
         return "side"
+    # innermost first: what a function is doing counts, not who called it
     for name in [head.rpartition(" ")[2], *callers]:
         function = name.rpartition(".")[2]
         if _SYNC.search(function):
@@ -175,10 +182,11 @@ def collector_in_step(e: Evidence) -> Diagnosis | None:
 
 def blocked_step(e: Evidence) -> Diagnosis | None:
     """The step blocks the main thread (a metric read, a barrier): prefetch cannot run ahead."""
-    if e.session.plan.get("emulate_ms") is not None:
+    # an emulated step sleeps: all of it would look like waiting for a device
+    if e.session.plan.emulate_ms is not None:
         return None
     place, part = _step_place(e, "sync")
-    lines = e.session.plan.get("synchronising_lines")
+    lines = e.session.probes.synchronising_lines
     if lines and not place:
         place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
     # the device works while the host waits: overlapped, the longer of the two would remain
@@ -205,7 +213,7 @@ def blocked_step_serial(e: Evidence) -> Diagnosis | None:
 
 
 def copy_to_device(e: Evidence) -> Diagnosis | None:
-    """Arm H against arm D."""
+    """Host batches against resident ones."""
     copy = e.parts.get("copy")
     if copy is None or copy.low < 0.05:
         return None
@@ -221,10 +229,11 @@ def copy_to_device(e: Evidence) -> Diagnosis | None:
 
 def unused_fields(e: Evidence) -> Diagnosis | None:
     """Fields of the batch that no step touched, by the pilot's probe."""
-    fields = e.session.plan.get("unused_fields") or {}
+    fields = e.session.probes.unused_fields or {}
     if not fields:
         return None
-    unused, total = sum(fields.values()), int(e.session.plan.get("batch_bytes") or 1)
+    unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
+    # in proportion to bytes: of the hand-over the bytes are what grows with them
     value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
     names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
     return Diagnosis(
@@ -240,6 +249,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
 def compute_bound(e: Evidence) -> Diagnosis | None:
     """What is left: the step itself."""
     share = e.share(lambda case: float(case.loop.mean()))
+    # not where waiting is certain, nor where the step is the smaller half
     if e.stall.low >= 0.05 or share.value < 0.5:
         return None
     return Diagnosis(

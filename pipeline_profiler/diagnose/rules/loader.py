@@ -1,8 +1,8 @@
 """Rules for the loader's settings: hand-over, prefetch, cores, order, number of workers.
 
-One small function each. Where a setting is the cause, arm Z has tried it in the same session and
-its measured gain replaces the predicted one. Thresholds without a source were set so that the rule
-is silent on the healthy pipelines of the planted-bottleneck benchmark.
+One small function each. Where a setting is the cause, the trial arm has changed it in the same
+session, and its measured gain replaces the predicted one. Thresholds without a source were set so
+that the rule is silent on the healthy pipelines of the planted-bottleneck benchmark.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose import window as metrics
-from pipeline_profiler.diagnose.evidence import Case, Evidence, tried
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence, measured_or_predicted
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.diagnose.stalls import head_of_line_share
+from pipeline_profiler.record.arm import Arm
 
 CROWDED = 0.40  # share of worker time runnable without a core
 FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
@@ -32,6 +34,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
         return None
     share = e.saving(lambda case: _without_transfer(e, case))
     ms = float(np.mean([_handing_over(e, case) for case in e.cases])) / 1e6
+    # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
     if _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
@@ -67,9 +70,10 @@ def _weight_ms(e: Evidence) -> float:
     for case in e.cases:
         if case.traced:
             on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
-            receipt = min(float(case.made.receive.mean()), on_cpu)
-            rows.append(metrics.stage_cpu_ns(case.run, "serialise") + receipt)
-    piped = float(e.session.plan.get("piped_bytes") or 0.0) / PIPE_BYTES_PER_MS
+            # unpickling cannot take more CPU than all of next() did
+            receipt = min(float(case.batches.receive.mean()), on_cpu)
+            rows.append(case.window.stage_cpu_ns("serialise") + receipt)
+    piped = (e.session.probes.piped_bytes or 0.0) / PIPE_BYTES_PER_MS
     return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
 
 
@@ -80,7 +84,7 @@ def _handing_over(e: Evidence, case: Case) -> float:
 
 def _floor(e: Evidence, case: Case) -> float:
     """What of next() is not the batch's weight: the sampler, and the hand-over of nothing."""
-    return metrics.main_stage_ns(case.run, "sampler") + e.null_ns
+    return case.window.main_stage_ns("sampler") + e.null_ns
 
 
 def _without_transfer(e: Evidence, case: Case) -> float:
@@ -91,8 +95,8 @@ def _without_transfer(e: Evidence, case: Case) -> float:
 
 
 def _step_alone(e: Evidence) -> float:
-    """The step's nanoseconds with batches in hand (arm D); infinite where it was not measured."""
-    alone = e.periods.get("D")
+    """The step's nanoseconds with resident batches; infinite where it was not measured."""
+    alone = e.periods.get(Arm.RESIDENT)
     return float(np.mean(alone)) if alone else math.inf
 
 
@@ -100,7 +104,9 @@ def shallow_prefetch(e: Evidence) -> Diagnosis | None:
     """Too few batches in flight to ride out uneven batch costs."""
     if not e.workers or e.config.get("kind") != "torch" or _prefetch(e) > 1:
         return None
-    share = tried(e, "prefetch", lambda: e.saving(lambda case: case.play(prefetch=TRY_PREFETCH)))
+    share = measured_or_predicted(
+        e, "prefetch", lambda: e.saving(lambda case: case.play(prefetch=TRY_PREFETCH))
+    )
     return Diagnosis(
         "PIPE007",
         f"prefetch_factor={_prefetch(e)} leaves no batch in reserve: uneven batches stall the step",
@@ -118,10 +124,11 @@ def _prefetch(e: Evidence) -> int:
 def oversubscribed(e: Evidence) -> Diagnosis | None:
     """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
     shares = e.loading_shares()
-    queued, threads = shares.get("queued", 0.0), shares.get("threads", 1.0)
+    queued, threads = shares.queued, shares.threads
     own = _short_of_cores(e) or threads > 1.5
     crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
+    # contention names the cores where it is sure, and at least half of what there is to explain
     beside = (
         contention is not None
         and contention.low > 0
@@ -130,14 +137,14 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     if not (crowded or beside):
         return None
     share = contention if beside and contention is not None else _queueing(e)
-    crowd, cure = _crowd(e, threads, own or beside)
+    crowd, fix = _crowd(e, threads, own or beside)
     return Diagnosis(
         "PIPE012",
         f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core"
         + (f", and slows the step by {contention.value:.1%}" if beside and contention else ""),
         share,
         {"queued_share": queued, "threads_per_worker": threads, "cores": e.cores},
-        cure,
+        fix,
     )
 
 
@@ -159,13 +166,17 @@ def _demand(e: Evidence) -> float:
     """Threads that want a core at a time, on average: the workers' and the trainer's."""
     rows = []
     for case in e.cases:
-        wanting = case.made.cpu + np.maximum(case.made.queued, 0) if case.traced else np.zeros(1)
-        step = np.maximum(metrics._select(case.run, "loop")["cpu"], 0)
+        # who runs and who would like to: demand is both
+        wanting = (
+            case.batches.cpu + np.maximum(case.batches.queued, 0) if case.traced else np.zeros(1)
+        )
+        step = np.maximum(case.window.whole.spans("loop")["cpu"], 0)
         rows.append(float(wanting.mean() + (step.mean() if len(step) else 0.0)) / case.period)
     return float(np.mean(rows)) if rows else 0.0
 
 
 def _short_of_cores(e: Evidence) -> bool:
+    # a tenth above the cores, as counters of CPU and queue do not end at the same moment
     return _demand(e) > 1.1 * e.cores
 
 
@@ -187,12 +198,13 @@ def _queueing(e: Evidence) -> Interval:
 
 def uncrowded(e: Evidence, case: Case) -> predict.Costs:
     """What a batch of a loader with workers costs when nobody waits for a core."""
-    known = predict.measured_costs(case.run)
+    costs = case.costs
+    # no loader hands over faster than the empty one did
     receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
-    pickling = metrics.stage_cpu_ns(case.run, "serialise") + e.null_ns
+    pickling = case.window.stage_cpu_ns("serialise") + e.null_ns
     return replace(
-        known,
-        blocked=np.maximum(_without_queueing(case) - known.cpu, 0.0),
+        costs,
+        blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
         serialise=np.minimum(case.lag, pickling),
         loop=np.minimum(case.loop, _step_alone(e)),
         overhead=min(case.overhead, receipt),
@@ -208,24 +220,27 @@ def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) 
 
 def crowded_by_itself(e: Evidence) -> bool:
     """Whether the workers' own demand is more than the cores, and they wait for one."""
-    queued = e.loading_shares().get("queued", 0.0)
+    queued = e.loading_shares().queued
     return bool(e.workers) and queued >= CROWDED and _short_of_cores(e)
 
 
 def _without_queueing(case: Case) -> Floats:
-    if not case.traced or len(case.made.queued) != len(case.fetch):
+    if not case.traced or len(case.batches.queued) != len(case.fetch):
         return case.fetch
-    return np.maximum(case.fetch - np.maximum(case.made.queued, 0), 0.0)
+    return np.maximum(case.fetch - np.maximum(case.batches.queued, 0), 0.0)
 
 
 def head_of_line(e: Evidence) -> Diagnosis | None:
     """A later batch is ready, in-order delivery waits for an earlier one."""
     if e.workers < 2 or not all(case.in_order for case in e.cases):
         return None
-    blocked = float(np.mean([metrics.hol_share(case.run) for case in e.cases]))
+    blocked = float(np.mean([head_of_line_share(case.window) for case in e.cases]))
+    # below a quarter, order is the effect of slow batches and not what to change
     if blocked < 0.25:
         return None
-    share = tried(e, "in_order", lambda: e.saving(lambda case: case.play(in_order=False)))
+    share = measured_or_predicted(
+        e, "in_order", lambda: e.saving(lambda case: case.play(in_order=False))
+    )
     return Diagnosis(
         "PIPE010",
         f"for {blocked:.0%} of the stalled time another batch was ready: in-order delivery blocks",
@@ -241,22 +256,26 @@ def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
     """Fewer workers than cores, and as many as cores would be enough."""
     if not e.workers or e.workers >= e.cores:
         return None
-    found = _more_workers(e, e.cores)
-    return found if found and found.share.value >= 0.85 * e.stall.value else None
+    diagnosis = _more_workers(e, e.cores)
+    # otherwise the work itself is too much, and its stage is the better advice
+    return diagnosis if diagnosis and diagnosis.share.value >= 0.85 * e.stall.value else None
 
 
 def too_few_workers(e: Evidence) -> Diagnosis | None:
     """More workers would end the stall (blocked time does not need a core)."""
     if e.config.get("kind") != "torch":
         return None
-    cpu = np.mean([metrics.needs_core(case.run, 0.0) for case in e.cases])
+    cpu = np.mean([case.window.needs_core(0.0) for case in e.cases])
+    # blocked time needs no core: four workers on each still help a slow disk or network
     most = e.cores if cpu >= predict.CPU_BOUND_SHARE else 4 * e.cores
     return _more_workers(e, max(most, 2)) if e.workers < most else None
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
-    count = int((e.session.plan.get("try") or {}).get("workers") or _enough_workers(e, most))
-    share = tried(e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores)))
+    count = int((e.session.probes.change or {}).get("workers") or _enough_workers(e, most))
+    share = measured_or_predicted(
+        e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores))
+    )
     where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
     return Diagnosis(
         "PIPE006",
@@ -269,7 +288,7 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
 
 
 def _with_workers(case: Case, count: int, cores: int) -> float:
-    costs = predict.measured_costs(case.run)
+    costs = case.costs
     return shared_period(cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
 
 

@@ -1,6 +1,6 @@
 """Rules for rare and isolated costs inside the loader: start-up, collections, outliers, pauses.
 
-Named before any setting or stage, because they are specific: one thing to mend, not everybody's
+Named before any setting or stage, because they are specific: one thing to fix, not everybody's
 work. Thresholds without a source were set so that the rule is silent on the healthy pipelines of
 the planted-bottleneck benchmark; they are constants here so that they can be argued about.
 """
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline_profiler.diagnose import window as metrics
-from pipeline_profiler.diagnose.evidence import Case, Evidence, tried
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence, measured_or_predicted
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
-from pipeline_profiler.record.session import Run
+from pipeline_profiler.diagnose.samples import slowest_samples
+from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.arm import Arm
 
 STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
 STRAGGLER_SHARE = 0.4  # of its batch
@@ -30,8 +32,8 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     if not any(case.startup for case in e.cases):
         return _amortised_startup(e)
     predicted = e.saving(lambda case: case.play(startup=0.0))
-    share = tried(e, "persistent", lambda: predicted)
-    first = [ns for case in e.cases for ns in metrics.time_to_first_batch_ns(case.run)]
+    share = measured_or_predicted(e, "persistent", lambda: predicted)
+    first = [ns for case in e.cases for ns in case.window.first_batch_ns]
     mean = float(np.mean(first)) / 1e6
     return _startup(e, share, mean)
 
@@ -43,7 +45,7 @@ def _amortised_startup(e: Evidence) -> Diagnosis | None:
         return None
     extra = []
     for case in e.cases:
-        first = metrics.time_to_first_batch_ns(case.run)
+        first = case.window.first_batch_ns
         if first:
             typical = float(case.steps.wait.mean())
             whole = length * case.period
@@ -56,7 +58,7 @@ def _amortised_startup(e: Evidence) -> Diagnosis | None:
 
 def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
     persistent = bool(e.config.get("persistent"))
-    cure = (
+    fix = (
         "set persistent_workers=True: `pipeline-profiler tune`"
         if e.workers and not persistent
         else "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
@@ -66,7 +68,7 @@ def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
         f"each epoch begins with {ms:.0f} ms before its first batch (worker start-up, first fetch)",
         share,
         {"first_batch_ms": ms, "persistent_workers": str(persistent)},
-        cure,
+        fix,
         change={"persistent": True} if e.workers and not persistent else None,
     )
 
@@ -75,6 +77,7 @@ def collector_pauses(e: Evidence) -> Diagnosis | None:
     """Garbage collection inside next(), in the trainer or in the workers."""
     in_main = e.share(lambda case: main_gc(case, "wait"))
     in_workers = e.saving(lambda case: case.play(fetch=_without_gc(case)))
+    # the larger of both, not their sum: workers collect while the trainer does
     share = max(in_main, in_workers, key=lambda s: s.value)
     where = "the trainer's next()" if share is in_main else "the workers"
     if share.value < 0.03:
@@ -91,26 +94,27 @@ def collector_pauses(e: Evidence) -> Diagnosis | None:
 
 def main_gc(case: Case, phase: str) -> float:
     """GC nanoseconds a step of the trainer inside next() ("wait") or outside ("loop")."""
-    if not case.run.gc_pauses:
+    if not case.window.run.gc_pauses:
         return 0.0
-    pauses = np.array(case.run.gc_pauses, dtype=np.int64)
+    pauses = np.array(case.window.run.gc_pauses, dtype=np.int64)
     entry, end = case.steps.entry, case.steps.entry + case.steps.wait
+    # a pause belongs to the step whose next() was entered last before it
     at = np.searchsorted(entry, pauses[:, 0], side="right") - 1
-    known = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
-    inside = known & (pauses[:, 0] < end[np.maximum(at, 0)])
-    chosen = inside if phase == "wait" else known & ~inside
-    return float(pauses[chosen, 1].sum()) / len(entry)
+    timed = (at >= 0) & (pauses[:, 0] < entry[-1] + case.steps.period[-1])
+    inside = timed & (pauses[:, 0] < end[np.maximum(at, 0)])
+    counted = inside if phase == "wait" else timed & ~inside
+    return float(pauses[counted, 1].sum()) / len(entry)
 
 
 def _without_gc(case: Case) -> Floats:
-    if not case.traced or len(case.made.gc) != len(case.fetch):
+    if not case.traced or len(case.batches.gc) != len(case.fetch):
         return case.fetch
-    return np.maximum(case.fetch - case.made.gc, 0.0)
+    return np.maximum(case.fetch - case.batches.gc, 0.0)
 
 
 def slow_sampler(e: Evidence) -> Diagnosis | None:
     """The sampler runs in the training process, also with workers."""
-    share = e.share(lambda case: metrics.main_stage_ns(case.run, "sampler"))
+    share = e.share(lambda case: case.window.main_stage_ns("sampler"))
     if share.value < 0.05:
         return None
     return Diagnosis(
@@ -127,9 +131,7 @@ def straggler_samples(e: Evidence) -> Diagnosis | None:
     if not any(_stragglers(case).any() for case in e.cases):
         return None
     share = e.saving(lambda case: case.play(fetch=_capped_samples(case)))
-    rows = e.session.plan.get("slow_samples") or metrics.slowest_samples(
-        [case.run for case in e.cases], 5
-    )
+    rows = e.session.probes.slow_samples or slowest_samples([case.window for case in e.cases], 5)
     often = float(np.mean([_stragglers(case).mean() for case in e.cases]))
     keys = ", ".join(str(row.get("path", row["key"])) for row in rows[:3])
     return Diagnosis(
@@ -144,37 +146,39 @@ def straggler_samples(e: Evidence) -> Diagnosis | None:
 
 
 def _typical_sample(case: Case) -> float:
-    samples = np.maximum(case.made.samples, 1)
-    return float(np.median((case.made.fetch - case.made.slow) / np.maximum(samples - 1, 1)))
+    samples = np.maximum(case.batches.samples, 1)
+    return float(np.median((case.batches.fetch - case.batches.slow) / np.maximum(samples - 1, 1)))
 
 
 def _stragglers(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Batches whose slowest sample is an outlier and a large part of the batch."""
-    made = case.made
-    none = np.zeros(len(made.batch), bool)
-    if not case.traced or np.median(made.samples) < 2 or len(made.batch) != len(case.fetch):
+    batches = case.batches
+    none = np.zeros(len(batches.batch), bool)
+    if not case.traced or np.median(batches.samples) < 2 or len(batches.batch) != len(case.fetch):
         return none
     if _periodic_by_probe(case) or _nameless(case):
         return none
     typical = max(_typical_sample(case), 1.0)
-    hit = (made.slow > STRAGGLER_TIMES * typical) & (made.slow > STRAGGLER_SHARE * made.fetch)
+    hit = (batches.slow > STRAGGLER_TIMES * typical) & (
+        batches.slow > STRAGGLER_SHARE * batches.fetch
+    )
     return hit if hit.mean() <= RARE else none
 
 
 def _periodic_by_probe(case: Case) -> bool:
     """A second look at the slow samples alone found them fast: it is not the samples."""
-    return case.run.totals.get("probe_ratio_percent", 1000) < 200
+    return case.window.run.totals.get("probe_ratio_percent", 1000) < 200
 
 
 def _nameless(case: Case) -> bool:
     """A stream whose samples carry no name: the n-th of a worker is no sample to look at."""
-    streamed = bool(case.run.config.get("iterable_dataset"))
-    return streamed and not any(isinstance(key, str) for key in case.run.slow_keys[:100])
+    streamed = bool(case.window.run.config.get("iterable_dataset"))
+    return streamed and not any(isinstance(key, str) for key in case.window.run.slow_keys[:100])
 
 
 def _capped_samples(case: Case) -> Floats:
     hit = _stragglers(case)
-    cut = np.where(hit, np.maximum(case.made.slow - _typical_sample(case), 0), 0)
+    cut = np.where(hit, np.maximum(case.batches.slow - _typical_sample(case), 0), 0)
     return np.maximum(case.fetch - cut, 0.0)
 
 
@@ -214,25 +218,25 @@ def _longest_gaps(e: Evidence) -> Floats:
 
     One run only: where every run sees the same order, their gaps are the same by chance.
     """
-    runs = [*e.session.arm("P"), *(case.run for case in e.cases)]
+    windows = [*e.windows.arm(Arm.PILOT), *(case.window for case in e.cases)]
     loop = float(np.mean([case.loop.mean() for case in e.cases]))
-    found = [gaps for run in runs for gaps in _gaps(run, loop)]
-    regular = [g for g in found if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
-    return max(regular or found, key=len, default=np.zeros(0))
+    all_gaps = [gaps for window in windows for gaps in _gaps(window.whole, loop)]
+    regular = [g for g in all_gaps if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
+    return max(regular or all_gaps, key=len, default=np.zeros(0))
 
 
-def _gaps(run: Run, loop: float) -> list[Floats]:
+def _gaps(whole: Window, loop: float) -> list[Floats]:
     """Distances of a run's slow batches, warm-up included: in the run, and inside each worker."""
-    made = metrics.batches(run, 0)
-    if len(made.batch):
-        fetch, workers = made.fetch.astype(float), made.worker
+    batches = whole.batches
+    if len(batches.batch):
+        fetch, workers = batches.fetch.astype(float), batches.worker
     else:
-        window = metrics.steps(run, 0)
+        window = whole.steps
         fetch = window.wait[~window.first].astype(float)
         workers = np.zeros(len(fetch), np.int64)
-    whole = _between_slow(fetch, loop)
+    in_run = _between_slow(fetch, loop)
     inside = [_between_slow(fetch[workers == w], loop) for w in np.unique(workers)]
-    return [whole, np.concatenate(inside)] if inside else [whole]
+    return [in_run, np.concatenate(inside)] if inside else [in_run]
 
 
 def _between_slow(fetch: Floats, loop: float) -> Floats:

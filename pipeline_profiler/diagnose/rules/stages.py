@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline_profiler.diagnose.evidence import Case, Evidence
+from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats, Interval
 from pipeline_profiler.diagnose.rules.loader import (
@@ -29,7 +30,6 @@ STAGE_CODES = {
     "collate": "PIPE004",
     "serialise": "PIPE005",
 }
-REMOTE_PARTS = ("read:remote latency", "read:remote data", "requests")
 STAGE_NEXT = {
     "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
     "`pipeline-profiler sweep`",
@@ -56,7 +56,7 @@ def largest_stage(e: Evidence) -> Diagnosis | None:
 
 
 def stage_shares(e: Evidence) -> dict[str, float]:
-    """Share of the loading time a stage, over all W runs, largest first."""
+    """Share of the loading time a stage, over all runs of the warm loader, largest first."""
     total: dict[str, float] = {}
     for case in e.cases:
         for name, wall in case.stages.items():
@@ -73,7 +73,8 @@ def _top_stage(e: Evidence) -> tuple[str, float]:
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
     share = e.saving(lambda case: _played_without(e, case, name, crowded))
-    share = share.widened(share.value * e.label_error(name))
+    # a stage that samples named is as uncertain as its share of them
+    share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
     place = top_place(e, name)
@@ -92,13 +93,15 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
 
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     """The data is not where the training is: first byte against the bytes that follow."""
-    latency, data, calls = (e.share_of_spans(part) for part in REMOTE_PARTS)
+    latency, data, calls = e.remote_reads()
+    # less than half remote: the disk or the decoder behind it is the better name
     if latency + data < 0.5 * ms:
         return None
-    batch_bytes = float(np.mean([np.maximum(c.made.read_chars, 0).mean() for c in e.cases]))
+    batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
+    # bytes that the hooks saw over the time after the first byte
     pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
     late = latency > data
-    cure = (
+    fix = (
         "ask for more at once: larger shards, more workers, or prefetch whole files"
         if late
         else "move fewer bytes: smaller encodings, or copy the data next to the training once"
@@ -110,24 +113,25 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
         f"{'latency' if late else 'bandwidth'} is the larger part",
         share,
         {"latency_ms": latency, "data_ms": data, "megabytes_per_s": pace, "requests": calls},
-        cure,
+        fix,
     )
 
 
 def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
-    found = e.session.plan.get("repeatable") or {}
+    repeatable = e.session.probes.repeatable or {}
     shares = stage_shares(e)
+    # what depends on the sample alone; collate and serialise would remain
     work = sum(shares.get(name, 0.0) for name in ("decode", "transform"))
-    if not found.get("same") or work < REPEATED_SHARE:
+    if not repeatable.get("same") or work < REPEATED_SHARE:
         return None
     share = e.saving(lambda case: case.play(fetch=_prepared(case)))
-    disk = found["bytes"] * found["samples"] / 1e9
+    disk = repeatable["bytes"] * repeatable["samples"] / 1e9
     return Diagnosis(
         "PIPE023",
         f"decode and transform ({work:.0%} of the loading time) give the same bytes every epoch: "
-        f"done once they would take {disk:.2f} GB on disk ({found['samples']} samples of "
-        f"{found['bytes'] / 1e6:.2f} MB)",
+        f"done once they would take {disk:.2f} GB on disk ({repeatable['samples']} samples of "
+        f"{repeatable['bytes'] / 1e6:.2f} MB)",
         share,
         {"gigabytes": disk, "share_of_loading": work},
         "store the prepared samples once (np.save, a tar of arrays) and read those",
@@ -152,6 +156,7 @@ def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
     fetch = _without_parts(case, (name,))
     if not crowded:
         return case.play(fetch=fetch)
+    # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
     left = float(fetch.sum() / case.fetch.sum())
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
@@ -162,15 +167,14 @@ def _mostly(e: Evidence) -> tuple[float, str]:
     """(blocked share, where most of the loading time goes in words)."""
     shares = e.loading_shares()
     words = {"cpu": "on CPU", "queued": "waiting for a core", "blocked": "blocked (I/O or waiting)"}
-    known = {key: shares.get(key, 0.0) for key in words}
-    most = max(known, key=lambda key: known[key])
-    return known["blocked"], words[most] if shares else "of unknown kind"
+    most = max(words, key=lambda key: float(getattr(shares, key)))
+    return shares.blocked, words[most] if shares.known else "of unknown kind"
 
 
 def top_place(e: Evidence, stage: str) -> str:
     """The line of user code seen most often in this stage, by the stack samples."""
-    wanted = "" if stage == "sample code" else stage
-    rows = {**e.places.get("wait", {}), **e.places.get("worker", {})}
-    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == wanted}
+    label = "" if stage == "sample code" else stage
+    rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
+    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
     hits.pop("", None)
     return max(hits, key=lambda place: hits[place], default="")

@@ -20,7 +20,7 @@ CODES = {
 
 def intervention(e: Evidence) -> Diagnosis | None:
     """The simplest tried intervention that gets most of what the best one gets."""
-    trials = e.session.plan.get("interventions") or []
+    trials = e.session.probes.interventions or []
     gains = [(row, 1 - row["period_ms"] / row["baseline_ms"]) for row in trials]
     useful = [(row, gain) for row, gain in gains if gain > 0.05]
     if not useful:

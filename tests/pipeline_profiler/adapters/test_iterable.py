@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_profiler import Recorder
 from pipeline_profiler.adapters import iterable, kind_of
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 
 
 def test_a_generator_is_watched_and_known_to_be_used_up_once() -> None:
@@ -18,7 +18,7 @@ def test_a_generator_is_watched_and_known_to_be_used_up_once() -> None:
     assert not iterable.describe([1, 2])["one_shot"]
     rec = Recorder()
     assert list(rec.watch(rows)) == [0, 1, 2, 3, 4]
-    assert len(metrics.steps(rec.session().runs[0]).batch) == 5
+    assert len(Window.of(rec.session().runs[0]).steps.batch) == 5
 
 
 # webdataset leaves its shard files to the garbage collector
@@ -37,5 +37,5 @@ def test_a_webdataset_pipeline_is_watched(tmp_path: Path) -> None:
     keys = [key for batch in rec.watch(loader) for key in batch["__key__"]]
     assert len(keys) == 12
     run = rec.session().runs[0]
-    assert len(metrics.steps(run).batch) == 3
+    assert len(Window.of(run).steps.batch) == 3
     assert "webdataset" in run.config["type"]

@@ -13,9 +13,10 @@ with warnings.catch_warnings():
 from pipeline_profiler import ProfileError, Recorder
 from pipeline_profiler.adapters import kind_of, tf_data, tf_graph, tf_interventions
 from pipeline_profiler.diagnose import verdict
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import measure
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, made_run, schedule
 
@@ -48,7 +49,7 @@ def test_batches_pass_unchanged_and_are_recorded() -> None:
     rec = Recorder()
     seen = sorted(int(v) for batch in rec.watch(graph()) for v in batch["x"])
     assert seen == list(range(64))
-    assert len(metrics.steps(rec.session().runs[0]).batch) == 8
+    assert len(Window.of(rec.session().runs[0]).steps.batch) == 8
 
 
 def test_every_prefix_is_timed_and_counted_per_final_element() -> None:
@@ -127,13 +128,16 @@ def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
     session = Session(environment={"cores": 2})
     rows = schedule(60, 0, 0, 20.0, lambda j: 20.0)
     for block in range(3):
-        for arm, source in (("D", schedule(60, 0, 0, 20.0, lambda j: 0.0)), ("W", rows)):
+        for arm, source in (
+            (Arm.RESIDENT, schedule(60, 0, 0, 20.0, lambda j: 0.0)),
+            (Arm.WARM, rows),
+        ):
             run = made_run([{k: r[k] for k in ("entry", "got", "end")} for r in source], arm)
             run.block = block
             run.config = {"kind": "tf"}
             session.runs.append(run)
     trial = {"why": "w", "how": "h", "baseline_ms": 40.0, "repeats": 2, "spread": 0.02}
-    session.plan["interventions"] = [
+    session.probes.interventions = [
         trial | {"name": name, "period_ms": 20.5},
         trial | {"name": "tf.data service", "period_ms": 21.0},
     ]
@@ -149,9 +153,9 @@ def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
         Bench(lambda: ds, lambda batch: clock.advance(5), clock),
         Options(quick=True, steps=30, repeats=3, seconds=2.0),
     )
-    assert [r["operation"] for r in made.plan["prefixes"]] == ["Range", "Batch"]
-    assert "prefetch" in {r["name"] for r in made.plan["interventions"]}
-    assert made.plan["arms"] == ["D", "W", "X"]
+    assert [r["operation"] for r in made.probes.prefixes] == ["Range", "Batch"]
+    assert "prefetch" in {r["name"] for r in made.probes.interventions}
+    assert made.plan.arms == (Arm.RESIDENT, Arm.WARM, Arm.SHADOW)
 
 
 def test_keras_fit_is_recorded_by_a_callback() -> None:
@@ -167,7 +171,7 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
         callback.on_train_batch_begin(i)
         clock.advance(6)
         callback.on_train_batch_end(i)
-    window = metrics.steps(rec.session().runs[0])
+    window = Window.of(rec.session().runs[0]).steps
     assert window.wait.tolist() == [4 * MS] * 3
     assert window.loop.tolist() == [6 * MS] * 3
 
@@ -177,8 +181,8 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
     x = np.zeros((16, 1), np.float32)
     model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[tf_data.keras_callback(real)])
     run: Run = real.session().runs[0]
-    assert len(metrics.steps(run).batch) == 8
-    assert len(metrics.time_to_first_batch_ns(run)) == 2
+    assert len(Window.of(run).steps.batch) == 8
+    assert len(Window.of(run).first_batch_ns) == 2
 
 
 def test_a_generator_is_python_that_no_service_can_run() -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from pipeline_profiler import ProfileError, Recorder, stage  # noqa: E402
 from pipeline_profiler.adapters import torch_loader  # noqa: E402
-from pipeline_profiler.diagnose import window  # noqa: E402
+from pipeline_profiler.diagnose.window import Window  # noqa: E402
 from pipeline_profiler.record.session import MAIN, Run  # noqa: E402
 
 
@@ -93,7 +93,7 @@ def test_batches_are_the_users_own_and_traces_travel_with_them(
     loader = DataLoader(Plain(), 4, num_workers=workers, multiprocessing_context=context)
     batches, run = watched(loader)
     assert values(batches) == [2.0 * i for i in range(24)]
-    made = window.batches(run)
+    made = Window.of(run).batches
     assert made.batch.tolist() == list(range(6))
     assert made.samples.tolist() == [4] * 6
     assert set(made.worker.tolist()) == ({0, 1} if workers else {MAIN})
@@ -109,7 +109,7 @@ def test_getitems_custom_collate_and_batch_sampler(workers: int) -> None:
     loader = DataLoader(Batched(), batch_sampler=sampler, collate_fn=keep, num_workers=workers)
     batches, run = watched(loader)
     assert values(batches) == [0, 2, 4, 10, 8, 46]
-    assert window.batches(run).samples.tolist() == [3, 2, 1]
+    assert Window.of(run).batches.samples.tolist() == [3, 2, 1]
     assert list(run.batches["tag"]) == [0, 1, 2]
 
 
@@ -120,7 +120,7 @@ def test_a_stream_keeps_its_keys(workers: int) -> None:
         float(i) for i in range(12)
     ]
     assert all(str(key).startswith("shard/") for key in run.slow_keys)
-    assert window.batches(run).samples.tolist() == [3] * 4
+    assert Window.of(run).batches.samples.tolist() == [3] * 4
 
 
 def test_persistent_workers_are_kept_over_epochs() -> None:
@@ -129,7 +129,7 @@ def test_persistent_workers_are_kept_over_epochs() -> None:
     seen = [float(b[0]) for _ in range(3) for b in rec.watch(loader)]
     run = rec.session().runs[0]
     assert seen == [8.0 * i for i in range(6)] * 3
-    assert len(window.time_to_first_batch_ns(run)) == 3
+    assert len(Window.of(run).first_batch_ns) == 3
     source = next(iter(rec._sources.values()))[1]
     torch_loader.close(source)
 
@@ -152,7 +152,7 @@ def test_without_automatic_batching() -> None:
 def test_reading_is_seen_without_touching_the_dataset(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(1000))
     _, run = watched(DataLoader(Plain(folder=str(tmp_path)), 4, num_workers=1))
-    made = window.batches(run)
+    made = Window.of(run).batches
     assert np.all(made.stages["read"] > 0)
     assert int(made.read_chars.sum()) >= 24 * 1000 or int(made.read_chars[0]) == -1
 
@@ -174,14 +174,14 @@ def test_worker_errors_keep_their_traceback_and_the_recorded_batches() -> None:
     with pytest.raises(ValueError, match="sample 13 cannot be decoded"):
         list(rec.watch(DataLoader(Broken(), 4, num_workers=1)))
     run = rec.session().runs[0]
-    assert len(window.steps(run, 0).batch) == 3
+    assert len(Window.whole_of(run).steps.batch) == 3
     assert "sample 13 cannot be decoded" in run.notes[0]
     assert "in DataLoader worker process 0" in run.notes[0]
 
 
 def test_worker_clocks_obey_cause_and_effect() -> None:
     _, run = watched(DataLoader(Plain(), 4, num_workers=2))
-    low, high = window.clock_error_ns(run)
+    low, high = Window.of(run).clock_error_ns
     assert low <= 0 <= high
 
 

@@ -1,5 +1,6 @@
 """The command line end to end on real small loops; structure only, no times."""
 
+import argparse
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.cli import main
+from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
-from tests.pipeline_profiler.fakes import made_session, schedule
+from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
 
 TRAIN = """
 import time
@@ -61,7 +63,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*argv: Any) -> int:
-    return main.main([str(a) for a in argv])
+    return main.command_line([str(a) for a in argv])
 
 
 FAST = ("--quick", "--repeats", "3", "--steps", "20", "--seconds", "2")
@@ -99,6 +101,43 @@ def test_fail_on_is_an_exit_code(
     made = (f"{train}:make_loader", "--emulate-step-ms", "4", *FAST)
     assert run("run", *made, "--fail-on", "stall>100%") == 0  # no interval lies above the whole
     assert "GPU starvation" not in capsys.readouterr().out
+
+
+def test_a_failed_rule_is_exit_code_3_and_trace_shows_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verdict, "COMPUTE_RULES", (broken_rule, *verdict.COMPUTE_RULES))
+    made = made_session(schedule(120, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
+    path = made.save(tmp_path / "unjudged.json")
+    assert run("report", path) == 3
+    out = capsys.readouterr()
+    assert "The rule broken_rule failed (ZeroDivisionError: no batch at all" in out.out
+    assert "Traceback" not in out.err
+    assert run("report", path, "--fail-on", "stall>20%", "--trace") == 3  # 3 before 1
+    assert "Traceback" in capsys.readouterr().err
+    made.results = verdict.diagnose(made).as_results()
+    path = made.save(tmp_path / "judged.json")
+    assert run("report", path) == 3
+    assert run("report", path, "--trace") == 3
+    assert 'raise ZeroDivisionError("no batch at all")' in capsys.readouterr().err
+
+
+def test_a_measurement_with_a_failed_rule_is_saved_and_exits_with_3(
+    train: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verdict, "COMPUTE_RULES", (broken_rule, *verdict.COMPUTE_RULES))
+    assert run("run", f"{train}:make_loader", "--emulate-step-ms", "4", *FAST, "--json") == 3
+    document = json.loads(capsys.readouterr().out)
+    assert [failed["rule"] for failed in document["failed_rules"]] == ["broken_rule"]
+    assert Session.load("profile.json").results["failed_rules"] == document["failed_rules"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"),
+    [((0, 1), 1), ((1, 3), 3), ((3, 2), 2), ((2, 4, 1), 4), ((4, 130), 130), ((0, 0), 0)],
+)
+def test_the_most_severe_exit_code_wins(codes: tuple[int, ...], worst: int) -> None:
+    assert main.most_severe(*codes) == worst
 
 
 def test_every_report_format(train: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,13 +232,25 @@ def test_bounds_are_read_with_and_without_percent() -> None:
     assert main.bound("stall > 0.2") == ("stall", 0.2)
 
 
+def test_every_option_has_a_help_text() -> None:
+    (commands,) = (a for a in main.parser()._actions if isinstance(a, argparse._SubParsersAction))
+    silent = [
+        f"{name} {action.dest}"
+        for name, command in commands.choices.items()
+        for action in command._actions
+        if not action.help
+    ]
+    assert len(commands.choices) >= 7
+    assert not silent
+
+
 def test_help_loads_no_framework_and_no_numpy() -> None:
     code = textwrap.dedent(
         """
         import sys
         import pipeline_profiler.cli.main as cli
         try:
-            cli.main(["--help"])
+            cli.command_line(["--help"])
         except SystemExit as end:
             assert end.code == 0
         heavy = {"torch", "tensorflow", "numpy", "streamlit", "scipy"} & set(sys.modules)
@@ -223,7 +274,7 @@ def test_the_recorder_needs_the_standard_library_only() -> None:
 
 def test_ctrl_c_saves_a_partial_session(train: Path) -> None:
     root = ROOT
-    argv = [sys.executable, "-m", "pipeline_profiler.cli.main", "run", f"{train}:make_loader"]
+    argv = [sys.executable, "-m", "pipeline_profiler", "run", f"{train}:make_loader"]
     argv += ["--emulate-step-ms", "20", "-o", "cut.json"]
     env = os.environ | {"PYTHONPATH": str(root)}
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=env) as process:

@@ -49,7 +49,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def run_command(*args: str) -> int:
-    return main.main(["precision", *args, "--device", "cpu"])
+    return main.command_line(["precision", *args, "--device", "cpu"])
 
 
 def test_a_model_and_a_loader_of_ones_own(train: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_the_saved_session_is_rendered_by_report(
 ) -> None:
     assert run_command(f"{train}:make_model", "--loader", f"{train}:make_fixed", *QUICK) == 0
     assert "saved: precision.json" in capsys.readouterr().out
-    assert main.main(["report", "precision.json", "-o", "page.html"]) == 0
+    assert main.command_line(["report", "precision.json", "-o", "page.html"]) == 0
     page = Path("page.html").read_text()
     assert "<svg" in page
     assert "would have to deliver" in page

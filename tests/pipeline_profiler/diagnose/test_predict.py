@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline_profiler.diagnose import predict
 from pipeline_profiler.diagnose.predict import Costs, crowd, fluid, replay, shared
+from pipeline_profiler.diagnose.window import Window
 from tests.pipeline_profiler.fakes import MS, made_run
 
 
@@ -97,9 +98,11 @@ def test_cpu_bound_workers_share_the_cores() -> None:
 
 def test_cpu_bound_beyond_the_cores_is_called_extrapolated() -> None:
     c = costs([20.0] * 60, cpu=1.0)
-    assert "4 workers on 2 usable cores" in predict.predict(c, {"workers": 4}, 2).extrapolated
-    assert predict.predict(c, {"workers": 2}, 2).extrapolated == ""
-    assert predict.predict(costs([20.0] * 60), {"workers": 4}, 2).extrapolated == ""
+    assert (
+        "4 workers on 2 usable cores" in predict.predict_period(c, {"workers": 4}, 2).extrapolated
+    )
+    assert predict.predict_period(c, {"workers": 2}, 2).extrapolated == ""
+    assert predict.predict_period(costs([20.0] * 60), {"workers": 4}, 2).extrapolated == ""
 
 
 def test_costs_are_read_off_a_run() -> None:
@@ -118,7 +121,7 @@ def test_costs_are_read_off_a_run() -> None:
         }
         for i in range(30)
     ]
-    found = predict.measured_costs(made_run(rows, workers=1, prefetch=2))
+    found = predict.measured_costs(Window.of(made_run(rows, workers=1, prefetch=2)))
     assert found.fetch.tolist() == [18 * MS] * 30
     assert found.cpu.tolist() == [6 * MS] * 30
     assert found.serialise.tolist() == [2 * MS] * 30

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.diagnose import verdict as verdicts
 from pipeline_profiler.diagnose.finding import NAMES
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.diagnose.verdict import diagnose, verdict_of
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Session
-from tests.pipeline_profiler.fakes import MS, made_run, made_session, schedule
+from tests.pipeline_profiler.fakes import MS, broken_rule, made_run, made_session, schedule
 
 
 def first(session: Session) -> str:
@@ -158,7 +160,7 @@ def test_garbage_collection_in_the_workers() -> None:
 
 def test_garbage_collection_in_next() -> None:
     session = session_of(lambda j: 30.0, workers=0, prefetch=0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         waits = [s for s in run.spans if s.stage == "wait"]
         run.gc_pauses = [[s.start_ns + MS, 27 * MS] for s in waits]
     cause = diagnose(session).causes[0]
@@ -168,7 +170,7 @@ def test_garbage_collection_in_next() -> None:
 
 def test_a_slow_sampler() -> None:
     session = session_of(lambda j: 5.0, overhead=12.0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "wait"]:
             run.spans.add("sampler", span.batch, MAIN, span.start_ns, 11 * MS)
     cause = diagnose(session).causes[0]
@@ -195,7 +197,7 @@ def test_workers_that_wait_for_a_core() -> None:
 
 def test_work_beside_the_marked_step() -> None:
     session = session_of(lambda j: 5.0)
-    for run in session.arm("W"):
+    for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "loop"]:
             run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
     cause = diagnose(session).causes[0]
@@ -205,8 +207,8 @@ def test_work_beside_the_marked_step() -> None:
 
 def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
     session = session_of(lambda j: 5.0)
-    cold = session_of(lambda j: 60.0).arm("W")[0]
-    cold.arm, cold.warmup = "P", 0
+    cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
+    cold.arm, cold.warmup = Arm.PILOT, 0
     session.runs.append(cold)
     found = diagnose(session)
     assert found.verdict == "not input-bound"
@@ -215,7 +217,7 @@ def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
 
 def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
     session = session_of(lambda j: 60.0)
-    session.runs = session.arm("W")[:1]
+    session.runs = session.arm(Arm.WARM)[:1]
     found = diagnose(session)
     assert found.evidence.observed
     assert found.stall.value == pytest.approx(1 / 3, abs=0.01)
@@ -225,8 +227,8 @@ def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
 def test_very_short_steps_are_judged_beyond_an_empty_loader() -> None:
     # 1 ms hand-over on a 5 ms step: 17 % stall, all of it the empty loader's own
     session = session_of(lambda j: 1.0, step=5.0, overhead=1.0)
-    empty = session_of(lambda j: 0.1, step=5.0, overhead=1.0).arm("W")[0]
-    empty.arm = "N"
+    empty = session_of(lambda j: 0.1, step=5.0, overhead=1.0).arm(Arm.WARM)[0]
+    empty.arm = Arm.NULL
     assert diagnose(session).verdict.startswith("input-bound")
     session.runs.append(empty)
     found = diagnose(session)
@@ -264,18 +266,18 @@ def test_a_remote_source_tells_latency_from_bandwidth() -> None:
 
 def test_work_that_is_the_same_every_epoch_is_priced() -> None:
     session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
-    session.plan["repeatable"] = {"same": True, "bytes": 150_000.0, "samples": 100_000}
+    session.probes.repeatable = {"same": True, "bytes": 150_000.0, "samples": 100_000}
     found = {c.code: c for c in diagnose(session).causes}
     assert found["PIPE023"].evidence["gigabytes"] == pytest.approx(15.0)
-    session.plan["repeatable"]["same"] = False
+    session.probes.repeatable["same"] = False
     assert "PIPE023" not in {c.code for c in diagnose(session).causes}
 
 
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     session = session_of(lambda j: 38.0, workers=1)
-    session.plan["try"] = {"workers": 2}
-    for run in session_of(lambda j: 1.0, step=25.0).arm("W"):
-        run.arm = "Z"
+    session.probes.change = {"workers": 2}
+    for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
+        run.arm = Arm.TRIAL
         session.runs.append(run)
     cause = diagnose(session).causes[0]
     assert cause.code == "PIPE006"
@@ -284,7 +286,7 @@ def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
 
 def with_empty_loader(session: Session, wait: float) -> Session:
     rows = [{"entry": 20.0 * i, "got": 20.0 * i + wait, "end": 20.0 * i + 20} for i in range(40)]
-    session.runs.append(made_run(rows, "N"))
+    session.runs.append(made_run(rows, Arm.NULL))
     return session
 
 
@@ -309,7 +311,7 @@ def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
 def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
     session = session_of(lambda j: 5.0, overhead=40.0, receive=2.0)
     assert first(session) == "PIPE029"
-    session.plan["piped_bytes"] = 25e6
+    session.probes.piped_bytes = 25e6
     assert first(session) == "PIPE005"
 
 
@@ -330,3 +332,28 @@ def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
     stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
     assert first(known) == "PIPE008"
     assert first(stream) == "PIPE009"
+
+
+def test_a_rule_that_raises_is_a_value_and_the_others_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
+    whole = diagnose(session).as_results()
+    assert whole["failed_rules"] == []
+    for rules in ("INPUT_RULES", "COMPUTE_RULES"):
+        monkeypatch.setattr(verdicts, rules, (broken_rule, *getattr(verdicts, rules)))
+    results = diagnose(session).as_results()
+    assert [c["code"] for c in results["causes"]] == [c["code"] for c in whole["causes"]]
+    assert results["verdict"] == whole["verdict"]
+    failed = results["failed_rules"]
+    assert [f["rule"] for f in failed] == ["broken_rule", "broken_rule"]
+    assert (failed[0]["error"], failed[0]["text"]) == ("ZeroDivisionError", "no batch at all")
+    assert failed[0]["at"].startswith("fakes.py:")
+
+
+def test_a_failed_rule_is_placed_in_our_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(lambda j: 60.0)
+    monkeypatch.setattr(verdicts.rare, "main_gc", None)  # what a rule of ours calls is broken
+    failed = diagnose(session).as_results()["failed_rules"]
+    assert failed[0]["rule"] == "collector_pauses"
+    assert failed[0]["at"].startswith("diagnose/rules/rare.py:")

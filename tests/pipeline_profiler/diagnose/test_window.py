@@ -5,7 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline_profiler import Recorder
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.stalls import (
+    head_of_line_share,
+    readiness,
+    stall_events,
+    stall_threshold_ns,
+)
+from pipeline_profiler.diagnose.window import Window
 from tests.pipeline_profiler.fakes import MS, FakeClock, made_run
 
 
@@ -25,26 +31,26 @@ def two_workers() -> list[dict[str, object]]:
 
 def test_period_is_from_entry_to_entry() -> None:
     run = made_run(two_workers(), workers=2, prefetch=2)
-    assert metrics.steps(run).period.tolist() == [20 * MS, 10 * MS, 30 * MS, 10 * MS, 30 * MS]
-    assert metrics.period_ns(run) == 20 * MS
+    assert Window.of(run).steps.period.tolist() == [20 * MS, 10 * MS, 30 * MS, 10 * MS, 30 * MS]
+    assert Window.of(run).period_ns == 20 * MS
 
 
 def test_starvation_is_the_ratio_of_sums() -> None:
     run = made_run(two_workers(), workers=2, prefetch=2)
-    assert metrics.starvation(run).value == pytest.approx(50 / 100)
-    assert metrics.input_wait_ns(run) == 10 * MS
+    assert Window.of(run).starvation.value == pytest.approx(50 / 100)
+    assert Window.of(run).input_wait_ns == 10 * MS
 
 
 def test_warm_up_steps_are_left_out() -> None:
     run = made_run(two_workers(), workers=2, prefetch=2)
     run.warmup = 3
-    assert metrics.steps(run).batch.tolist() == [3, 4]
-    assert metrics.batches(run).batch.tolist() == [3, 4]
-    assert metrics.period_ns(run) == 20 * MS
+    assert Window.of(run).steps.batch.tolist() == [3, 4]
+    assert Window.of(run).batches.batch.tolist() == [3, 4]
+    assert Window.of(run).period_ns == 20 * MS
 
 
 def test_stall_events_name_their_cause() -> None:
-    events = metrics.stall_events(made_run(two_workers(), workers=2, prefetch=2))
+    events = stall_events(Window.of(made_run(two_workers(), workers=2, prefetch=2)))
     assert [(e.batch, e.wall_ns, e.cause, e.worker) for e in events] == [
         (0, 10 * MS, "start-up", 0),
         (2, 20 * MS, "HOL", 0),
@@ -60,58 +66,58 @@ def test_a_late_worker_is_judged_by_where_its_time_went(
 ) -> None:
     late = {"worker": 0, "start": 0, "fetch": 20, "sent": 20, "cpu": cpu, "queued": queued}
     rows = [{"entry": 0, "got": 20, "end": 30} | late]
-    assert [e.cause for e in metrics.stall_events(made_run(rows, workers=1))] == [cause]
+    assert [e.cause for e in stall_events(Window.of(made_run(rows, workers=1)))] == [cause]
 
 
 def test_a_batch_that_was_sent_but_not_received_stalls_in_transport() -> None:
     rows = [{"entry": 30, "got": 50, "end": 60, "worker": 0, "start": 0, "fetch": 9, "sent": 10}]
-    assert [e.cause for e in metrics.stall_events(made_run(rows, workers=1))] == ["transport"]
+    assert [e.cause for e in stall_events(Window.of(made_run(rows, workers=1)))] == ["transport"]
 
 
 def test_short_waits_are_no_stalls() -> None:
     rows = [{"entry": 0, "got": 0.9, "end": 100, "worker": 0, "start": 0, "fetch": 0.8}]
-    assert metrics.stall_events(made_run(rows, workers=1)) == []
-    assert metrics.stall_threshold_ns(100 * MS, 0) == 2 * MS
-    assert metrics.stall_threshold_ns(10 * MS, 5 * MS) == 15 * MS
+    assert stall_events(Window.of(made_run(rows, workers=1))) == []
+    assert stall_threshold_ns(100 * MS, 0) == 2 * MS
+    assert stall_threshold_ns(10 * MS, 5 * MS) == 15 * MS
 
 
 def test_head_of_line_share_counts_only_time_with_another_batch_ready() -> None:
     # stalled: 10 (start-up, batch 1 sent after it), 20 (batch 3 ready all along), 20 (none)
     run = made_run(two_workers(), workers=2, prefetch=2)
-    assert metrics.hol_share(run) == pytest.approx(20 / 50)
+    assert head_of_line_share(Window.of(run)) == pytest.approx(20 / 50)
 
 
 def test_readiness_is_the_share_of_time_with_a_deliverable_batch() -> None:
     # between the first next() at 1 and the last delivery at 91: deliverable only 13-21
     # (batch 1) and 51-61 (batch 3, sent at 25, held back by batch 2 until 51)
     run = made_run(two_workers(), workers=2, prefetch=2)
-    assert metrics.readiness(run) == pytest.approx((8 + 10) / 90)
+    assert readiness(Window.of(run)) == pytest.approx((8 + 10) / 90)
 
 
 def test_readiness_is_not_a_number_where_nothing_travelled() -> None:
     rows = [{"entry": 0, "got": 5, "end": 6}, {"entry": 6, "got": 9, "end": 12}]
-    assert metrics.readiness(made_run(rows)) is None
+    assert readiness(Window.of(made_run(rows))) is None
 
 
 def test_clock_offset_is_bounded_by_cause_and_effect() -> None:
     run = made_run(two_workers(), workers=2, prefetch=2)
-    low, high = metrics.clock_error_ns(run)
+    low, high = Window.of(run).clock_error_ns
     assert (low, high) == (-1 * MS, 0)
 
 
 def test_stages_are_named_without_their_details() -> None:
     row = {"entry": 0, "got": 9, "end": 10, "worker": 0, "start": 0, "fetch": 9}
     stages = {"read": 2, "transform:Crop": 3, "transform:Flip": 1, "getitem": 3}
-    table = metrics.stage_table(made_run([row | {"stages": stages}], workers=1))
-    assert {r["stage"]: r["ms"] for r in table} == {"read": 2, "transform": 4, "getitem": 3}
-    assert sum(r["share"] for r in table) == pytest.approx(1.0)
+    table = Window.of(made_run([row | {"stages": stages}], workers=1)).stage_table
+    assert {r.stage: r.ms for r in table} == {"read": 2, "transform": 4, "getitem": 3}
+    assert sum(r.share for r in table) == pytest.approx(1.0)
 
 
 def test_worker_time_splits_into_cpu_queue_and_blocked() -> None:
     row = {"worker": 0, "start": 0, "fetch": 10, "cpu": 2, "queued": 3}
     run = made_run([{"entry": 0, "got": 10, "end": 20} | row], workers=1)
-    shares = metrics.loading_shares(run)
-    assert (shares["cpu"], shares["queued"], shares["blocked"]) == pytest.approx((0.2, 0.3, 0.5))
+    shares = Window.of(run).loading_shares
+    assert (shares.cpu, shares.queued, shares.blocked) == pytest.approx((0.2, 0.3, 0.5))
 
 
 def test_a_steady_run_is_told_from_a_drifting_one() -> None:
@@ -121,8 +127,8 @@ def test_a_steady_run_is_told_from_a_drifting_one() -> None:
          "end": 10 * (i + 1) + (i + 1) ** 2 / 20}
         for i in range(60)
     ]  # fmt: skip
-    assert metrics.steady(made_run(flat))
-    assert not metrics.steady(made_run(drift))
+    assert Window.of(made_run(flat)).steady
+    assert not Window.of(made_run(drift)).steady
 
 
 def test_waiting_for_a_core_is_told_from_being_blocked_in_any_loop() -> None:
@@ -138,10 +144,10 @@ def test_waiting_for_a_core_is_told_from_being_blocked_in_any_loop() -> None:
 
     for _ in recorder.watch(rows()):
         clock.advance(10)
-    shares = metrics.loading_shares(recorder.session().runs[0])
-    assert shares["cpu"] == pytest.approx(0.2)
-    assert shares["queued"] == pytest.approx(0.5)
-    assert shares["blocked"] == pytest.approx(0.3)
+    shares = Window.of(recorder.session().runs[0]).loading_shares
+    assert shares.cpu == pytest.approx(0.2)
+    assert shares.queued == pytest.approx(0.5)
+    assert shares.blocked == pytest.approx(0.3)
 
 
 def test_every_epoch_has_its_start_up_so_it_is_not_drawn_by_chance() -> None:
@@ -152,6 +158,6 @@ def test_every_epoch_has_its_start_up_so_it_is_not_drawn_by_chance() -> None:
         row |= {"first": True, "iter": now} if j % 10 == 0 else {}
         now = float(str(row["got"])) + 20
         rows.append(row | {"end": now})
-    found = metrics.starvation(made_run(rows))
+    found = Window.of(made_run(rows)).starvation
     assert found.value == pytest.approx((100 + 10 * 100) / (100 * 21 + 10 * 100))
     assert found.half_width < 1e-9

@@ -7,12 +7,14 @@ import pytest
 
 from pipeline_profiler import ProfileError
 from pipeline_profiler.diagnose import verdict
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import StoppedError, measure
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
-from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
+from tests.pipeline_profiler.fakes import schedule as rows_of
 
 
 def bench(clock: FakeClock, wait: float = 10.0, step: float = 20.0, n: int = 400) -> Bench:
@@ -29,12 +31,12 @@ def quick(**more: Any) -> Options:
 
 def test_all_arms_are_interleaved_and_exact() -> None:
     session = measure(bench(FakeClock()), quick())
-    assert session.plan["arms"] == ["D", "W"]
-    assert [len(session.arm(a)) for a in "DW"] == [3, 3]
-    assert [metrics.period_ns(run) for run in session.arm("D")] == [20 * MS] * 3
-    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
-    order = [run.arm for run in session.runs if run.arm in "DW"]
-    assert {"D", "W"} == set(order[:2]) == set(order[2:4])
+    assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
+    assert [Window.of(run).period_ns for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    order = [run.arm for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    assert {Arm.RESIDENT, Arm.WARM} == set(order[:2]) == set(order[2:4])
 
 
 def test_the_verdict_of_an_exact_session_is_exact() -> None:
@@ -54,15 +56,15 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
 def test_the_plan_says_why() -> None:
     session = measure(bench(FakeClock()), quick())
     text = schedule.announcement(session.plan)
-    assert "H is n/a: no GPU" in text
-    assert "X is left out" in text
+    assert "Host batches are n/a: no GPU" in text
+    assert "The shadow loader is left out" in text
     assert "GPU starvation" not in text
 
 
 def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
     session = measure(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
-    assert session.plan["steps"] < 100
-    assert any("steps, not" in reason for reason in session.plan["reasons"])
+    assert session.plan.steps < 100
+    assert any("steps, not" in reason.sentence for reason in session.plan.reasons)
 
 
 @pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
@@ -74,7 +76,7 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     session = measure(made, Options(quick=True))
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
-    assert session.plan["steps"] >= 10
+    assert session.plan.steps >= 10
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
@@ -82,16 +84,30 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
     loader = SlowList(clock, [10.0] * 4000, open_ms=6000)
     made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
     plan = measure(made, Options(quick=True)).plan
-    assert plan["lean"]
-    assert plan["arms"] == ["D", "W"]
-    assert any("6.0 s to start" in reason for reason in plan["reasons"])
+    assert plan.lean
+    assert plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(("start_ms", "lean"), [(0.0, False), (6000.0, True)])
+def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
+    start_ms: float, lean: bool
+) -> None:
+    rows = rows_of(60, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": -start_ms}
+    first = Window.of(made_run(rows, Arm.PILOT, workers=2, prefetch=2))
+    plan = schedule.make_plan(first, Options(quick=True), [])
+    assert plan.lean == lean
+    assert (Arm.SHADOW in plan.arms) != lean
+    decided = {r.included for r in plan.reasons if Arm.SHADOW in r.arms}
+    assert decided == {not lean}
 
 
 def test_short_epochs_are_cycled_through() -> None:
     session = measure(bench(FakeClock(), n=7), quick())
-    run = session.arm("W")[0]
-    assert len(metrics.steps(run).batch) == session.plan["steps"]
-    assert metrics.steps(run).first.sum() >= 8
+    run = session.arm(Arm.WARM)[0]
+    assert len(Window.of(run).steps.batch) == session.plan.steps
+    assert Window.of(run).steps.first.sum() >= 8
 
 
 def test_an_empty_loader_is_a_sentence() -> None:
@@ -115,7 +131,7 @@ def test_a_generator_function_is_made_anew_for_each_arm() -> None:
             yield i
 
     session = measure(Bench(make, lambda b: clock.advance(20), clock), quick())
-    assert [metrics.period_ns(run) for run in session.arm("W")] == [30 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
 
 
 def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
@@ -127,10 +143,10 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
 
     loader = SlowList(clock, [10.0] * 400)
     session = measure(Bench(lambda: loader, step, clock), quick())
-    notes = [note for run in session.arm("W") for note in run.notes]
+    notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
-    assert metrics.period_ns(session.arm("W")[0]) == 30 * MS
+    assert Window.of(session.arm(Arm.WARM)[0]).period_ns == 30 * MS
 
 
 def stopping(error: BaseException, after: int) -> Bench:
@@ -151,7 +167,7 @@ def test_an_interrupt_leaves_a_partial_session() -> None:
         measure(stopping(KeyboardInterrupt(), 500), quick())
     assert caught.value.interrupted
     assert caught.value.session.partial
-    assert len(caught.value.session.arm("W")) >= 1
+    assert len(caught.value.session.arm(Arm.WARM)) >= 1
     assert Session.from_json(caught.value.session.to_json()).partial
 
 
@@ -178,15 +194,15 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 
     loader = Dicts()
     session = measure(Bench(lambda: loader, step, clock), quick())
-    assert session.plan["unused_fields"] == {"depth": 8000}
+    assert session.probes.unused_fields == {"depth": 8000}
     causes = verdict.diagnose(session).causes
     assert any(c.code == "PIPE022" and "depth" in c.cause for c in causes)
 
 
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure(bench(FakeClock()), quick(cold=True))
-    assert "C" not in session.plan["arms"]
-    assert any("--files" in reason for reason in session.plan["reasons"])
+    assert Arm.COLD not in session.plan.arms
+    assert any("--files" in reason.sentence for reason in session.plan.reasons)
 
 
 def test_memory_file_systems_are_never_cold() -> None:
@@ -220,8 +236,8 @@ def test_a_missing_file_is_counted() -> None:
 
 def test_the_window_holds_whole_epochs() -> None:
     session = measure(bench(FakeClock(), n=16), quick())
-    assert session.plan["steps"] == 64  # of 60 asked for
-    starts = {int(metrics.steps(run).first.sum()) for run in session.arm("W")}
+    assert session.plan.steps == 64  # of 60 asked for
+    starts = {int(Window.of(run).steps.first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}
 
 
@@ -230,9 +246,9 @@ def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     made = Bench(list, lambda batch: None)
     made._settings = {"kind": "torch", "workers": 2}
     batch = {"x": np.zeros(1000), "y": [torch.zeros(1000), b"x" * 500]}
-    size = probes.piped_bytes(made, [batch])["piped_bytes"]
+    size = probes.piped_bytes(made, [batch])
     assert 8500 < size < 9500
-    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])["piped_bytes"]
+    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])
     assert many == pytest.approx(300_000 * 28, rel=0.2)
     made._settings = {"kind": "torch", "workers": 0}
-    assert probes.piped_bytes(made, [batch]) == {}
+    assert probes.piped_bytes(made, [batch]) is None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler import ProfileError
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import tune
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.record.session import Session
@@ -20,7 +21,7 @@ def run_of(cost: Any, workers: int, prefetch: int, step: float = 20.0) -> Any:
 
 
 def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
-    offers = tune.recommend(run_of(lambda j: 50.0, 1, 2), cores=2)
+    offers = tune.recommend(Window.of(run_of(lambda j: 50.0, 1, 2)), cores=2)
     change, gain = offers[0]
     assert change == {"workers": 3}
     assert gain == pytest.approx(2.5, rel=0.03)
@@ -29,12 +30,12 @@ def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
 def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:
     rows = schedule(160, 1, 2, 20.0, lambda j: 50.0, cpu=50.0)
     run = made_run(rows, workers=1, prefetch=2, in_order=True, persistent=False)
-    workers = [c["workers"] for c, _ in tune.recommend(run, cores=2) if "workers" in c]
+    workers = [c["workers"] for c, _ in tune.recommend(Window.of(run), cores=2) if "workers" in c]
     assert max(workers) == 2
 
 
 def test_nothing_is_recommended_for_a_healthy_loader() -> None:
-    offers = tune.recommend(run_of(lambda j: 5.0, 2, 2), cores=2)
+    offers = tune.recommend(Window.of(run_of(lambda j: 5.0, 2, 2)), cores=2)
     assert all(gain < 1 + tune.NOISE for _, gain in offers)
 
 
@@ -70,7 +71,7 @@ def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
     with pytest.raises(ProfileError, match="use `run`"):
         tune.sweep(bench, Options(quick=True), {"workers": [1]})
     with pytest.raises(ProfileError, match="this loader has none"):
-        tune.tune(bench, Options(quick=True))
+        tune.tune_loader(bench, Options(quick=True))
 
 
 def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
@@ -97,7 +98,7 @@ def test_tuning_a_real_loader_keeps_only_what_was_measured_faster() -> None:
 
     loader = DataLoader(list(range(400)), 4)
     bench = Bench(lambda: loader, lambda batch: None)
-    made = tune.tune(bench, Options(quick=True, seconds=1.0, repeats=3))
+    made = tune.tune_loader(bench, Options(quick=True, seconds=1.0, repeats=3))
     for trial in made.results["trials"]:
         kept = trial["decision"] == "kept"
         assert kept == (trial["speedup"]["low"] > 1 + tune.NOISE)

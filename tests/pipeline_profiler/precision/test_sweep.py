@@ -308,7 +308,7 @@ def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:
 
 def test_a_short_budget_gives_fewer_steps_and_says_so() -> None:
     session = measure_precisions(CPU, [job()], quick(steps=5000, seconds=0.5))
-    reasons = " ".join(session.plan["reasons"])
+    reasons = " ".join(reason.sentence for reason in session.plan.reasons)
     assert "timed steps per window instead of 5000" in reasons
 
 
@@ -316,7 +316,7 @@ def test_the_session_survives_saving(tmp_path: Any) -> None:
     session = measure_precisions(CPU, [job()], quick(), notes=["data: made by hand"])
     back = Session.load(session.save(tmp_path / "s.json"))
     assert back.results["precision"]["rows"] == session.to_json()["precision"]["rows"]
-    assert back.plan["reasons"][0] == "data: made by hand"
+    assert back.plan.reasons[0].sentence == "data: made by hand"
     assert back.results["verdict"] == "precision"
 
 

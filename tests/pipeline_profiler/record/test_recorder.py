@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from pipeline_profiler import ProfileError, Recorder, stage
-from pipeline_profiler.diagnose import window as metrics
+from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.session import Span
 from pipeline_profiler.record.stages import StageTimer, activate, active
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
@@ -36,7 +36,7 @@ def test_the_marked_step_is_told_from_the_work_beside_it() -> None:
         with rec.step():
             clock.advance(4)
         clock.advance(2)
-    window = metrics.steps(rec.session().runs[0])
+    window = Window.of(rec.session().runs[0]).steps
     assert window.step.tolist() == [4 * MS] * 5
     assert window.loop.tolist() == [6 * MS] * 5
     assert window.period.tolist() == [7 * MS] * 5
@@ -60,10 +60,10 @@ def test_epochs_count_on_and_keep_their_start_up() -> None:
         for _ in rec.watch(loader):
             clock.advance(3)
     run = rec.session().runs[0]
-    assert metrics.steps(run).batch.tolist() == [0, 1, 2, 3]
-    assert metrics.time_to_first_batch_ns(run) == [21 * MS, 21 * MS]
+    assert Window.of(run).steps.batch.tolist() == [0, 1, 2, 3]
+    assert Window.of(run).first_batch_ns == [21 * MS, 21 * MS]
     # the second iter() falls into the period of the last step of the first epoch
-    assert metrics.steps(run).period.tolist() == [4 * MS, 24 * MS, 4 * MS, 4 * MS]
+    assert Window.of(run).steps.period.tolist() == [4 * MS, 24 * MS, 4 * MS, 4 * MS]
 
 
 def test_stages_nest_and_keep_self_time() -> None:
@@ -123,7 +123,7 @@ def test_an_error_in_the_loader_is_noted_and_passed_on() -> None:
     with pytest.raises(OSError, match="disk gone"):
         list(rec.watch(loader()))
     run = rec.session().runs[0]
-    assert len(metrics.steps(run).batch) == 1
+    assert len(Window.of(run).steps.batch) == 1
     assert run.notes == ["step 1: OSError: disk gone"]
 
 

@@ -2,10 +2,13 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.plan import Plan, Probes, Reason
 from pipeline_profiler.record.session import (
     BATCH_COLUMNS,
     MAIN,
@@ -19,11 +22,13 @@ from pipeline_profiler.record.session import (
 
 def test_spans_come_back_as_they_went_in(tmp_path: Path) -> None:
     spans = [Span("read", 3, 1, 10**15 + 7, 500, 40, 3, 8), Span("wait", 4, MAIN, 5, 9)]
-    session = Session(runs=[Run("W", block=2, spans=SpanTable(spans))], notes=["n"], created="t")
+    session = Session(
+        runs=[Run(Arm.WARM, block=2, spans=SpanTable(spans))], notes=["n"], created="t"
+    )
     again = Session.load(session.save(tmp_path / "s.json"))
     assert list(again.runs[0].spans) == spans
     assert again.to_json() == session.to_json()
-    assert (again.runs[0].arm, again.runs[0].block, again.notes) == ("W", 2, ["n"])
+    assert (again.runs[0].arm, again.runs[0].block, again.notes) == (Arm.WARM, 2, ["n"])
 
 
 def test_results_stand_at_the_top_level_and_come_back(tmp_path: Path) -> None:
@@ -37,7 +42,7 @@ def test_results_stand_at_the_top_level_and_come_back(tmp_path: Path) -> None:
 
 def big_session() -> Session:
     """10,000 steps, 4 workers, 6 stages a fetch: 4 x 6 x 10,000 worker spans and the trainer's."""
-    run = Run("W")
+    run = Run(Arm.WARM)
     stages = ("fetch", "read", "decode", "transform", "collate", "serialise")
     for i in range(10_000):
         run.spans.add("wait", i, MAIN, 1_000_003 * i, 912_345, 4_567)
@@ -92,11 +97,32 @@ def test_a_missing_file_names_the_command(tmp_path: Path) -> None:
         Session.load(tmp_path / "none.json")
 
 
-def test_combining_keeps_pairs_of_blocks_together() -> None:
-    one = Session(runs=[Run("D", 0), Run("W", 0), Run("D", 1), Run("W", 1)], notes=["a"])
-    two = Session(runs=[Run("W", 0), Run("D", 0)], notes=["a", "b"])
-    both = Session.combine([one, two])
-    assert [(r.arm, r.block) for r in both.runs[-2:]] == [("W", 2), ("D", 2)]
-    assert both.notes == ["a", "b"]
-    assert [r.block for r in both.arm("W")] == [0, 1, 2]
-    assert one.runs[0].block == 0
+def test_a_file_holds_the_letters_of_0_1(tmp_path: Path) -> None:
+    runs = [Run(arm) for arm in Arm]
+    document = json.loads(Session(runs=runs).save(tmp_path / "s.json").read_text())
+    assert "".join(run["arm"] for run in document["runs"]) == "DHXWCZBNPSATK"
+    assert [run.arm for run in Session.from_json(document).runs] == list(Arm)
+
+
+def test_runs_of_an_arm_of_a_later_version_are_left_out() -> None:
+    document = Session(runs=[Run(Arm.WARM)]).to_json()
+    document["runs"] += [document["runs"][0] | {"arm": "later"}]
+    assert [run.arm for run in Session.from_json(document).runs] == [Arm.WARM]
+
+
+def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
+    plan = Plan((Arm.RESIDENT, Arm.WARM), 3, 60, 20, 25.0, (Reason("why", (Arm.WARM,)),), seed=7)
+    probes = Probes(unused_fields={"depth": 8}, change={"workers": 2}, slow_samples=[])
+    path = Session(plan=plan, probes=probes).save(tmp_path / "s.json")
+    held = json.loads(path.read_text())["plan"]
+    assert (held["arms"], held["reasons"], held["try"]) == (["D", "W"], ["why"], {"workers": 2})
+    assert "starvation" not in held  # not probed is not None
+    again = Session.load(path)
+    assert again.probes == probes
+    assert again.plan == replace(plan, reasons=(Reason("why"),))
+
+
+def test_device_rows_that_were_probed_and_unknown_stay_apart(tmp_path: Path) -> None:
+    path = Session(probes=Probes(on_device=True)).save(tmp_path / "s.json")
+    assert json.loads(path.read_text())["plan"]["starvation"] is None
+    assert Session.load(path).probes.on_device

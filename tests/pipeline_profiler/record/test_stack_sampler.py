@@ -4,13 +4,16 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
 
 from pipeline_profiler import Recorder
 from pipeline_profiler.diagnose.rules import compute
+from pipeline_profiler.measure.arms import Bench, drive
 from pipeline_profiler.record import stack_sampler
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.stack_sampler import StackSampler, stage_of
 
 
@@ -49,6 +52,24 @@ def test_lines_tell_waiting_from_side_work(place: str, kind: str) -> None:
 
 def here() -> FrameType:
     return sys._getframe()
+
+
+PLACES: list[str] = []
+
+
+def step(batch: int) -> None:
+    PLACES.append(stack_sampler.describe(here()))
+
+
+def decode_everything(step: Callable[[int], None]) -> None:
+    """Its name would give the step's time to decoding."""
+    drive(Bench(lambda: [1], step), [1], Recorder(arm=Arm.STACKS), 1)
+
+
+def test_who_calls_the_measurement_is_no_part_of_a_place() -> None:
+    decode_everything(step)
+    assert PLACES[0].startswith("|test_stack_sampler.py:")
+    assert "decode_everything" not in PLACES[0]
 
 
 def test_a_place_names_file_line_source_and_callers() -> None:
@@ -104,7 +125,7 @@ class Twelve:
 def test_a_spawned_worker_survives_its_own_timer() -> None:
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(Twelve(), 4, num_workers=1, multiprocessing_context="spawn")
-    recorder = Recorder(arm="S")
+    recorder = Recorder(arm=Arm.STACKS)
     recorder.sample_stacks = True
     assert sum(1 for _ in recorder.watch(loader)) == 3
     gc.collect()  # a worker that a signal killed makes the iterator's end raise

@@ -8,7 +8,7 @@ import pytest
 from pipeline_profiler.diagnose.verdict import diagnose
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.report import charts, render
-from pipeline_profiler.report.sections import percent
+from pipeline_profiler.report.section import share_text
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 
@@ -25,7 +25,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     text = render.to_text(session)
     assert "input-bound high: data stall 33.3% of the step" in text
     assert "slow-decode" in text
-    assert re.search(r"^H host batches +n/a +n/a$", text, re.MULTILINE)
+    assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
     assert "GPU starvation" not in text
 
 
@@ -55,8 +55,8 @@ def test_json_carries_the_contract(session: Session) -> None:
 
 
 def test_an_interval_without_ends_is_not_printed_as_numbers() -> None:
-    assert percent({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
-    assert percent({"share": None}) == "n/a"
+    assert share_text({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
+    assert share_text({"share": None}) == "n/a"
 
 
 def test_a_partial_session_says_so() -> None:
@@ -69,3 +69,17 @@ def test_charts_carry_their_numbers_as_text() -> None:
     assert "W: 30 ms" in svg
     assert svg.count("<rect") == 2
     assert charts.line("nothing", [], "step", "ms") == ""
+
+
+FAILED = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
+
+
+def test_a_failed_rule_stands_in_the_first_lines_of_every_report(session: Session) -> None:
+    broken = Session(runs=session.runs, results=session.results | {"failed_rules": [FAILED]})
+    sentence = "The rule slow_sampler failed (KeyError: 'x'; rules/rare.py:12)"
+    assert any(sentence in line for line in render.to_text(broken).splitlines()[:5])
+    assert any(sentence in line for line in render.to_markdown(broken).splitlines()[:5])
+    html = render.to_html(broken)
+    assert html.index("The rule slow_sampler failed") < html.index("<h2>Causes")
+    assert json.loads(render.to_json(broken))["failed_rules"] == [FAILED]
+    assert "failed" not in render.to_text(session).splitlines()[3]

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from pipeline_profiler.diagnose.verdict import diagnose
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
@@ -27,7 +28,10 @@ def opened(monkeypatch: pytest.MonkeyPatch, *paths: Path, name: str = "") -> App
     return at.run()
 
 
-def test_without_a_session_the_page_says_how_to_record_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_session_the_page_says_how_to_record_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the page looks for sessions below the working folder
     assert "pipeline-profiler run" in text(opened(monkeypatch))
 
 
@@ -91,11 +95,11 @@ def test_a_healthy_loader_has_batches_ready() -> None:
 
 
 def test_arms_and_stages_are_the_session_s_own_figures() -> None:
-    arms = {row["arm"][0]: row for row in frames.arms(session(True)).iter_rows(named=True)}
-    assert arms["D"]["ms"] == pytest.approx(10.0)
-    assert arms["W"]["ms"] > 15
-    assert arms["W"]["low"] <= arms["W"]["ms"] <= arms["W"]["high"]
-    stages = frames.stages(session(True)).group_by("stage").agg(pl.col("ms").sum())
+    arms = {row["arm"]: row for row in frames.arm_periods(session(True)).iter_rows(named=True)}
+    assert arms["resident batches"]["ms"] == pytest.approx(10.0)
+    assert arms["warm loader"]["ms"] > 15
+    assert arms["warm loader"]["low"] <= arms["warm loader"]["ms"] <= arms["warm loader"]["high"]
+    stages = frames.stage_parts(session(True)).group_by("stage").agg(pl.col("ms").sum())
     by_name = dict(stages.iter_rows())
     assert by_name["decode"] == pytest.approx(3 * by_name["read"], rel=0.01)
 
@@ -125,3 +129,11 @@ def test_uploads_are_read_as_files_are(tmp_path: Path) -> None:
 def test_the_trace_opens_in_perfetto() -> None:
     trace = json.loads(gzip.decompress(sessions.perfetto(session(True))))
     assert {"X", "C", "M"} <= {event["ph"] for event in trace["traceEvents"]}
+
+
+def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = session(True)
+    failed = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
+    broken.results = diagnose(broken).as_results() | {"failed_rules": [failed]}
+    path = broken.save(tmp_path / "broken.json")
+    assert "The rule slow_sampler failed (KeyError" in text(opened(monkeypatch, path))

@@ -1,0 +1,37 @@
+"""A section: what every format renders, and how its figures are written.
+
+Figures carry their unit; what was not measured is "n/a", never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, sentences, a table and a chart; any of them may be empty."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    chart: str = ""
+    wide: bool = False  # sentences in the cells: on a terminal one block per row, not a table
+
+
+def share_text(share: Mapping[str, Any]) -> str:
+    """'12.3 % (10.1 to 14.2)' from a share with its interval."""
+    value, low, high = share.get("share"), share.get("low"), share.get("high")
+    if value is None:
+        return "n/a"
+    if low is None or high is None:
+        return f"{value:.1%} (interval unknown)"
+    return f"{value:.1%} ({low:.1%} to {high:.1%})"
+
+
+def in_ms(ns: float) -> str:
+    """Nanoseconds as milliseconds: '12.34 ms'."""
+    return f"{ns / 1e6:.2f} ms"
