@@ -42,10 +42,8 @@ def make_picture() -> Callable[..., np.ndarray]:
     return picture
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A small dataset: two splits, three classes, 24 JPEG files of their own."""
-    root = tmp_path / "pets"
+def make_tree(root: Path) -> Path:
+    """Write a small dataset: two splits, three classes, 24 JPEG files of their own."""
     seed = 0
     for split, count in (("train", 5), ("test", 3)):
         for label in ("cat", "dog", "owl"):
@@ -55,3 +53,9 @@ def tree(tmp_path: Path) -> Path:
                 Image.fromarray(picture(seed)).save(folder / f"{number}.jpg", quality=88)
                 seed += 1
     return root
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The small dataset of `make_tree`, to be changed at will."""
+    return make_tree(tmp_path / "pets")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -27,7 +28,7 @@ from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.scanning import Progress, ScanResult
 from audit.sources import open_source
-from tests.conftest import picture
+from tests.conftest import ROOT, make_tree, picture
 
 
 def scan(root: Path, run: Path, **options: object) -> ScanResult:
@@ -48,10 +49,15 @@ def index(run: Path) -> dict[str, pl.DataFrame]:
         return {t: store.query(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
 
 
-def assert_same_index(one: Path, two: Path) -> None:
-    left, right = index(one), index(two)
+def assert_frames_equal(
+    left: Mapping[str, pl.DataFrame], right: Mapping[str, pl.DataFrame]
+) -> None:
     for table, frame in left.items():
         assert_frame_equal(frame, right[table])
+
+
+def assert_same_index(one: Path, two: Path) -> None:
+    assert_frames_equal(index(one), index(two))
 
 
 def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
@@ -178,34 +184,127 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
     assert "test/cat/0.jpg" in executor.read
 
 
-def test_kill_nine_at_random_moments_then_resume_equals_an_undisturbed_scan(
-    tree: Path, tmp_path: Path
+# A scan that stops for good at one moment: at some progress of a phase, or before the system call
+# that publishes. It leaves the marker and then waits to be killed.
+STOPPING = """
+import os, pathlib, shutil, sys, time
+from audit import scanning
+from audit.executors import Serial
+from audit.sources import open_source
+
+tree, run, marker, moment, count = sys.argv[1:]
+
+def stop():
+    pathlib.Path(marker).touch()
+    time.sleep(600)
+
+def progress(step):
+    if step.phase == moment and step.done >= int(count):
+        stop()
+
+def stops_at(owner, name, reached):
+    original = getattr(owner, name)
+    def stopping(*args, **options):
+        if reached(*map(str, args)):
+            stop()
+        return original(*args, **options)
+    setattr(owner, name, stopping)
+
+class OneByOne(Serial):
+    def run(self, work, chunks):
+        yield from super().run(work, ([job] for chunk in chunks for job in chunk))
+
+if moment == "rename":
+    stops_at(pathlib.Path, "rename", lambda old, new: old.endswith("building"))
+if moment == "point":
+    stops_at(os, "replace", lambda old, new: new.endswith("CURRENT"))
+if moment == "prune":
+    stops_at(shutil, "rmtree", lambda path: "gen-" in path)
+scanning.APPEND_ROWS = 1
+scanning.scan(open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress)
+"""
+MOMENTS = [
+    *(("list", 1), ("measure", 0), ("measure", 7), ("measure", 24), ("relate", 0), ("judge", 0)),
+    *(("judge", 20), ("rename", 0), ("point", 0)),
+]
+
+
+def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
+    """Scan in a process of its own, wait until it has come that far, and kill it with signal 9."""
+    marker = run.with_name(f"{run.name}.reached")
+    marker.unlink(missing_ok=True)
+    line = [sys.executable, "-c", STOPPING, tree, run, marker, moment, count]
+    with subprocess.Popen([str(word) for word in line], cwd=ROOT) as process:
+        while not marker.exists():
+            assert process.poll() is None, f"the scan ended before {moment} {count}"
+            time.sleep(0.02)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pl.DataFrame]]:
+    """A dataset that no test changes, and its index after one scan."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    root = make_tree(folder / "pets")
+    scan(root, folder / "run")
+    return root, index(folder / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "count"), MOMENTS)
+def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
+    moment: str, count: int, undisturbed: tuple[Path, dict[str, pl.DataFrame]], tmp_path: Path
 ) -> None:
-    run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
-    scan(tree, undisturbed)
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom audit import engine\n"
-        "from audit.sources import open_source\n"
-        "if __name__ == '__main__':\n"
-        "    engine.scan(open_source([sys.argv[1]]), Path(sys.argv[2]), jobs=2)\n"
-    )
-    path = tmp_path / "scan.py"
-    path.write_text(script)
-    for delay in (0.4, 0.8, 1.2):
-        process = subprocess.Popen(
-            [sys.executable, str(path), str(tree), str(run)], start_new_session=True
-        )
-        time.sleep(delay)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    (tree, expected), run = undisturbed, tmp_path / "run"
+    kill_at(moment, count, tree, run)
+    with pytest.raises(RunError, match="no finished scan"):
+        open_run(run)
+    result = scan(tree, run)
+    if moment == "measure":
+        assert result.resumed == count, "what was stored is not read again"
+    assert_frames_equal(index(run), expected)
+    assert not (run / "building").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "count"), [("measure", 1), ("relate", 0), ("judge", 20), ("rename", 0), ("point", 0)]
+)
+def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
+    moment: str, count: int, tree: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
     scan(tree, run)
-    assert_same_index(run, undisturbed)
+    first = index(run)
+    Image.fromarray(picture(99)).save(tree / "train/cat/new.jpg")
+    (tree / "train/dog/0.jpg").unlink()
+    kill_at(moment, count, tree, run)
+    assert_frames_equal(index(run), first)
+    scan(tree, run)
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+
+
+@pytest.mark.slow
+def test_a_scan_killed_while_it_prunes_is_published(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for number in range(2):
+        Image.fromarray(picture(200 + number)).save(tree / f"train/cat/more{number}.jpg")
+        scan(tree, run)
+    Image.fromarray(picture(202)).save(tree / "train/cat/more2.jpg")
+    kill_at("prune", 0, tree, run)
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+    Image.fromarray(picture(203)).save(tree / "train/cat/more3.jpg")
+    scan(tree, run)
+    assert len(list(run.glob("gen-*"))) == 2, "the next scan removes what the killed one left"
 
 
 def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom audit import runs\n"
+        "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations as runs\n"
         "from audit.run.store import Store\n"
         "store = Store.create(runs.building(Path(sys.argv[1])) / runs.MEASUREMENTS)\n"
         "print('open', flush=True)\ntime.sleep(60)\n"
@@ -214,7 +313,7 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
-        other.stdout.readline()
+        assert other.stdout.readline() == b"open\n"
         with pytest.raises(LockedError, match=f"process {other.pid}"):
             scan(tree, run)
         other.kill()
