@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -223,10 +224,6 @@ if moment == "prune":
 scanning.APPEND_ROWS = 1
 scanning.scan(open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress)
 """
-MOMENTS = [
-    *(("list", 1), ("measure", 0), ("measure", 7), ("measure", 24), ("relate", 0), ("judge", 0)),
-    *(("judge", 20), ("rename", 0), ("point", 0)),
-]
 
 
 def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
@@ -242,62 +239,70 @@ def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@dataclass
+class Undisturbed:
+    """A dataset that no test changes, a run scanned without one file and with it, its indexes."""
+
+    tree: Path
+    run: Path
+    smaller: dict[str, pl.DataFrame]
+    whole: dict[str, pl.DataFrame]
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pl.DataFrame]]:
-    """A dataset that no test changes, and its index after one scan."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     folder = tmp_path_factory.mktemp("undisturbed")
-    root = make_tree(folder / "pets")
-    scan(root, folder / "run")
-    return root, index(folder / "run")
+    tree, run = make_tree(folder / "pets"), folder / "run"
+    scan(tree, run)
+    whole = index(run)
+    scan_smaller(tree, run)
+    return Undisturbed(tree, run, index(run), whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("moment", "count"), MOMENTS)
-def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
-    moment: str, count: int, undisturbed: tuple[Path, dict[str, pl.DataFrame]], tmp_path: Path
-) -> None:
-    (tree, expected), run = undisturbed, tmp_path / "run"
-    kill_at(moment, count, tree, run)
-    with pytest.raises(RunError, match="no finished scan"):
-        open_run(run)
-    result = scan(tree, run)
-    if moment == "measure":
-        assert result.resumed == count, "what was stored is not read again"
-    assert_frames_equal(index(run), expected)
-    assert not (run / "building").exists()
+def scan_smaller(tree: Path, run: Path) -> None:
+    scanning.scan(open_source([str(tree)], exclude=["train/dog/0.jpg"]), run, jobs=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "count"), [("measure", 1), ("relate", 0), ("judge", 20), ("rename", 0), ("point", 0)]
+    ("moment", "count"),
+    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 20), ("rename", 0), ("point", 0)],
 )
-def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
-    moment: str, count: int, tree: Path, tmp_path: Path
+def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    scan(tree, run)
-    first = index(run)
-    Image.fromarray(picture(99)).save(tree / "train/cat/new.jpg")
-    (tree / "train/dog/0.jpg").unlink()
-    kill_at(moment, count, tree, run)
-    assert_frames_equal(index(run), first)
-    scan(tree, run)
-    scan(tree, tmp_path / "fresh")
-    assert_same_index(run, tmp_path / "fresh")
+    kill_at(moment, count, undisturbed.tree, run)
+    with pytest.raises(RunError, match="no finished scan"):
+        open_run(run)
+    result = scan(undisturbed.tree, run)
+    if moment == "measure":
+        assert result.resumed == count, "what was stored is not read again"
+    assert_frames_equal(index(run), undisturbed.whole)
+    assert not (run / "building").exists()
 
 
 @pytest.mark.slow
-def test_a_scan_killed_while_it_prunes_is_published(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    for number in range(2):
-        Image.fromarray(picture(200 + number)).save(tree / f"train/cat/more{number}.jpg")
-        scan(tree, run)
-    Image.fromarray(picture(202)).save(tree / "train/cat/more2.jpg")
-    kill_at("prune", 0, tree, run)
-    scan(tree, tmp_path / "fresh")
-    assert_same_index(run, tmp_path / "fresh")
-    Image.fromarray(picture(203)).save(tree / "train/cat/more3.jpg")
-    scan(tree, run)
+@pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 20), ("point", 0)])
+def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.run, tmp_path / "run"))
+    kill_at(moment, count, undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.smaller)
+    scan(undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.whole)
+
+
+@pytest.mark.slow
+def test_a_scan_killed_while_it_removes_old_generations_is_published(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.run, tmp_path / "run"))
+    kill_at("prune", 0, undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.whole)
+    assert len(list(run.glob("gen-*"))) == 3
+    scan_smaller(undisturbed.tree, run)
     assert len(list(run.glob("gen-*"))) == 2, "the next scan removes what the killed one left"
 
 
