@@ -29,7 +29,7 @@ class PixelBomb(Check):
 
     ## What to do
     Drop it, unless it is a map, a slide or a satellite scene: then scan with a higher
-    `--max-pixels`, or cut it into tiles first.
+    `max_pixels` under `[scan]` in `audit.toml`, or cut it into tiles first.
 
     ## Limits
     The header is believed: whether the data behind it are really there was not tried.

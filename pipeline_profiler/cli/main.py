@@ -70,19 +70,22 @@ def parser() -> argparse.ArgumentParser:
     sweep_parser = _measuring(commands, "sweep", sweep, "settings, predicted beside measured")
     for name, values in (("workers", "0,1,2"), ("prefetch", "2"), ("batch-size", ""), ("pin", "")):
         sweep_parser.add_argument(
-            f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
+            f"--{name}",
+            default=values,
+            metavar="LIST",
+            help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune, "recommend, apply, re-run, keep or reject")
     precision.add(commands, _finish)
     show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
-    show.add_argument("session")
+    show.add_argument("session", help="a saved session")
     show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     show.set_defaults(command=report, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
-    two.add_argument("a")
-    two.add_argument("b")
-    two.add_argument("--json", action="store_true")
+    two.add_argument("a", help="the session before")
+    two.add_argument("b", help="the session after")
+    two.add_argument("--json", action="store_true", help="one JSON document on stdout")
     two.set_defaults(command=compare)
     return top
 
