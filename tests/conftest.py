@@ -23,6 +23,17 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def sample_data_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the committed sample data, not to be changed: copy it where a test decides."""
+    from audit import scanning
+    from audit.sources import open_source
+
+    run = tmp_path_factory.mktemp("scanned") / "sample_data"
+    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+    return run
+
+
 def picture(seed: int, width: int = 96, height: int = 72) -> np.ndarray:
     """A textured RGB picture (height, width, 3): smooth colour, shapes, and fine noise."""
     rng = np.random.default_rng(seed)

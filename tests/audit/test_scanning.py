@@ -61,6 +61,37 @@ def assert_same_index(one: Path, two: Path) -> None:
     assert_frames_equal(index(one), index(two))
 
 
+@dataclass
+class Undisturbed:
+    """A dataset that no test changes, a run of it, and one with a second scan that lacks a file."""
+
+    tree: Path
+    once: Path
+    twice: Path
+    whole: dict[str, pl.DataFrame]
+    smaller: dict[str, pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tree, once = make_tree(folder / "pets"), folder / "once"
+    scan(tree, once)
+    twice = Path(shutil.copytree(once, folder / "twice"))
+    scan_smaller(tree, twice)
+    return Undisturbed(tree, once, twice, index(once), index(twice))
+
+
+@pytest.fixture
+def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
+    """A copy of the run scanned once."""
+    return Path(shutil.copytree(undisturbed.once, tmp_path / "run"))
+
+
+def scan_smaller(tree: Path, run: Path) -> None:
+    scanning.scan(open_source([str(tree)], exclude=["train/dog/0.jpg"]), run, jobs=1)
+
+
 def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = scan(tree, run)
@@ -93,11 +124,10 @@ class Counting(Serial):
             yield chunk, result
 
 
-def test_an_unchanged_dataset_is_not_read_again(tree: Path, tmp_path: Path) -> None:
-    run, executor = tmp_path / "run", Counting()
-    scan(tree, run)
+def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Counting()
     before = generations.require(run)
-    result = scan(tree, run, executor=executor)
+    result = scan(undisturbed.tree, run, executor=executor)
     assert result.unchanged
     assert executor.read == []
     assert generations.require(run) == before
@@ -133,10 +163,9 @@ def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
         assert store.scalar("SELECT label FROM samples WHERE id = 'train/dog/zero.jpg'") == "dog"
 
 
-def test_other_limits_measure_again(tree: Path, tmp_path: Path) -> None:
-    run, executor = tmp_path / "run", Counting()
-    scan(tree, run)
-    scan(tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
+def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Counting()
+    scan(undisturbed.tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
     assert len(executor.read) == 24
     with open_run(run) as store:
         assert store.scalar("SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
@@ -239,30 +268,6 @@ def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@dataclass
-class Undisturbed:
-    """A dataset that no test changes, a run scanned without one file and with it, its indexes."""
-
-    tree: Path
-    run: Path
-    smaller: dict[str, pl.DataFrame]
-    whole: dict[str, pl.DataFrame]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    tree, run = make_tree(folder / "pets"), folder / "run"
-    scan(tree, run)
-    whole = index(run)
-    scan_smaller(tree, run)
-    return Undisturbed(tree, run, index(run), whole)
-
-
-def scan_smaller(tree: Path, run: Path) -> None:
-    scanning.scan(open_source([str(tree)], exclude=["train/dog/0.jpg"]), run, jobs=1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "count"),
@@ -287,7 +292,7 @@ def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
 def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
     moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    run = Path(shutil.copytree(undisturbed.run, tmp_path / "run"))
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
     kill_at(moment, count, undisturbed.tree, run)
     assert_frames_equal(index(run), undisturbed.smaller)
     scan(undisturbed.tree, run)
@@ -298,7 +303,7 @@ def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
 def test_a_scan_killed_while_it_removes_old_generations_is_published(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    run = Path(shutil.copytree(undisturbed.run, tmp_path / "run"))
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
     kill_at("prune", 0, undisturbed.tree, run)
     assert_frames_equal(index(run), undisturbed.whole)
     assert len(list(run.glob("gen-*"))) == 3
@@ -358,11 +363,9 @@ def test_recheck_reads_no_image_and_uses_new_thresholds(tree: Path, tmp_path: Pa
 
 
 def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
-    tree: Path, tmp_path: Path
+    undisturbed: Undisturbed, run: Path
 ) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
-    again = scan(tree, run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
+    again = scan(undisturbed.tree, run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
     assert again.unchanged
     with open_run(run) as store:
         assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") > 0
@@ -411,9 +414,7 @@ def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
     assert sorted(executor.read) == ["test/cat/0.jpg", "train/cat/0.jpg"]
 
 
-def test_a_damaged_pointer_or_store_is_one_sentence(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
+def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -> None:
     generation = generations.require(run)
     generation.findings.write_bytes(b"garbage" * 100)
     with pytest.raises(RunError, match="cannot be opened as a DuckDB file"):
@@ -428,9 +429,7 @@ def test_a_damaged_pointer_or_store_is_one_sentence(tree: Path, tmp_path: Path) 
         open_run(tmp_path / "nothing")
 
 
-def test_sql_is_read_only_and_traced(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
+def test_sql_is_read_only_and_traced(run: Path) -> None:
     seen: list[str] = []
     with open_run(run, tracer=lambda sql, _: seen.append(sql)) as store:
         assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24

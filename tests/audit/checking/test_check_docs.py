@@ -99,8 +99,8 @@ def leave_out(store: Store, columns: Iterable[str]) -> None:
         store.execute(f"CREATE TABLE copied AS SELECT * FROM {view}")
         store.execute(f"DROP VIEW {view}")
         store.execute(f"ALTER TABLE copied RENAME TO {view}")
-    for column in columns:
-        store.execute(f"ALTER TABLE features DROP COLUMN {column}")
+    others = f"SELECT * EXCLUDE ({', '.join(columns)}) FROM features"
+    store.execute(f"CREATE OR REPLACE TABLE features AS {others}")
     store.execute(IMAGES_VIEW)
 
 

@@ -33,16 +33,9 @@ from tests.conftest import ROOT, picture
 Command = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scanned run that no test changes."""
-    place = tmp_path_factory.mktemp("reviewed")
-    return scan(reviewed_dataset(place / "pets"), place / "run")
-
-
 @pytest.fixture
-def run(scanned: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(scanned, tmp_path / "run"))
+def run(reviewed_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reviewed_run, tmp_path / "run"))
 
 
 @pytest.fixture
