@@ -31,9 +31,9 @@ from audit.neighbors import TRANSFORMATIONS, plant
 SCAN = """
 import json, resource, sys, threading, time
 from pathlib import Path
-from audit.engine import scan
+from audit.scanning import scan
 from audit.sources import open_source
-from audit.runs import open_run
+from audit.run.generations import open_run
 if __name__ == "__main__":
     result = scan(open_source([sys.argv[1]]), Path(sys.argv[2]))
     with open_run(Path(sys.argv[2])) as store:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
 import importlib.util
 import inspect
 import io
@@ -261,3 +263,43 @@ def test_the_cases_of_the_check_of_contributing_hold(contributed: Check) -> None
     for case in contributed.DIRTY:
         for rule in found:
             rule(contributed, case)
+
+
+# ---- scripts that no other test imports, and scripts in strings ----
+
+SCRIPTS = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py"), ROOT / "app.py"]
+SCRIPTS += (ROOT / "tests").rglob("*.py")
+PACKAGES = ("audit", "pipeline_profiler")
+SCRIPT = re.compile(r"^from (audit|pipeline_profiler)", re.MULTILINE)
+
+
+def imports_of_ours(text: str) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import of the two packages, in strings that are scripts too."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Constant) and SCRIPT.search(str(node.value)):
+            with contextlib.suppress(SyntaxError):
+                yield from imports_of_ours(str(node.value))
+
+
+def exists(module: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(module), name) or bool(
+            importlib.util.find_spec(f"{module}.{name}")
+        )
+    except ModuleNotFoundError:
+        return False
+
+
+def test_what_scripts_import_from_here_exists() -> None:
+    """A benchmark takes minutes; that it finds its names takes none, and a rename breaks them."""
+    wanted = {(path.name, *pair) for path in SCRIPTS for pair in imports_of_ours(path.read_text())}
+    assert len(wanted) > 300
+    assert [row for row in sorted(wanted) if not exists(*row[1:])] == []
+
+
+def test_a_script_in_a_string_is_read() -> None:
+    script = "SCRIPT = '''\nimport sys\nfrom audit.gone import scan\n'''"
+    assert list(imports_of_ours(script)) == [("audit.gone", "scan")]
+    assert not exists("audit.gone", "scan")

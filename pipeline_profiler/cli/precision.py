@@ -50,7 +50,7 @@ def add(commands: Any, finish: Callable[[Any, argparse.Namespace], int]) -> None
     p.add_argument("--lr", type=float, help=f"learning rate ({GPU_LR:g}; on a CPU {CPU_LR:g})")
     p.add_argument("--channels-last", action="store_true", help="NHWC memory format (torch)")
     p.add_argument("--compile", action="store_true", help="torch.compile, or XLA with Keras")
-    p.add_argument("--framework", choices=("torch", "keras"), default="torch", help="default torch")
+    p.add_argument("--framework", choices=("torch", "keras"), default="torch")
     p.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU where there is one")
     p.add_argument("--workers", type=int, help="of the loader over --data (default: cores - 1)")
     p.add_argument("--steps", type=int, default=50, help="timed steps a window (default 50)")

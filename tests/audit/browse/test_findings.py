@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +16,13 @@ from audit.review import decisions, keeper_rules
 from audit.review.decisions import Verb
 from audit.run import generations
 from audit.run.store import Store
+from tests.audit.reviewed import reviewed_dataset, scan
 
 
 @pytest.fixture(scope="module")
-def run(reviewed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copytree(reviewed_run, tmp_path_factory.mktemp("reviewed") / "run"))
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reviewed")
+    return scan(reviewed_dataset(folder / "pets"), folder / "run")
 
 
 @pytest.fixture
