@@ -12,6 +12,11 @@ A problem in the *data* is never one of these: it is a Finding.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
+LONGEST_ERROR = 500
+
 
 class AuditError(Exception):
     """Base of every error that a user can cure; `str(error)` is one sentence with the cure."""
@@ -42,3 +47,26 @@ class LockedError(RunError):
 
 class CheckContractError(AuditError):
     """A file in checks/ does not follow the contract of `audit.checking.check`."""
+
+
+def error_place(error: BaseException, preferred: str | None = None) -> str:
+    """Return `file.py:line` where an error was raised.
+
+    The innermost frame that lies in the file `preferred`, because a check's own line says more than
+    the line of the library it called; else the innermost frame of all.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == preferred]
+    chosen = (own or frames)[-1:]
+    return f"{Path(chosen[0].filename).name}:{chosen[0].lineno}" if chosen else "unknown place"
+
+
+def error_text(error: BaseException) -> str:
+    """Return `ValueError: the first line of its text`, at most 500 characters."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0]}"[:LONGEST_ERROR]
+
+
+def error_trace(error: BaseException) -> str:
+    """Return the whole traceback as text."""
+    return "".join(traceback.format_exception(error))

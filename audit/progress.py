@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 LINE_EVERY_S = 10.0
-WORDS = {
+PHASE_WORDS = {
     "list": "listing files",
     "measure": "reading images",
     "relate": "comparing pictures",
@@ -26,7 +26,7 @@ WORDS = {
 }
 
 
-class Step(Protocol):
+class ProgressState(Protocol):
     """What a scan reports: see `audit.scanning.Progress`."""
 
     @property
@@ -47,7 +47,7 @@ class Step(Protocol):
 
 
 class ProgressBar:
-    """Shows the progress of a scan on stderr: a `with` block, called with each step."""
+    """Shows the progress of a scan on stderr: a `with` block, called with each state."""
 
     def __init__(self) -> None:
         """Choose bar or lines by whether stderr is a terminal."""
@@ -80,26 +80,32 @@ class ProgressBar:
         """Leave the bar as it stands."""
         self._bar.stop()
 
-    def __call__(self, step: Step) -> None:
-        """Show one step."""
-        began, first = self._started.setdefault(step.phase, (time.monotonic(), step.done))
+    def __call__(self, state: ProgressState) -> None:
+        """Show one state."""
+        began, first = self._started.setdefault(state.phase, (time.monotonic(), state.done))
         seconds = time.monotonic() - began
-        rate = f"{(step.done - first) / seconds:,.0f}/s" if seconds > 0.5 else ""
-        errors = f"{step.errors:,} not ok" if step.errors else ""
+        rate = f"{(state.done - first) / seconds:,.0f}/s" if seconds > 0.5 else ""
+        errors = f"{state.errors:,} not ok" if state.errors else ""
         if self._console.is_terminal:
-            self._draw(step, rate, errors)
+            self._draw(state, rate, errors)
         elif time.monotonic() - self._printed > LINE_EVERY_S:
             self._printed = time.monotonic()
-            parts = [f"{WORDS[step.phase]}: {step.done:,} of {step.total or '?'}", rate, errors]
+            parts = [
+                f"{PHASE_WORDS[state.phase]}: {state.done:,} of {state.total or '?'}",
+                rate,
+                errors,
+            ]
             sys.stderr.write(", ".join(p for p in parts if p) + "\n")
 
-    def _draw(self, step: Step, rate: str, errors: str) -> None:
-        if step.phase not in self._tasks:
-            self._tasks[step.phase] = self._bar.add_task(WORDS[step.phase], rate="", errors="")
+    def _draw(self, state: ProgressState, rate: str, errors: str) -> None:
+        if state.phase not in self._tasks:
+            self._tasks[state.phase] = self._bar.add_task(
+                PHASE_WORDS[state.phase], rate="", errors=""
+            )
         self._bar.update(
-            self._tasks[step.phase],
-            completed=step.done,
-            total=step.total or None,
+            self._tasks[state.phase],
+            completed=state.done,
+            total=state.total or None,
             rate=rate,
             errors=errors,
         )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -117,15 +117,25 @@ class SkippedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRun:
-    """What one check did in one judgement: the completeness line that the report prints."""
+class FailedPart:
+    """A check or a source reader that raised: it says nothing, and the rest of the scan ran.
 
+    `kind` is `check` or `reader`; `code` is that of a check, empty for a reader; `name` is the
+    check's name or the reader's root. `place` is `file:line` of the innermost line of its own.
+    """
+
+    kind: str
     code: str
     name: str
-    n_findings: int
-    seconds: float
-    completeness: str = ""
-    params: Mapping[str, object] = field(default_factory=dict)
+    error: str
+    place: str
+    trace: str
+
+    def sentence(self) -> str:
+        """Return what failed, how and where, as one sentence."""
+        title = " ".join(word for word in (self.code, self.name) if word)
+        lost = "found nothing" if self.kind == "check" else "listed nothing more"
+        return f"The {self.kind} {title} failed and {lost}: {self.error} ({self.place})."
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Scan and re-check: source -> listing -> what is new -> workers -> related -> judged -> published.
+"""Scan and re-check: source -> list -> what is new -> measure -> relate -> run checks -> publish.
 
 A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
 not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
@@ -22,15 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit.checking.config import Config
-from audit.checking.runner import Judge, judge, judge_key, select_judges
+from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores
 from audit.neighbors import SIGNATURE_VERSION, Memory, Options
 from audit.pairs.relate import RELATE_VERSION, relate, settled
 from audit.pairs.signatures import write_part
-from audit.picture.features import FEATURE_ROW, feature_versions
-from audit.picture.measure import Job, Measured, Measurer, failed_rows
+from audit.picture.features import feature_versions
+from audit.picture.measure import Job, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
 from audit.run import generations
+from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
 from audit.sources import Source
 from audit.sources.paths import path_of
@@ -40,11 +41,6 @@ CHUNK_BYTES = 32 << 20
 APPEND_ROWS = 2048
 APPEND_S = 2.0
 FIRST_FINDINGS = "findings-0001.duckdb"
-# The identity of a file's content as far as a directory listing can tell.
-FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
-# Outcomes that may be another one the next time although the file did not change.
-TRANSIENT = "('io', 'permission', 'crashed', 'timeout')"
-LISTED = ("samples", "declared_classes", "skipped_files", "source_notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,10 @@ class ScanResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-Report = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
-def quiet(_: Progress) -> None:
+def ignore_progress(_: Progress) -> None:
     """Ignore progress."""
 
 
@@ -87,25 +83,27 @@ def scan(
     executor: Executor | None = None,
     checks: Sequence[str] | None = None,
     config: Config | None = None,
-    progress: Report = quiet,
+    progress: ProgressCallback = ignore_progress,
 ) -> ScanResult:
-    """Measure what is new in `source`, judge everything, publish a generation of `run`.
+    """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
-    `checks` selects what is judged, never what is measured; `jobs` is the number of processes
+    `checks` selects the checks to run, never what is measured; `jobs` is the number of processes
     (default: the usable cores; 1: none but this one). Raises LockedError when another process
     scans into the same run, UsageError for unknown checks or thresholds.
     """
     config = config or Config()
-    judges = select_judges(checks, config.thresholds)
+    configured = configure_checks(checks, config.thresholds)
     previous = generations.current(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
         total = _list(store, source, progress)
         clock.lap("list")
-        resumed, kept = _keep(store, previous, config)
+        n_resumed, n_kept = keep_rows(
+            store, previous.measurements if previous else None, _related_as(config)
+        )
         pending = store.scalar("SELECT count(*) FROM pending")
-        unchanged = previous is not None and not pending and not resumed and kept is None
+        unchanged = previous is not None and not pending and not n_resumed and n_kept is None
         if not unchanged:
             workers = executor or _executor(jobs, pending, config)
             parts = _Parts(store, run)
@@ -118,14 +116,16 @@ def scan(
             store.checkpoint()
     if unchanged:
         generations.discard_building(run)
-        _judge_again_if_needed(run, judges, progress)
+        _check_again_if_needed(run, configured, progress)
         clock.lap("judge")
         return ScanResult(run, total, 0, total, 0, True, clock.laps)
     building = generations.building(run)
-    _judge(building / generations.MEASUREMENTS, building / FIRST_FINDINGS, judges, progress)
+    _run_checks(
+        building / generations.MEASUREMENTS, building / FIRST_FINDINGS, configured, progress
+    )
     clock.lap("judge")
     generations.publish(run, FIRST_FINDINGS)
-    return ScanResult(run, total, pending, kept or 0, resumed, False, clock.laps)
+    return ScanResult(run, total, pending, n_kept or 0, n_resumed, False, clock.laps)
 
 
 def recheck(
@@ -133,27 +133,26 @@ def recheck(
     *,
     checks: Sequence[str] | None = None,
     config: Config | None = None,
-    progress: Report = quiet,
+    progress: ProgressCallback = ignore_progress,
 ) -> None:
-    """Judge a run's stored measurements again, touching no image; publishes new findings."""
-    judges = select_judges(checks, (config or Config()).thresholds)
-    generation = generations.require(run)
-    name = generations.next_findings(generation)
-    built = generation.path / f"{name}.building"
-    _judge(generation.measurements, built, judges, progress)
-    generations.publish_findings(run, generation, built, name)
+    """Run the checks again over a run's measurements, reading no image; publishes new findings."""
+    configured = configure_checks(checks, (config or Config()).thresholds)
+    _publish_findings(run, generations.require(run), configured, progress)
 
 
-# ---- listing, and what can be kept ----
+# ---- listing ----
 
 
 def _start_building(store: Store, config: Config) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
-    store.create_measurements(FEATURE_ROW)
+    columns = feature_columns(config.hashes)
+    store.create_measurements(columns)
     stored, now = store.meta().get("measured_as"), _measured_as(config)
-    if stored != now:
-        store.execute("DELETE FROM features")
-        store.set_meta({"measured_as": now})
+    if stored not in (None, now):
+        # other hashes are other columns, so the table itself is made again
+        store.execute("DROP TABLE features")
+        store.create_measurements(columns)
+    store.set_meta({"measured_as": now})
     for table in LISTED:
         store.execute(f"DELETE FROM {table}")
 
@@ -164,11 +163,12 @@ def _measured_as(config: Config) -> str:
             "features": dict(feature_versions()),
             "signature": SIGNATURE_VERSION,
             "limits": asdict(config.limits),
+            **({"hashes": sorted(config.hashes)} if config.hashes else {}),
         }
     )
 
 
-def _list(store: Store, source: Source, progress: Report) -> int:
+def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
     total = 0
     for batch in source.batches():
         columns = [
@@ -182,6 +182,7 @@ def _list(store: Store, source: Source, progress: Report) -> int:
     store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
     store.append("source_notes", notes)
+    store.append("failed_readers", [asdict(part) for part in source.failed])
     store.execute("DROP TABLE IF EXISTS metadata")
     if source.metadata is not None:
         store.create_from("metadata", source.metadata)
@@ -190,75 +191,6 @@ def _list(store: Store, source: Source, progress: Report) -> int:
 
 FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
 SAMPLES_SCHEMA = arrow_schema(SAMPLES)
-
-
-def _keep(
-    store: Store, previous: generations.Generation | None, config: Config
-) -> tuple[int, int | None]:
-    """Settle which files need no reading; leave the rest in the temporary table `pending`.
-
-    Returns the rows resumed from a killed scan, and the rows kept from the previous generation:
-    None where nothing at all changed since, so that nothing needs to be copied.
-    """
-    unchanged = f"FROM samples s WHERE s.id = f.sample_id AND f.file_key = {FILE_KEY}"
-    store.execute(f"DELETE FROM features f WHERE NOT EXISTS ({'SELECT 1 ' + unchanged})")
-    resumed = store.scalar("SELECT count(*) FROM features")
-    kept: int | None = 0
-    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
-    if previous is not None:
-        store.attach(previous.measurements, "previous")
-        if not resumed and _nothing_changed(store, config):
-            kept = None
-        elif _same_measures(store):
-            store.execute(
-                f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
-                f"ON s.id = f.sample_id AND f.file_key = {FILE_KEY} "
-                f"ANTI JOIN features had ON had.sample_id = f.sample_id "
-                f"WHERE coalesce(f.error_kind, '') NOT IN {TRANSIENT}"
-            )
-            kept = store.scalar("SELECT count(*) FROM features") - resumed
-        store.detach("previous")
-    if kept is not None:
-        store.execute(
-            "CREATE OR REPLACE TABLE pending AS "
-            f"SELECT s.id, s.uri, s.n_bytes, {FILE_KEY} AS file_key "
-            "FROM samples s ANTI JOIN features f ON f.sample_id = s.id"
-        )
-    return resumed, kept
-
-
-def _same_measures(store: Store) -> bool:
-    question = "SELECT value FROM {}meta WHERE key = 'measured_as'"
-    return bool(store.scalar(question.format("")) == store.scalar(question.format("previous.")))
-
-
-def _nothing_changed(store: Store, config: Config) -> bool:
-    """Say whether listing, notes and metadata equal those of the previous generation."""
-    if not _same_measures(store):
-        return False
-    related = store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
-    if related != _related_as(config):
-        return False
-    transient = f"SELECT count(*) FROM previous.features WHERE error_kind IN {TRANSIENT}"
-    if store.scalar(transient):
-        return False
-    tables = [*LISTED]
-    has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
-    if has[0] != has[1]:
-        return False
-    if has[0]:
-        if store.columns("metadata") != store.columns("previous.metadata"):
-            return False
-        tables.append("metadata")
-    return not any(_differs(store, table) for table in tables)
-
-
-def _differs(store: Store, table: str) -> bool:
-    counts = f"SELECT (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM previous.{table})"
-    if store.scalar(counts):
-        return True
-    fresh = f"SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}"
-    return store.scalar(f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None
 
 
 # ---- measuring ----
@@ -289,13 +221,22 @@ class _Parts:
 
 
 def _measure(
-    parts: _Parts, executor: Executor, config: Config, progress: Report, *, done: int, total: int
+    parts: _Parts,
+    executor: Executor,
+    config: Config,
+    progress: ProgressCallback,
+    *,
+    done: int,
+    total: int,
 ) -> None:
-    errors = 0
+    errors, work = 0, Measurer(config.limits, config.hashes)
     progress(Progress("measure", done, total))
     try:
-        for jobs, outcome in executor.run(Measurer(config.limits), _chunks(parts.store)):
-            measured = failed_rows(jobs, outcome) if isinstance(outcome, Failure) else outcome
+        for jobs, outcome in executor.run(work, _chunks(parts.store)):
+            if isinstance(outcome, Failure):
+                measured = failed_rows(jobs, outcome, config.hashes)
+            else:
+                measured = outcome
             parts.add(measured)
             done += len(jobs)
             status = measured.features["status"]
@@ -336,9 +277,9 @@ def _relate(
     run: Path,
     previous: generations.Generation | None,
     config: Config,
-    progress: Report,
+    progress: ProgressCallback,
 ) -> None:
-    """Find near-duplicates among all pictures, with what the previous generation settled."""
+    """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
     known: Memory | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
@@ -362,27 +303,47 @@ def _related_as(config: Config) -> str:
     return json.dumps(made, sort_keys=True)
 
 
-# ---- judging ----
+# ---- checks ----
 
 
-def _judge(measurements: Path, target: Path, judges: Sequence[Judge], progress: Report) -> None:
+def _run_checks(
+    measurements: Path, target: Path, checks: Sequence[CheckConfig], progress: ProgressCallback
+) -> None:
+    """Write a findings database, and the key of what made it: none where a check failed.
+
+    Without a key the next scan runs the checks again, although nothing in the dataset changed.
+    """
     with Store.open(measurements) as store:
-        judge(store, target, judges, lambda done, total: progress(Progress("judge", done, total)))
+        run_checks(
+            store, target, checks, lambda done, total: progress(Progress("judge", done, total))
+        )
     with Store.create(target) as findings:
-        key = judge_key(judges)
-        findings.execute("CREATE TABLE IF NOT EXISTS judged_as AS SELECT ? AS key", [key])
+        failed = findings.scalar("SELECT count(*) FROM failed_checks")
+        key = "" if failed else checks_key(checks)
+        findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
         findings.checkpoint()
 
 
-def _judge_again_if_needed(run: Path, judges: Sequence[Judge], progress: Report) -> None:
+def _check_again_if_needed(
+    run: Path, checks: Sequence[CheckConfig], progress: ProgressCallback
+) -> None:
     """Re-check an unchanged dataset where checks or thresholds differ from the published ones."""
     generation = generations.require(run)
     with Store.open(generation.findings) as store:
-        if store.scalar("SELECT key FROM judged_as") == judge_key(judges):
+        if store.scalar("SELECT key FROM checked_as") == checks_key(checks):
             return
+    _publish_findings(run, generation, checks, progress)
+
+
+def _publish_findings(
+    run: Path,
+    generation: generations.Generation,
+    checks: Sequence[CheckConfig],
+    progress: ProgressCallback,
+) -> None:
     name = generations.next_findings(generation)
     built = generation.path / f"{name}.building"
-    _judge(generation.measurements, built, judges, progress)
+    _run_checks(generation.measurements, built, checks, progress)
     generations.publish_findings(run, generation, built, name)
 
 

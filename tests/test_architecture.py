@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 ROOMS = {
     "audit": (
         "errors, records executors stats progress, sources neighbors run, picture, pairs,"
-        "checking, checks, review, report subset, scanning browse, ui, cli"
+        "checking, checks, review, report subset, scanning browse, ui, cli, __main__"
     ),
-    "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli",
+    "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.1 and 0.6 s.

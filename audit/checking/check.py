@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from audit.checking.cases import Case
 from audit.errors import CheckContractError, UsageError
 from audit.picture.features import MEASURED
+from audit.picture.library_hashes import LIBRARY_HASHES
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -126,7 +127,7 @@ def _check_classes(module: ModuleType) -> Iterator[type[Check]]:
 def _validate(check: Check, module: ModuleType) -> None:
     doc = inspect.cleandoc(type(check).__doc__ or "")
     missing = [s for s in SECTIONS if f"## {s}" not in doc]
-    known = {column.name for column in MEASURED}
+    known = {column.name for column in (*MEASURED, *LIBRARY_HASHES)}
     problems = [
         (not CODE.match(getattr(check, "code", "")), "code must look like FILE001"),
         (not NAME.match(getattr(check, "name", "")), "name must be lower-case words joined by -"),

@@ -4,6 +4,10 @@
     exclude = ["**/thumbs/**"]
     max_pixels = 200_000_000
 
+    [measure]
+    hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
+                         # dhash_vertical, colorhash, crop_resistant
+
     [relate]
     radius = 10          # bits of the perceptual hash within which every pair is a candidate
     turned = true        # the same for mirror images and quarter turns
@@ -28,6 +32,7 @@ from typing import Any
 from audit.checking.check import all_checks
 from audit.errors import UsageError
 from audit.picture.decode import Limits
+from audit.picture.library_hashes import LIBRARY_HASHES
 
 SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "looks": (0, 10_000_000)}
@@ -36,7 +41,7 @@ RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "looks": (0, 10_000_000
 @dataclass(frozen=True)
 class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
-    near-duplicate search that are given.
+    near-duplicate search that are given, `hashes` names the library's hashes to measure.
     """
 
     exclude: tuple[str, ...] = ()
@@ -44,6 +49,7 @@ class Config:
     timeout_s: float = 60.0
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     relate: Mapping[str, int | bool] = field(default_factory=dict)
+    hashes: tuple[str, ...] = ()
 
 
 def load_config(path: Path | None) -> Config:
@@ -67,8 +73,9 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     scan, checks = document.get("scan", {}), document.get("checks", {})
     known = set(all_checks())
     for where, found, allowed in (
-        ("", document, {"scan", "relate", "checks"}),
+        ("", document, {"scan", "measure", "relate", "checks"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
+        ("[measure] ", document.get("measure", {}), {"hashes"}),
         ("[relate] ", document.get("relate", {}), {*RELATE_RANGES, "turned"}),
         ("[checks] ", checks, known),
     ):
@@ -87,9 +94,21 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             timeout_s=float(scan.get("timeout_s", 60.0)),
             thresholds={code: dict(values) for code, values in checks.items()},
             relate=_relate(document.get("relate", {}), path),
+            hashes=_hashes(document.get("measure", {}).get("hashes", ()), path),
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: [scan] holds a value of the wrong type: {error}.") from None
+
+
+def _hashes(given: Any, path: Path) -> tuple[str, ...]:
+    """Check the names of the hashes to measure."""
+    known = [column.name for column in LIBRARY_HASHES]
+    names = given if isinstance(given, list | tuple) else [given]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(
+            f"{path}: [measure] hashes has {unknown[0]!r}; it is a list of {', '.join(known)}."
+        )
+    return tuple(name for name in known if name in names)
 
 
 def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | bool]:

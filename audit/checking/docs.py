@@ -7,6 +7,7 @@ from pathlib import Path
 
 from audit.checking.check import all_checks, page
 from audit.picture.features import FEATURE_ROW
+from audit.picture.library_hashes import LIBRARY_HASHES
 from audit.records import Column
 from audit.run.store import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, SCHEMA_VERSION
 
@@ -56,6 +57,8 @@ def schema_document() -> str:
         "## measurements.duckdb\n\n",
         _table("samples", SAMPLES),
         _table("features", FEATURE_ROW),
+        "On request (`[measure] hashes` in audit.toml), `features` has these columns as well:\n\n",
+        _table("hashes of the imagehash library", LIBRARY_HASHES),
         *(_table(name, columns) for name, columns in OTHER_TABLES.items()),
         "## findings.duckdb\n\n",
         *(_table(name, columns) for name, columns in FINDINGS_TABLES.items()),

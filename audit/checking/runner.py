@@ -1,4 +1,9 @@
-"""Judge: run checks over measurements and write what they say into a findings database."""
+"""Run checks over measurements and write what they find into a findings database.
+
+A check that raises loses nothing but itself: its findings are rolled back, what broke is kept with
+file and line in the table `failed_checks`, the others run, and the next scan tries again. A check
+that declares a column which this run did not measure is skipped, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -13,82 +18,103 @@ from pathlib import Path
 from typing import Any
 
 from audit.checking.check import Check, make_params, select_checks
-from audit.records import CheckRun, Finding
+from audit.errors import error_place, error_text, error_trace
+from audit.picture.library_hashes import LIBRARY_HASHES
+from audit.records import FailedPart, Finding
 from audit.run.store import Store, findings_table
 
 BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class CheckConfig:
     """A check with its thresholds in force."""
 
     check: Check
     params: Any
 
 
-def select_judges(
+def configure_checks(
     wanted: Sequence[str] | None, thresholds: Mapping[str, Mapping[str, Any]]
-) -> list[Judge]:
+) -> list[CheckConfig]:
     """Return the wanted checks (None: all) with their thresholds; raises UsageError for unknown."""
-    return [Judge(c, make_params(c, thresholds.get(c.code, {}))) for c in select_checks(wanted)]
+    return [
+        CheckConfig(check, make_params(check, thresholds.get(check.code, {})))
+        for check in select_checks(wanted)
+    ]
 
 
-def judge_key(judges: Sequence[Judge]) -> str:
-    """Return a hash of the checks' code and thresholds: equal keys judge alike."""
+def checks_key(checks: Sequence[CheckConfig]) -> str:
+    """Return a hash of the checks' code and thresholds: equal keys give equal findings."""
     state = hashlib.blake2b(digest_size=16)
-    for judge in judges:
-        source = inspect.getsource(inspect.getmodule(type(judge.check)) or type(judge.check))
-        state.update(f"{source}\0{judge.params!r}\0".encode())
+    for config in checks:
+        source = inspect.getsource(inspect.getmodule(type(config.check)) or type(config.check))
+        state.update(f"{source}\0{config.params!r}\0".encode())
     return state.hexdigest()
 
 
-def judge(
+def run_checks(
     measurements: Store,
     target: Path,
-    judges: Sequence[Judge],
+    checks: Sequence[CheckConfig],
     progress: Callable[[int, int], None],
 ) -> None:
     """Write the findings of every check over `measurements` into a new database at `target`."""
     target.unlink(missing_ok=True)
     with Store.create(target) as store:
         store.create_findings()
-        for done, one in enumerate(judges):
-            progress(done, len(judges))
+        measured = measurements.columns("features").keys()
+        for done, config in enumerate(checks):
+            progress(done, len(checks))
+            if missing := sorted(set(config.check.features) - measured):
+                store.append("skipped_checks", [_skipped(config.check, missing)])
+                continue
             try:
                 with store.transaction():
-                    _run_check(measurements, store, one)
+                    _run_check(measurements, store, config)
+            except MemoryError:
+                raise  # the machine's limit says nothing about the check
             except Exception as error:  # noqa: BLE001 - one broken check must not lose the scan
-                said = f"This check failed and says nothing: {type(error).__name__}: {error}"
-                failed = CheckRun(one.check.code, one.check.name, 0, 0.0, said[:500])
-                store.append("check_runs", [_row(failed, one.check)])
-        progress(len(judges), len(judges))
+                store.append("failed_checks", [asdict(_failed(config.check, error))])
+        progress(len(checks), len(checks))
         store.checkpoint()
 
 
-def _run_check(measurements: Store, store: Store, one: Judge) -> None:
-    check, started, total = one.check, time.perf_counter(), 0
-    for batch in _batched(check.find(measurements, one.params)):
-        total += len(batch)
+def _skipped(check: Check, missing: Sequence[str]) -> dict[str, str]:
+    columns = ", ".join(missing)
+    reason = f"did not run, because this scan did not measure {columns}: scan again."
+    if set(missing) <= {column.name for column in LIBRARY_HASHES}:
+        reason = (
+            f"did not run, because this scan did not measure {columns}: name it under "
+            "`[measure] hashes` in audit.toml and scan again."
+        )
+    return {"code": check.code, "name": check.name, "reason": reason}
+
+
+def _failed(check: Check, error: Exception) -> FailedPart:
+    module = inspect.getmodule(type(check))
+    place = error_place(error, module.__file__ if module else None)
+    text, trace = error_text(error), error_trace(error)
+    return FailedPart("check", check.code, check.name, text, place, trace)
+
+
+def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
+    check, start, n_findings = config.check, time.perf_counter(), 0
+    for batch in _batched(check.find(measurements, config.params)):
+        n_findings += len(batch)
         heads, members = findings_table(batch, {check.code: check.name})
         store.append("findings", heads)
         store.append("finding_samples", members)
-    said = check.completeness(measurements, one.params)
-    params = asdict(one.params)
-    run = CheckRun(check.code, check.name, total, time.perf_counter() - started, said, params)
-    store.append("check_runs", [_row(run, check)])
-
-
-def _row(run: CheckRun, check: Check) -> dict[str, Any]:
-    return {
-        "code": run.code,
-        "name": run.name,
+    row = {
+        "code": check.code,
+        "name": check.name,
         "severity": check.severity.value,
-        "n_findings": run.n_findings,
-        "seconds": run.seconds,
-        "completeness": run.completeness,
-        "params": json.dumps(run.params, default=str),
+        "n_findings": n_findings,
+        "seconds": time.perf_counter() - start,
+        "completeness": check.completeness(measurements, config.params),
+        "params": json.dumps(asdict(config.params), default=str),
     }
+    store.append("check_runs", [row])
 
 
 def _batched(findings: Iterator[Finding]) -> Iterator[list[Finding]]:

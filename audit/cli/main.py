@@ -1,7 +1,7 @@
 """The `audit` command: parse, one call into the library, format.
 
-Imports happen inside the commands, so that `audit --help` answers at once. Exit codes: 0 clean, 1
-findings at or above `--fail-on`, 2 a usage error, 130 interrupted.
+Imports happen inside the commands, so that `audit --help` answers at once; what the exit codes mean
+is said in `exit_codes`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide, export, log, undo
 from audit.cli.subset import app as subset_app
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from audit.pairs.overlap import OverlapReport
     from audit.report import Report
+    from audit.scanning import ScanResult
 
 app = typer.Typer(
     help="Find what is wrong with an image dataset before anyone trains on it.",
@@ -31,7 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(subset_app, name="subset")
-INTERRUPTED = 130
 
 
 class FailOn(StrEnum):
@@ -50,6 +51,9 @@ ChecksOption = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings (default ./audit.toml).")
+]
+TraceOption = Annotated[
+    bool, typer.Option("--trace", help="Print the traceback of a check or reader that failed.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -80,6 +84,7 @@ def scan(
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
+    trace: TraceOption = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
     from audit import scanning
@@ -106,9 +111,9 @@ def scan(
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(run)])
         _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     _say(_what_happened(result))
-    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json)
+    _finish(collect(run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
 @app.command()
@@ -118,6 +123,7 @@ def recheck(
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
+    trace: TraceOption = False,
 ) -> None:
     """Run the checks again over what a scan measured, with other thresholds; reads no image."""
     from audit import scanning
@@ -127,26 +133,28 @@ def recheck(
 
     with ProgressBar() as bar:
         scanning.recheck(run, checks=_words(checks), config=load_config(config), progress=bar)
-    _finish(collect(run), fail_on, as_json)
+    _finish(collect(run), fail_on, as_json, trace)
 
 
-@app.command()
-def report(
+@app.command(name="report")
+def print_report(
     run: RunArgument,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
     ] = None,
     as_json: JsonOption = False,
+    trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
     from audit.report import collect, write
 
     collected = collect(run, worst=12)
     if output is None:
-        _finish(collected, FailOn.NEVER, as_json)
+        _finish(collected, FailOn.NEVER, as_json, trace)
     else:
         write(collected, output)
         _say(f"Wrote {output}.")
+        _exit(collected, FailOn.NEVER, trace)
 
 
 @app.command()
@@ -230,8 +238,8 @@ def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001
         typer.echo(page(check))
 
 
-@app.command()
-def checks(
+@app.command(name="checks")
+def list_checks(
     write_docs: Annotated[
         bool,
         typer.Option("--write-docs", help="Regenerate audit/checks/README.md and docs/schema.md."),
@@ -267,7 +275,8 @@ def sql(
 # ---- formatting ----
 
 
-def _finish(report: Report, fail_on: FailOn, as_json: bool) -> None:
+def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None:
+    """Print the report and end with its exit code."""
     from audit.report import to_json, to_text
 
     if as_json:
@@ -275,11 +284,23 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool) -> None:
             sys.stdout.write(part)
     else:
         typer.echo(to_text(report, _width(), sys.stdout.isatty()))
+    _exit(report, fail_on, trace)
+
+
+def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
+    """End with what the report says: a part that failed counts whatever `--fail-on` is."""
+    if trace:
+        for part in report.failed:
+            _say(f"{part.sentence()}\n{part.trace}")
     bad = report.summary["error"]
     if fail_on is FailOn.WARNING:
         bad += report.summary["warning"]
-    if fail_on is not FailOn.NEVER and bad:
-        raise typer.Exit(1)
+    code = strongest(
+        ExitCode.FINDINGS if fail_on is not FailOn.NEVER and bad else ExitCode.CLEAN,
+        ExitCode.BROKEN_PART if report.failed else ExitCode.CLEAN,
+    )
+    if code:
+        raise typer.Exit(code)
 
 
 def _overlap_text(found: OverlapReport) -> str:
@@ -302,10 +323,7 @@ def _overlap_text(found: OverlapReport) -> str:
     return "\n".join([*lines, *found.completeness])
 
 
-def _what_happened(result: object) -> str:
-    from audit.scanning import ScanResult
-
-    assert isinstance(result, ScanResult)
+def _what_happened(result: ScanResult) -> str:
     if result.unchanged:
         return f"Nothing changed since the last scan: {result.total:,} files, none read again."
     parts = [f"{result.measured:,} files read"]
@@ -355,21 +373,30 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def main() -> None:
-    """Run the command line; a cured-by-the-user error is one sentence and exit code 2."""
-    from audit.errors import AuditError
+def command_line() -> None:
+    """Run the command line; what goes wrong becomes one sentence and an exit code."""
+    from audit.errors import AuditError, error_place, error_text, error_trace
 
     try:
         app()
     except AuditError as error:
         _say(f"audit: {error}")
-        sys.exit(2)
+        sys.exit(ExitCode.USAGE)
     except KeyboardInterrupt:
         _say("\nStopped.")
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        sys.exit(0)
+        sys.exit(ExitCode.CLEAN)
+    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        _say(
+            f"audit: no result, because this program failed: {error_text(error)} "
+            f"({error_place(error)}). Nothing that was published before has changed; please "
+            "report this. `--trace` shows the traceback."
+        )
+        if "--trace" in sys.argv:
+            _say(error_trace(error))
+        sys.exit(ExitCode.NO_RESULT)
 
 
 if __name__ == "__main__":
-    main()
+    command_line()

@@ -19,18 +19,28 @@ from audit.executors import Failure
 from audit.neighbors import SIGNATURE_DTYPE, SIGNATURE_VERSION, signature
 from audit.picture.decode import DecodeError, Limits, Scratch, decode, read_bytes
 from audit.picture.features import FEATURE_ROW, measure
+from audit.picture.library_hashes import library_columns, library_hashes
 from audit.picture.magic import extension_of
-from audit.records import arrow_schema
+from audit.records import Column, arrow_schema
 
 # What a file may say in its own words.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
-FEATURE_SCHEMA = arrow_schema(FEATURE_ROW)
 N_BYTES = SIGNATURE_DTYPE.itemsize
 VERSION_KEY = b"signature_version"
 SIGNATURE_SCHEMA = pa.schema(
     [("content_hash", pa.string()), ("signature", pa.binary(N_BYTES))],
     metadata={VERSION_KEY: str(SIGNATURE_VERSION).encode()},
 )
+
+
+def feature_columns(hashes: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return the columns of the table `features`, with the library's hashes that are asked for."""
+    return FEATURE_ROW + library_columns(hashes)
+
+
+def feature_schema(hashes: Sequence[str] = ()) -> pa.Schema:
+    """Return the Arrow schema of a row of the table `features`."""
+    return arrow_schema(feature_columns(hashes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class Measurer:
     """The picklable work of a worker: a chunk of jobs in, Arrow tables out."""
 
     limits: Limits
+    hashes: tuple[str, ...] = ()
 
     def __call__(self, jobs: Sequence[Job]) -> Measured:
         """Return one row a job, and the signature of every file that gave a picture."""
@@ -66,7 +77,7 @@ class Measurer:
             rows.append(row)
             if record is not None:
                 taken[row["content_hash"]] = record
-        features = pa.Table.from_pylist(rows, schema=FEATURE_SCHEMA)
+        features = pa.Table.from_pylist(rows, schema=feature_schema(self.hashes))
         return Measured(features, signature_table(list(taken), list(taken.values())))
 
     def _row(self, job: Job, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
@@ -83,6 +94,7 @@ class Measurer:
         if picture is None:
             return keys, None
         features, small = measure(picture)
+        features |= library_hashes(small, self.hashes)
         return keys | features, signature(small, opaque_share=1.0 - features["transparent"])
 
 
@@ -106,11 +118,13 @@ def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -
     return pa.table([pa.array(content_hashes, pa.string()), packed], schema=SIGNATURE_SCHEMA)
 
 
-def failed_rows(jobs: Sequence[Job], failure: Failure) -> Measured:
+def failed_rows(jobs: Sequence[Job], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
         | unmeasured(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    return Measured(pa.Table.from_pylist(rows, schema=FEATURE_SCHEMA), signature_table([], []))
+    return Measured(
+        pa.Table.from_pylist(rows, schema=feature_schema(hashes)), signature_table([], [])
+    )

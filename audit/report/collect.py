@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from audit.checking.check import all_checks, page
-from audit.records import Layout, Severity, SkippedFiles
+from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     CheckSummary,
     ClassCount,
@@ -45,6 +45,7 @@ WAIVED = """
     SELECT f.code, count(*) FROM judged.main.findings f SEMI JOIN waived USING (fingerprint)
     GROUP BY f.code ORDER BY f.code
 """
+FAILED = "FROM failed_readers UNION ALL FROM judged.failed_checks ORDER BY kind, code, name"
 CONCERNED = """
     SELECT count(DISTINCT m.sample_id) FROM reported f
     JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
@@ -73,7 +74,10 @@ def collect(
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
         hidden = dict(store.query(WAIVED).iter_rows())
-    ran = {check.code for check in checks}
+        failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
+        skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
+    ran = {check.code for check in checks} | {part.code for part in failed}
+    ran |= {row["code"] for row in skipped}
     not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
     return Report(
         run=str(run),
@@ -83,12 +87,18 @@ def collect(
         checks=checks,
         not_run=not_run,
         n_files_concerned=concerned,
-        completeness=(*_completeness(dataset, checks, not_run), *_waived_findings(hidden)),
+        completeness=(
+            *(part.sentence() for part in failed),
+            *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
+            *_completeness(dataset, checks, not_run),
+            *_waived_findings(hidden),
+        ),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
         timing=_timing(checks, scan_seconds),
         waived=silent,
+        failed=failed,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit.records import Layout, Severity, SkippedFiles
+from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
@@ -144,7 +144,8 @@ class Report:
 
     `checks` are ordered by their worst finding, then by code; `n_files_concerned` counts distinct
     files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
-    that a reviewer called false positives: neither counted nor shown.
+    that a reviewer called false positives: neither counted nor shown. `failed` are checks and
+    source readers that raised: what they would have found is unknown.
     """
 
     run: str
@@ -160,11 +161,23 @@ class Report:
     created: str
     timing: Mapping[str, Any] = field(default_factory=dict)
     waived: tuple[str, ...] = ()
+    failed: tuple[FailedPart, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:
-        """Findings by the severity's name: error, warning, info."""
-        return {severity.value: count for severity, count in self.counts.items()}
+        """Findings by the severity's name (error, warning, info), and how many checks failed."""
+        counts = {severity.value: count for severity, count in self.counts.items()}
+        return counts | {"failed_checks": len(self.failed_checks)}
+
+    @property
+    def failed_checks(self) -> tuple[FailedPart, ...]:
+        """Checks that raised."""
+        return tuple(part for part in self.failed if part.kind == "check")
+
+    @property
+    def failed_readers(self) -> tuple[FailedPart, ...]:
+        """Source readers that raised."""
+        return tuple(part for part in self.failed if part.kind == "reader")
 
 
 def _summed(pairs: Any) -> dict[str | None, int]:

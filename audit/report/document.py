@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from audit.records import FailedPart
 from audit.report.collect import findings
 from audit.report.contents import SCHEMA, Found, Report
 
@@ -24,6 +25,8 @@ def to_json(report: Report, found: Iterable[Found] | None = None) -> Iterator[st
         "dataset": dataset_facts(report),
         "summary": report.summary,
         "waived": len(report.waived),
+        "failed_checks": [_failed_part(part) for part in report.failed_checks],
+        "failed_readers": [_failed_part(part) for part in report.failed_readers],
     }
     yield dumped(head)[:-1] + ', "findings": ['
     for number, one in enumerate(findings(report) if found is None else found):
@@ -52,6 +55,10 @@ def finding_facts(found: Found) -> dict[str, Any]:
         "action": found.action,
         "fingerprint": found.fingerprint,
     }
+
+
+def _failed_part(part: FailedPart) -> dict[str, str]:
+    return {"code": part.code, "name": part.name, "error": part.error, "place": part.place}
 
 
 def dataset_facts(report: Report) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from audit.report.wording import (
     ICONS,
     bytes_text,
     counted,
+    failures,
     next_commands,
     number_text,
     reach,
@@ -73,9 +74,10 @@ def _head(report: Report) -> str:
     cells = (f'<div><div class="key">{key}</div>{shown(value)}</div>' for key, value in facts)
     roots = ", ".join(f"{name}: {root}" if name else root for name, root in data.roots.items())
     why = f"Why this layout: {data.layout.reason}." if data.layout.reason else ""
+    broken = f'<p class="verdict">{shown(failures(report))}</p>\n' if report.failed else ""
     return (
         f'<h1>Audit of {shown(data.name)}</h1>\n<p class="quiet mono">{shown(roots)}</p>\n'
-        f'<p class="verdict">{chips} found {shown(reach(report))}</p>\n'
+        f'{broken}<p class="verdict">{chips} found {shown(reach(report))}</p>\n'
         f'<div class="facts">{"".join(cells)}</div>\n'
         f'<p class="quiet">{shown(why)}</p>'
     )

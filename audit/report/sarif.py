@@ -36,6 +36,7 @@ def to_sarif(report: Report, found: Iterable[Found] | None = None) -> Iterator[s
             _base(name): {"uri": _folder_uri(root)} for name, root in report.dataset.roots.items()
         },
         "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(report)],
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
@@ -43,6 +44,12 @@ def to_sarif(report: Report, found: Iterable[Found] | None = None) -> Iterator[s
         result = _result(one, places, report.dataset.roots)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    """Return whether the audit is complete; each part that failed is a notification."""
+    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
+    return {"executionSuccessful": not notes, "toolExecutionNotifications": notes}
 
 
 def _driver(report: Report, rules: Iterable[CheckSummary]) -> dict[str, Any]:

@@ -90,9 +90,9 @@ def _title(report: Report) -> RenderableType:
 
 
 def _verdict(report: Report) -> Text:
-    worst = report.counts.worst
+    worst = Severity.ERROR if report.failed else report.counts.worst
     style = "bold green" if worst is None else STYLES[worst]
-    return Text("\n").append(headline(report), style=style)
+    return Text("\n").append(visible(headline(report)), style=style)
 
 
 def _code_table(report: Report) -> RenderableType:

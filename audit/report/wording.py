@@ -81,8 +81,22 @@ def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
 
 def headline(report: Report) -> str:
     """Return one sentence: what was found in how many files."""
-    said = severity_counts(report.counts)
-    return f"{said[0].upper()}{said[1:]} found {reach(report)}"
+    found = severity_counts(report.counts)
+    sentence = f"{found[0].upper()}{found[1:]} found {reach(report)}"
+    return " ".join([failures(report), sentence]).strip()
+
+
+def failures(report: Report) -> str:
+    """Return which checks and readers failed, with file and line; empty where none did."""
+    if not report.failed:
+        return ""
+    counts = [
+        counted(len(parts), noun)
+        for parts, noun in ((report.failed_checks, "check"), (report.failed_readers, "reader"))
+        if parts
+    ]
+    lines = " ".join(part.sentence() for part in report.failed)
+    return f"{' and '.join(counts)} failed, so this audit is not complete. {lines}"
 
 
 def reach(report: Report) -> str:
@@ -110,6 +124,8 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
         commands.append((f"audit explain {code}", f"what {code} means and what to do"))
         decide = f"audit decide {run} {examples[0].finding.fingerprint} --as false-positive"
         commands.append((decide, f"silence this {code} if it is none; `audit undo` takes it back"))
+    if report.failed:
+        commands.append((f"audit report {run} --trace", "the tracebacks of what failed"))
     if report.not_run:
         commands.append((f"audit recheck {run}", "run every check, touching no image"))
     commands.append((f"audit report {run} -o report.html", "the same as one page, with pictures"))

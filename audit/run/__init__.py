@@ -1,1 +1,7 @@
-"""run."""
+"""A run on disk: the databases of a dataset's audit, and which of them are published.
+
+For: storing what a scan lists and measures and what checks find, so that readers never wait.
+In: Arrow tables and rows (samples, features, pairs, findings); the run's folder.
+Out: `Store` (SQL in, polars frames out) and `Generation` (the published pair of databases).
+Cost: opening a run 20 ms; 100,000 rows read in 0.1 s; only this room imports duckdb.
+"""

@@ -39,6 +39,15 @@ SAMPLES: tuple[Column, ...] = (
     Column("mtime_ns", "BIGINT", "modification time, ns since 1970; -1 if unknown"),
     Column("ctime_ns", "BIGINT", "inode change time, ns since 1970; -1 if unknown"),
 )
+# A check or a source reader that raised (`audit.records.FailedPart`).
+FAILED_COLUMNS: tuple[Column, ...] = (
+    Column("kind", "VARCHAR", "check | reader"),
+    Column("code", "VARCHAR", "code of the check; empty for a reader"),
+    Column("name", "VARCHAR", "name of the check, or root of the reader"),
+    Column("error", "VARCHAR", "type of the error and the first line of its text"),
+    Column("place", "VARCHAR", "file:line where it was raised"),
+    Column("trace", "VARCHAR", "the whole traceback"),
+)
 OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "meta": (
         Column("key", "VARCHAR", "name of the fact: schema_version, dataset, layout, roots, ..."),
@@ -59,6 +68,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "sample concerned; null if none"),
         Column("message", "VARCHAR", "what the reader of the source saw, one sentence"),
     ),
+    "failed_readers": FAILED_COLUMNS,
     "pairs": (
         Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
         Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
@@ -116,6 +126,12 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("seconds", "DOUBLE", "time the check took, s"),
         Column("completeness", "VARCHAR", "what was and was not examined"),
         Column("params", "JSON", "thresholds in force"),
+    ),
+    "failed_checks": FAILED_COLUMNS,
+    "skipped_checks": (
+        Column("code", "VARCHAR", "check code"),
+        Column("name", "VARCHAR", "check name"),
+        Column("reason", "VARCHAR", "why it did not run, one sentence"),
     ),
 }
 IMAGES_VIEW = (

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.errors import UsageError
-from audit.records import Layout, Sample, SkippedFiles, sample_id
+from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
+from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
 from audit.sources.folder import FolderReader
 from audit.sources.layout import layout_names
 from audit.sources.manifest import ManifestReader
@@ -44,6 +44,7 @@ class Source:
         self.name = name
         self._readers = tuple(readers)
         self._tally = Tally()
+        self._failed: list[FailedPart] = []
 
     @property
     def roots(self) -> dict[str, str]:
@@ -75,12 +76,33 @@ class Source:
         return "\n".join(lines)
 
     def batches(self, size: int = 5000) -> Iterator[list[Sample]]:
-        """Yield the samples in a fixed order, `size` at a time; starts afresh at every call."""
-        self._tally = Tally()
+        """Yield the samples in a fixed order, `size` at a time; starts again at every call.
+
+        A reader that breaks is kept in `failed`, and the others go on; where all break, the first
+        error is raised.
+        """
+        self._tally, self._failed = Tally(), []
         self._note_overlaps()
-        samples = (sample for reader in self._readers for sample in reader.samples(self._tally))
+        samples = (sample for reader in self._readers for sample in self._guarded(reader))
         while batch := list(islice(samples, size)):
             yield batch
+
+    def _guarded(self, reader: Reader) -> Iterator[Sample]:
+        try:
+            yield from reader.samples(self._tally)
+        except (AuditError, OSError, MemoryError):
+            raise  # the caller's mistake, or the machine's: no defect of the reader
+        except Exception as error:
+            if len(self._failed) == len(self._readers) - 1:
+                raise
+            name = reader.name or os.path.basename(_path(reader))
+            text, place, trace = error_text(error), error_place(error), error_trace(error)
+            self._failed.append(FailedPart("reader", "", name, text, place, trace))
+
+    @property
+    def failed(self) -> list[FailedPart]:
+        """Readers that broke while listing; complete after `batches` ended."""
+        return self._failed
 
     def _note_overlaps(self) -> None:
         roots = [(r.name, r.root) for r in self._readers if isinstance(r, FolderReader)]

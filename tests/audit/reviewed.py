@@ -13,7 +13,7 @@ from PIL import Image
 
 from audit import scanning
 from audit.checking.cases import HEALTHY
-from audit.checking.runner import judge, select_judges
+from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW, MEASURED
 from audit.run import generations
 from audit.run.store import SAMPLES, Store
@@ -111,7 +111,7 @@ def made_run(run: Path, images: list[dict[str, Any]], judged: Sequence[str] = CO
             store.create_from("metadata", pl.DataFrame(metadata))
         store.set_meta({"dataset": "pets"})
         target = building / "findings-0001.duckdb"
-        judge(store, target, select_judges(judged, {}), lambda done, total: None)
+        run_checks(store, target, configure_checks(judged, {}), lambda done, total: None)
         store.checkpoint()
     generations.publish(run, target.name)
     return run

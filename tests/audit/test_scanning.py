@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +21,21 @@ from PIL import Image
 from polars.testing import assert_frame_equal
 
 from audit import scanning
+from audit.checking import check as check_module
+from audit.checking.check import Check
 from audit.checking.config import Config
 from audit.errors import LockedError, RunError, UsageError
 from audit.executors import Executor, Serial
 from audit.picture.decode import Limits
+from audit.records import Action, Finding, Sample, Severity
+from audit.report import collect
 from audit.run import generations
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.scanning import Progress, ScanResult
 from audit.sources import open_source
+from audit.sources.folder import FolderReader
+from audit.sources.tally import Tally
 from tests.conftest import ROOT, make_tree, picture
 
 
@@ -316,7 +323,8 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
     script = (
         "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations as runs\n"
         "from audit.run.store import Store\n"
-        "store = Store.create(runs.building(Path(sys.argv[1])) / runs.MEASUREMENTS)\n"
+        "folder = generations.building(Path(sys.argv[1]))\n"
+        "store = Store.create(folder / generations.MEASUREMENTS)\n"
         "print('open', flush=True)\ntime.sleep(60)\n"
     )
     with subprocess.Popen(
@@ -453,27 +461,98 @@ def test_store_appends_by_name_and_rolls_back() -> None:
         ]
 
 
-def test_a_check_that_raises_is_reported_and_loses_nothing(tree: Path, tmp_path: Path) -> None:
-    from audit.checking.check import all_checks
-    from audit.checking.runner import Judge, judge
+class Broken(Check):
+    """A check that finds something and then raises; stands in for IMG999."""
 
-    class Broken:
-        code, name, severity = "IMG999", "broken", all_checks()["IMG001"].severity
+    code, name, severity = "IMG999", "broken-check", Severity.WARNING
 
-        def find(self, store: Store, params: object) -> object:
-            raise ValueError("no such column")
+    def find(self, store: Store, params: object) -> Iterator[Finding]:
+        sample = str(store.scalar("SELECT min(id) FROM samples"))
+        yield Finding(self.code, self.severity, (sample,), "Half a result.", {}, Action.REVIEW, "x")
+        raise ValueError("no such column\nand a second line")
 
-    run, target = tmp_path / "run", tmp_path / "findings.duckdb"
+
+@pytest.fixture
+def broken_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IMG999 joins the checks of this process and fails."""
+    checks = {**check_module.all_checks(), "IMG999": Broken()}
+    monkeypatch.setattr(check_module, "all_checks", lambda: checks)
+
+
+@pytest.mark.usefixtures("broken_check")
+def test_a_check_that_raises_is_a_failure_and_the_others_run(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
     scan(tree, run)
-    sound = all_checks()["DIST001"]
-    judges = [Judge(Broken(), None), Judge(sound, sound.Params())]  # type: ignore[arg-type]
-    with Store.open(generations.require(run).measurements) as measurements:
-        judge(measurements, target, judges, lambda done, total: None)
-    with Store.open(target) as store:
-        said = store.rows("SELECT code, completeness FROM check_runs ORDER BY code")
-    assert [row["code"] for row in said] == ["DIST001", "IMG999"]
-    assert "failed" in said[1]["completeness"]
-    assert "no such column" in said[1]["completeness"]
+    with open_run(run) as store:
+        (failed,) = store.rows("SELECT * FROM failed_checks")
+        assert store.scalar("SELECT count(*) FROM check_runs") == len(check_module.all_checks()) - 1
+        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG999'") == 0
+    assert (failed["kind"], failed["code"], failed["name"]) == ("check", "IMG999", "broken-check")
+    assert failed["error"] == "ValueError: no such column"
+    line = Path(__file__).read_text().splitlines()[int(failed["place"].split(":")[1]) - 1]
+    assert failed["place"].startswith("test_scanning.py:")
+    assert "raise ValueError" in line
+    assert "Traceback" in failed["trace"]
+
+
+def test_a_failed_check_is_tried_again_although_nothing_changed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    sound = check_module.all_checks()["DIST001"]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(sound), "find", Broken.find)
+        scan(tree, run)
+    with open_run(run) as store:
+        assert store.rows("SELECT code FROM failed_checks") == [{"code": "DIST001"}]
+    assert scan(tree, run).unchanged
+    with open_run(run) as store:
+        assert store.rows("SELECT code FROM failed_checks") == []
+        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
+
+
+def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(type(check_module.all_checks()["IMG003"]), "features", ("whash",))
+    scan(tree, run)
+    with open_run(run) as store:
+        (skipped,) = store.rows("SELECT code, reason FROM skipped_checks")
+        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
+    assert skipped["code"] == "IMG003"
+    assert "did not measure whash" in skipped["reason"]
+    report = collect(run)
+    assert not report.failed
+    assert any("IMG003 blurry-image did not run" in line for line in report.completeness)
+    scan(tree, run, config=Config(hashes=("whash",)))
+    with open_run(run) as store:
+        assert store.rows("FROM skipped_checks") == []
+
+
+def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [f"one={tree / 'train'}", f"two={tree / 'test'}"]
+    whole = FolderReader.samples
+
+    def samples(reader: FolderReader, tally: Tally) -> Iterator[Sample]:
+        yield from itertools.islice(whole(reader, tally), 2)
+        raise KeyError("a defect")
+
+    def only_one(reader: FolderReader, tally: Tally) -> Iterator[Sample]:
+        return samples(reader, tally) if reader.name == "one" else whole(reader, tally)
+
+    monkeypatch.setattr(FolderReader, "samples", only_one)
+    scanning.scan(open_source(roots), tmp_path / "run", jobs=1)
+    with open_run(tmp_path / "run") as store:
+        (failed,) = store.rows("SELECT kind, name, error FROM failed_readers")
+        counts = dict(store.query("SELECT source, count(*) FROM samples GROUP BY 1").iter_rows())
+    assert failed == {"kind": "reader", "name": "one", "error": "KeyError: 'a defect'"}
+    assert counts == {"one": 2, "two": 9}
+    monkeypatch.setattr(FolderReader, "samples", samples)
+    with pytest.raises(KeyError):  # nothing is left to publish
+        scanning.scan(open_source(roots), tmp_path / "other", jobs=1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")

@@ -33,7 +33,7 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ('[relate]\nturned = "yes"', "turned is 'yes': write true or false"),
         ("[relate]\nradios = 6", "has no 'radios'; it may have looks, nearest, radius, turned"),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
-        ("[check]\n", "has no 'check'; it may have checks, relate, scan"),
+        ("[check]\n", "has no 'check'; it may have checks, measure, relate, scan"),
         ("[scan", "cannot be read as TOML"),
     ],
 )

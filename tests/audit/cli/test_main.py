@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from audit import scanning
+from audit.checking.check import all_checks
 from audit.cli import main
+from audit.cli.exit_codes import ExitCode, strongest
 from tests.conftest import ROOT
 
 
@@ -45,13 +49,79 @@ def test_json_is_one_document_of_the_contract(tree: Path, tmp_path: Path) -> Non
     done = audit("scan", tree, "--out", tmp_path / "run", "--json", "--fail-on", "never")
     document = json.loads(done.stdout)
     assert document["schema"] == "audit-report/1"
-    assert set(document["summary"]) == {"error", "warning", "info"}
+    assert set(document["summary"]) == {"error", "warning", "info", "failed_checks"}
+    assert document["failed_checks"] == document["failed_readers"] == []
     finding = next(f for f in document["findings"] if f["code"] == "DUP001")
     assert finding["sample_ids"] == ["test/cat/copy.jpg", "train/cat/0.jpg"]
     assert set(finding) == {
         "code", "name", "severity", "sample_ids", "message", "evidence", "action", "fingerprint",
     }  # fmt: skip
     assert document["completeness"]
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """The command in this process, where a check can be made to fail; returns the exit code."""
+    monkeypatch.setattr(sys, "argv", ["audit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main.command_line()
+    return int(ended.value.code or 0)
+
+
+def test_a_failed_check_stands_in_front_and_ends_with_3(
+    tree: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def find(*_: object) -> object:
+        raise ZeroDivisionError("half of nothing")
+
+    monkeypatch.setattr(type(all_checks()["IMG003"]), "find", find)
+    (tree / "train/cat/broken.jpg").write_bytes(b"<html>oops</html>")  # findings alone would be 1
+    run = tmp_path / "run"
+    assert in_process(monkeypatch, "scan", tree, "--out", run, "--jobs", 1, "--json") == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["summary"]["failed_checks"] == 1
+    (failed,) = document["failed_checks"]
+    assert (failed["code"], failed["error"]) == ("IMG003", "ZeroDivisionError: half of nothing")
+    assert "FILE001" in {finding["code"] for finding in document["findings"]}
+    assert in_process(monkeypatch, "recheck", run, "--fail-on", "never", "--trace") == 3
+    told = capsys.readouterr()
+    headline = " ".join(told.out.split("Dataset")[0].split())
+    assert (
+        "1 check failed, so this audit is not complete. The check IMG003 blurry-image" in headline
+    )
+    assert f"({failed['place']})" in headline
+    assert "Traceback (most recent call last)" in told.err
+    for kind in ("txt", "md", "html", "json", "sarif"):
+        target = tmp_path / f"report.{kind}"
+        assert in_process(monkeypatch, "report", run, "-o", target) == 3
+        assert "half of nothing" in target.read_text()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_failure_of_the_program_is_one_sentence_and_4(
+    tree: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise TypeError("unexpected None")
+
+    monkeypatch.setattr(scanning, "scan", fail)
+    assert in_process(monkeypatch, "scan", tree, "--out", tmp_path / "run") == 4
+    told = capsys.readouterr().err
+    assert "TypeError: unexpected None (test_main.py:" in told
+    assert "Traceback" not in told
+
+
+def test_the_strongest_code_wins() -> None:
+    order = [ExitCode.CLEAN, ExitCode.FINDINGS, ExitCode.BROKEN_PART, ExitCode.USAGE]
+    order += [ExitCode.NO_RESULT, ExitCode.INTERRUPTED]
+    for lower, higher in itertools.pairwise(order):
+        assert strongest(lower, higher) == strongest(higher, lower) == higher
+    assert [int(code) for code in order] == [0, 1, 3, 2, 4, 130]
 
 
 def test_the_default_run_is_named_after_the_dataset(tree: Path, tmp_path: Path) -> None:
@@ -115,8 +185,7 @@ def test_unknown_settings_are_refused(tree: Path, tmp_path: Path) -> None:
 
 # `audit scan` that stays at its first batch of pictures for as long as nobody stops it.
 STAYING = """
-import pathlib, sys, time
-from audit.cli import main
+import pathlib, runpy, sys, time
 from audit.progress import ProgressBar
 
 marker = pathlib.Path(sys.argv.pop(1))
@@ -130,7 +199,7 @@ def stay(bar, step):
 
 ProgressBar.__call__ = stay
 if __name__ == "__main__":
-    main.main()
+    runpy.run_module("audit.cli.main", run_name="__main__")
 """
 
 

@@ -45,7 +45,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     def audit(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["audit", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
-            main.main()
+            main.command_line()
         said = capsys.readouterr()
         return int(stopped.value.code or 0), said.out, said.err
 

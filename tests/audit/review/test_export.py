@@ -257,7 +257,7 @@ def test_export_on_the_command_line(
         monkeypatch.setattr("sys.argv", ["audit", "export", str(pets.parent / "run"),
                                          *map(str, arguments)])  # fmt: skip
         with pytest.raises(SystemExit) as stopped:
-            main.main()
+            main.command_line()
         said = capsys.readouterr()
         return int(stopped.value.code or 0), said.out, said.err
 

@@ -1,0 +1,37 @@
+"""Exit codes of `audit`: what they mean, and which one wins where several apply.
+
+0 nothing at or above `--fail-on`; 1 findings; 2 the caller can fix it (usage, lock, missing extra,
+no such run); 3 a check or a source reader broke and the rest ran; 4 the machine or this program
+failed and there is no result; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command ends with."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    BROKEN_PART = 3
+    NO_RESULT = 4
+    INTERRUPTED = 130
+
+
+# A broken check hides findings, so it comes before them; without a result there is neither.
+PRECEDENCE = (
+    ExitCode.INTERRUPTED,
+    ExitCode.NO_RESULT,
+    ExitCode.USAGE,
+    ExitCode.BROKEN_PART,
+    ExitCode.FINDINGS,
+    ExitCode.CLEAN,
+)
+
+
+def strongest(*codes: ExitCode) -> ExitCode:
+    """Return the code that a command ends with where all of these apply."""
+    return min((*codes, ExitCode.CLEAN), key=PRECEDENCE.index)

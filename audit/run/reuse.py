@@ -1,0 +1,85 @@
+"""What a new scan keeps of an unfinished one and of the previous generation: rows of files that are
+unchanged.
+
+A file counts as unchanged where size, mtime and ctime are equal; ctime cannot be set back, so an
+edit that restores the mtime is still seen. Everything is one SQL statement over both databases:
+a million files take about two seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from audit.run.store import Store
+
+# The identity of a file's content as far as a directory listing can tell.
+FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
+# Outcomes that may differ the next time although the file did not change.
+TRANSIENT = "('io', 'permission', 'crashed', 'timeout')"
+LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
+
+
+def keep_rows(store: Store, previous: Path | None, related_as: str) -> tuple[int, int | None]:
+    """Decide which files need no reading; leave the rest in the temporary table `pending`.
+
+    Returns the rows resumed from a killed scan, and the rows kept from the previous generation:
+    None where nothing at all changed since, so that nothing needs to be copied.
+    """
+    unchanged = f"FROM samples s WHERE s.id = f.sample_id AND f.file_key = {FILE_KEY}"
+    store.execute(f"DELETE FROM features f WHERE NOT EXISTS ({'SELECT 1 ' + unchanged})")
+    n_resumed = store.scalar("SELECT count(*) FROM features")
+    n_kept: int | None = 0
+    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
+    if previous is not None:
+        store.attach(previous, "previous")
+        if not n_resumed and _nothing_changed(store, related_as):
+            n_kept = None
+        elif _same_measures(store):
+            store.execute(
+                f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
+                f"ON s.id = f.sample_id AND f.file_key = {FILE_KEY} "
+                f"ANTI JOIN features had ON had.sample_id = f.sample_id "
+                f"WHERE coalesce(f.error_kind, '') NOT IN {TRANSIENT}"
+            )
+            n_kept = store.scalar("SELECT count(*) FROM features") - n_resumed
+        store.detach("previous")
+    if n_kept is not None:
+        store.execute(
+            "CREATE OR REPLACE TABLE pending AS "
+            f"SELECT s.id, s.uri, s.n_bytes, {FILE_KEY} AS file_key "
+            "FROM samples s ANTI JOIN features f ON f.sample_id = s.id"
+        )
+    return n_resumed, n_kept
+
+
+def _same_measures(store: Store) -> bool:
+    question = "SELECT value FROM {}meta WHERE key = 'measured_as'"
+    return bool(store.scalar(question.format("")) == store.scalar(question.format("previous.")))
+
+
+def _nothing_changed(store: Store, related_as: str) -> bool:
+    """Say whether listing, notes and metadata equal those of the previous generation."""
+    if not _same_measures(store):
+        return False
+    if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
+        return False
+    transient = f"SELECT count(*) FROM previous.features WHERE error_kind IN {TRANSIENT}"
+    if store.scalar(transient):
+        return False
+    tables = [*LISTED]
+    has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
+    if has[0] != has[1]:
+        return False
+    if has[0]:
+        if store.columns("metadata") != store.columns("previous.metadata"):
+            return False
+        tables.append("metadata")
+    return not any(_differs(store, table) for table in tables)
+
+
+def _differs(store: Store, table: str) -> bool:
+    counts = f"SELECT (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM previous.{table})"
+    if store.scalar(counts):
+        return True
+    fresh = f"SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}"
+    return store.scalar(f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None

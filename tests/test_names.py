@@ -1,0 +1,54 @@
+"""Names: one public meaning a package, files that are nouns, functions that are verbs."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PACKAGES = ("audit", "pipeline_profiler")
+# Interfaces that each file of a kind implements under one name: a page of the app, a source's
+# sniffer, an adapter's functions, the entry of a command line.
+INTERFACES = {"page", "sniff", "attach", "describe", "files", "rebuild", "command_line"}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def public(path: Path, *kinds: type[ast.stmt]) -> Iterator[str]:
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, kinds) and not node.name.startswith("_"):  # type: ignore[attr-defined]
+            yield node.name  # type: ignore[attr-defined]
+
+
+def own_name(path: Path) -> str:
+    return path.parent.name if path.stem == "__init__" else path.stem
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_function_has_the_name_of_a_module_beside_it_or_of_a_room(package: str) -> None:
+    """Importing the submodule would overwrite the function in the namespace of the package."""
+    rooms = {own_name(p) for p in (ROOT / package).iterdir() if not p.name.startswith("__")}
+    wrong = []
+    for path in modules(package):
+        beside = {own_name(p) for p in path.parent.iterdir() if not p.name.startswith("__")}
+        names = set(public(path, ast.FunctionDef)) & (beside | rooms)
+        wrong += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_public_name_is_defined_once_a_package(package: str) -> None:
+    places = defaultdict(set)
+    for path in modules(package):
+        for name in public(path, ast.FunctionDef, ast.ClassDef):
+            places[name].add(str(path.relative_to(ROOT)))
+    twice = {n: sorted(p) for n, p in places.items() if len(p) > 1 and n not in INTERFACES}
+    # every check has thresholds and every room of checks its Params: they are inner classes
+    assert not twice
