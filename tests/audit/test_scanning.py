@@ -321,7 +321,7 @@ def test_a_scan_killed_while_it_removes_old_generations_is_published(
 def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations as runs\n"
+        "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations\n"
         "from audit.run.store import Store\n"
         "folder = generations.building(Path(sys.argv[1]))\n"
         "store = Store.create(folder / generations.MEASUREMENTS)\n"
