@@ -113,6 +113,7 @@ def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
     assert not list(run.rglob("*.wal"))
 
 
+@pytest.mark.slow
 def test_serial_and_processes_give_the_same_index(tree: Path, tmp_path: Path) -> None:
     scan(tree, tmp_path / "one", jobs=1)
     scan(tree, tmp_path / "two", jobs=2)
@@ -158,6 +159,7 @@ def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
     assert_same_index(run, tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
     assert_same_index(run, tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_path: Path) -> None:
     run, executor = tmp_path / "run", Counting()
     with pytest.raises(KeyboardInterrupt):
@@ -337,6 +340,7 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
         other.kill()
 
 
+@pytest.mark.slow
 def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(tree, run)
@@ -379,6 +383,7 @@ def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
         assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") > 0
 
 
+@pytest.mark.slow
 def test_checks_limit_what_is_judged_not_what_is_measured(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(tree, run, checks=["DUP001"])
@@ -408,6 +413,7 @@ class Crashing(Serial):
             yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
 
 
+@pytest.mark.slow
 def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -495,6 +501,7 @@ def test_a_check_that_raises_is_a_failure_and_the_others_run(tree: Path, tmp_pat
     assert "Traceback" in failed["trace"]
 
 
+@pytest.mark.slow
 def test_a_failed_check_is_tried_again_although_nothing_changed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,6 +518,7 @@ def test_a_failed_check_is_tried_again_although_nothing_changed(
         assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
 
 
+@pytest.mark.slow
 def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,6 +538,7 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
         assert store.rows("FROM skipped_checks") == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -555,6 +564,7 @@ def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
         scanning.scan(open_source(roots), tmp_path / "other", jobs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")
 def test_names_of_any_bytes_are_scanned(tree: Path, tmp_path: Path) -> None:
     odd = os.fsencode(tree) + b"/train/caf\xe9"

@@ -15,6 +15,8 @@ from audit.run.generations import open_run
 from audit.sources import open_source
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 SAMPLE_DATA = ROOT / "sample_data"
 Row = tuple[str, str]
 

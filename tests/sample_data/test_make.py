@@ -16,6 +16,8 @@ from PIL import Image
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 SAMPLE_DATA = ROOT / "sample_data"
 SPLITS = ("train", "val", "test")
 CLASSES = {"apple", "boat", "bridge", "fish", "flower", "house", "leaf", "tree"}

@@ -14,6 +14,8 @@ from PIL import ExifTags, Image, ImageFilter
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 SAMPLE_DATA = ROOT / "sample_data"
 
 

@@ -21,6 +21,8 @@ from audit.cli import main
 from audit.cli.exit_codes import ExitCode, strongest
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def audit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

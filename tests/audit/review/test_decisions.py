@@ -189,6 +189,7 @@ for number in range(1000):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_write_a_thousand_decisions_each(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen(
@@ -401,6 +402,7 @@ def own(tmp_path: Path) -> tuple[Path, Path]:
     return root, scan(root, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, Path]) -> None:
     root, run = own
     names = [
@@ -433,6 +435,7 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
     assert "train/dog/3.jpg" not in applied(run).stale["subject"], "decided anew"
 
 
+@pytest.mark.slow
 def test_the_latest_decision_wins_where_two_meet_in_one_file(own: tuple[Path, Path]) -> None:
     root, run = own
     decide_samples(run, ["train/dog/1.jpg"], Verb.relabel, "cat")
@@ -449,6 +452,7 @@ def test_a_sample_without_a_hash_is_known_by_its_id(own: tuple[Path, Path]) -> N
     assert applied(run).stale["reason"].to_list() == ["it is gone, and nothing has its content"]
 
 
+@pytest.mark.slow
 def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> None:
     root, run = own
     (group,) = findings(run, "DUP003")
@@ -472,6 +476,7 @@ def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> Non
     assert len(decisions.waived(run)) == 1
 
 
+@pytest.mark.slow
 def test_a_waiver_of_a_class_lapses_when_it_worsens(own: tuple[Path, Path]) -> None:
     root, run = own
     (near,) = findings(run, "LABEL002")

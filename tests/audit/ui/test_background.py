@@ -79,6 +79,7 @@ def test_the_last_word_and_the_code_settle_a_job(
     assert said in made.said
 
 
+@pytest.mark.slow
 def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for action, source, files, said in (
@@ -94,6 +95,7 @@ def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> Non
         assert len(list(generation.path.glob("findings-*.duckdb"))) == files
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
     made = background.start("work", "scan", tmp_path / "run", [str(tmp_path / "nothing")])
     made.followed.wait(PATIENCE_S)
@@ -102,6 +104,7 @@ def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in made.said
 
 
+@pytest.mark.slow
 def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path) -> None:
     made = background.start("work", "scan", tmp_path / "run", [str(tree)])
     made.cancel()

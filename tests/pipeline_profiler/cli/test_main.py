@@ -17,6 +17,8 @@ from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import time
 

@@ -16,6 +16,8 @@ from pipeline_profiler.precision import image_data
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -74,6 +74,7 @@ def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
         tune.tune(bench, Options(quick=True))
 
 
+@pytest.mark.slow
 def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.data import DataLoader
