@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,3 +72,12 @@ def make_tree(root: Path) -> Path:
 def tree(tmp_path: Path) -> Path:
     """The small dataset of `make_tree`, to be changed at will."""
     return make_tree(tmp_path / "pets")
+
+
+def pytest_sessionfinish() -> None:
+    """Close the stores that caches of the app still hold, or DuckDB lists them after the summary."""
+    module = sys.modules.get("audit.run.store")
+    if module is not None:
+        for thing in gc.get_objects():
+            if type(thing) is module.Store:
+                thing.close()
