@@ -75,7 +75,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def pytest_sessionfinish() -> None:
-    """Close the stores that caches of the app still hold, or DuckDB lists them after the summary."""
+    """Close the stores that caches of the app hold: DuckDB lists them after the summary."""
     module = sys.modules.get("audit.run.store")
     if module is not None:
         for thing in gc.get_objects():
