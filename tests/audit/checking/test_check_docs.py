@@ -80,7 +80,7 @@ PICTURE_COLUMNS = {column.name for column in FEATURES}
 
 
 def fails_without(check: Check, columns: Iterable[str]) -> str:
-    """What DuckDB says of the dirty cases of `check` where `columns` were not measured; "": nothing."""
+    """What DuckDB says of the dirty cases where `columns` were not measured; "": nothing."""
     for case in check.DIRTY:
         with case_store(case) as store:
             leave_out(store, columns)
