@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := app.py audit pipeline_profiler tests benchmarks sample_data docs/screenshots
+SOURCES := app.py audit pipeline_profiler tests benchmarks sample_data docs
 
-.PHONY: demo app test lint format bench docs clean
+.PHONY: demo app test quick lint format bench docs clean
 
 # The core alone, enough for the demo.
 $(VENV)/core: pyproject.toml constraints.txt
@@ -46,6 +46,10 @@ app: $(VENV)/all
 test: $(VENV)/all $(VENV)/browser
 	$(BIN)/python -m pytest
 
+# What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
+quick: $(VENV)/all
+	$(BIN)/python -m pytest -m "not slow"
+
 lint: $(VENV)/all
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -57,6 +61,7 @@ format: $(VENV)/all
 
 docs: $(VENV)/core
 	$(BIN)/audit checks --write-docs
+	$(BIN)/python docs/make_commands.py
 
 bench: $(VENV)/all
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

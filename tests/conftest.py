@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,17 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real images at {folder}: set PREFLIGHT_REAL_DATA to run this test")
     return folder
+
+
+@pytest.fixture(scope="session")
+def sample_data_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the committed sample data, not to be changed: copy it where a test decides."""
+    from audit import scanning
+    from audit.sources import open_source
+
+    run = tmp_path_factory.mktemp("scanned") / "sample_data"
+    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+    return run
 
 
 def picture(seed: int, width: int = 96, height: int = 72) -> np.ndarray:
@@ -42,10 +55,8 @@ def make_picture() -> Callable[..., np.ndarray]:
     return picture
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A small dataset: two splits, three classes, 24 JPEG files of their own."""
-    root = tmp_path / "pets"
+def make_tree(root: Path) -> Path:
+    """Write a small dataset: two splits, three classes, 24 JPEG files of their own."""
     seed = 0
     for split, count in (("train", 5), ("test", 3)):
         for label in ("cat", "dog", "owl"):
@@ -55,3 +66,18 @@ def tree(tmp_path: Path) -> Path:
                 Image.fromarray(picture(seed)).save(folder / f"{number}.jpg", quality=88)
                 seed += 1
     return root
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The small dataset of `make_tree`, to be changed at will."""
+    return make_tree(tmp_path / "pets")
+
+
+def pytest_sessionfinish() -> None:
+    """Close the stores that caches of the app hold: DuckDB lists them after the summary."""
+    module = sys.modules.get("audit.run.store")
+    if module is not None:
+        for thing in gc.get_objects():
+            if type(thing) is module.Store:
+                thing.close()

@@ -29,7 +29,7 @@ class PixelBomb(Check):
 
     ## What to do
     Drop it, unless it is a map, a microscope slide or a satellite scene: then scan with a higher
-    `--max-pixels`, or cut it into tiles first.
+    `max_pixels` under `[scan]` in `audit.toml`, or cut it into tiles first.
 
     ## Limits
     The header is trusted: the check does not test whether the data really exist.

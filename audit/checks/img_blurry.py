@@ -57,7 +57,7 @@ class Blurry(Check):
     code = "IMG003"
     name = "blurry-image"
     severity = Severity.WARNING
-    features = ("sharpness", "contrast")
+    features = ("sharpness", "contrast", "transparent")
 
     @dataclass(frozen=True)
     class Params:

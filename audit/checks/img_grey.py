@@ -45,7 +45,10 @@ class GreyAmongColour(Check):
     code = "IMG007"
     name = "grey-among-colour"
     severity = Severity.INFO
-    features = ("channels_equal", "channel_spread", "brightness_p99", "contrast", "transparent")
+    features = (
+        "channels_equal", "channel_spread", "brightness_p99", "contrast", "saturation",
+        "transparent",
+    )  # fmt: skip
 
     @dataclass(frozen=True)
     class Params:

@@ -97,9 +97,13 @@ def open_run(run: Path, tracer: Tracer | None = None) -> Store:
 def open_generation(generation: Generation, tracer: Tracer | None = None) -> Store:
     """Open one generation for reading, whatever is published meanwhile."""
     store = Store.memory(tracer)
-    store.attach(generation.measurements, "measurements")
-    store.attach(generation.findings, "judged")
-    store.execute("SET search_path = 'measurements.main,judged.main'")
+    try:
+        store.attach(generation.measurements, "measurements")
+        store.attach(generation.findings, "judged")
+        store.execute("SET search_path = 'measurements.main,judged.main'")
+    except BaseException:
+        store.close()
+        raise
     return store
 
 

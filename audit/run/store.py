@@ -306,10 +306,11 @@ class Store:
 
     def pages(self, sql: str, size: int = 5000) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a SELECT as tuples, `size` at a time, while others write."""
-        cursor = self._con.cursor()
-        cursor.execute(sql)
-        while rows := cursor.fetchmany(size):
-            yield from rows
+        # A cursor is a connection of its own: left to the collector it would outlive the store.
+        with contextlib.closing(self._con.cursor()) as cursor:
+            cursor.execute(sql)
+            while rows := cursor.fetchmany(size):
+                yield from rows
 
     def columns(self, table: str) -> dict[str, str]:
         """Return the columns of a table and their types, {} if there is no such table."""

@@ -77,7 +77,10 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, values in (("workers", "0,1,2"), ("prefetch", "2"), ("batch-size", ""), ("pin", "")):
         sweep_parser.add_argument(
-            f"--{name}", default=values, metavar="LIST", help=f"comma-separated (default {values})"
+            f"--{name}",
+            default=values,
+            metavar="LIST",
+            help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
     precision.add(commands, _finish)

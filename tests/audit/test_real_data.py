@@ -21,6 +21,8 @@ from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.run.generations import open_run
 from audit.sources import open_source
 
+pytestmark = pytest.mark.slow
+
 # Files of the hostile collection on which we and Pillow's full load disagree, and why we are right.
 JUDGED = {
     "hopper_bad_exif.jpg": "1,214 stray bytes in the middle of the scan; Pillow drops the warning",

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +36,7 @@ from audit.scanning import Progress, ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.read_log import ReadLog
-from tests.conftest import picture
+from tests.conftest import ROOT, make_tree, picture
 
 
 def scan(root: Path, run: Path, **options: object) -> ScanResult:
@@ -56,10 +57,46 @@ def index(run: Path) -> dict[str, pl.DataFrame]:
         return {t: store.query(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
 
 
-def assert_same_index(one: Path, two: Path) -> None:
-    left, right = index(one), index(two)
+def assert_frames_equal(
+    left: Mapping[str, pl.DataFrame], right: Mapping[str, pl.DataFrame]
+) -> None:
     for table, frame in left.items():
         assert_frame_equal(frame, right[table])
+
+
+def assert_same_index(one: Path, two: Path) -> None:
+    assert_frames_equal(index(one), index(two))
+
+
+@dataclass
+class Undisturbed:
+    """A dataset that no test changes, a run of it, and one with a second scan that lacks a file."""
+
+    tree: Path
+    once: Path
+    twice: Path
+    whole: dict[str, pl.DataFrame]
+    smaller: dict[str, pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tree, once = make_tree(folder / "pets"), folder / "once"
+    scan(tree, once)
+    twice = Path(shutil.copytree(once, folder / "twice"))
+    scan_smaller(tree, twice)
+    return Undisturbed(tree, once, twice, index(once), index(twice))
+
+
+@pytest.fixture
+def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
+    """A copy of the run scanned once."""
+    return Path(shutil.copytree(undisturbed.once, tmp_path / "run"))
+
+
+def scan_smaller(tree: Path, run: Path) -> None:
+    scanning.scan(open_source([str(tree)], exclude=["train/dog/0.jpg"]), run, jobs=1)
 
 
 def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
@@ -76,6 +113,7 @@ def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
     assert not list(run.rglob("*.wal"))
 
 
+@pytest.mark.slow
 def test_serial_and_processes_give_the_same_index(tree: Path, tmp_path: Path) -> None:
     scan(tree, tmp_path / "one", jobs=1)
     scan(tree, tmp_path / "two", jobs=2)
@@ -94,11 +132,10 @@ class Counting(Serial):
             yield chunk, result
 
 
-def test_an_unchanged_dataset_is_not_read_again(tree: Path, tmp_path: Path) -> None:
-    run, executor = tmp_path / "run", Counting()
-    scan(tree, run)
+def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Counting()
     before = generations.require(run)
-    result = scan(tree, run, executor=executor)
+    result = scan(undisturbed.tree, run, executor=executor)
     assert result.unchanged
     assert executor.read == []
     assert generations.require(run) == before
@@ -122,6 +159,7 @@ def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
     assert_same_index(run, tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -134,10 +172,9 @@ def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
         assert store.scalar("SELECT label FROM samples WHERE id = 'train/dog/zero.jpg'") == "dog"
 
 
-def test_other_limits_measure_again(tree: Path, tmp_path: Path) -> None:
-    run, executor = tmp_path / "run", Counting()
-    scan(tree, run)
-    scan(tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
+def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Counting()
+    scan(undisturbed.tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
     assert len(executor.read) == 24
     with open_run(run) as store:
         assert store.scalar("SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
@@ -176,6 +213,7 @@ def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
     assert_same_index(run, tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_path: Path) -> None:
     run, executor = tmp_path / "run", Counting()
     with pytest.raises(KeyboardInterrupt):
@@ -186,28 +224,101 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
     assert "test/cat/0.jpg" in executor.read
 
 
-def test_kill_nine_at_random_moments_then_resume_equals_an_undisturbed_scan(
-    tree: Path, tmp_path: Path
+# A scan that stops for good at one moment: at some progress of a phase, or before the system call
+# that publishes. It leaves the marker and then waits to be killed.
+STOPPING = """
+import os, pathlib, shutil, sys, time
+from audit import scanning
+from audit.executors import Serial
+from audit.sources import open_source
+
+tree, run, marker, moment, count = sys.argv[1:]
+
+def stop():
+    pathlib.Path(marker).touch()
+    time.sleep(600)
+
+def progress(step):
+    if step.phase == moment and step.done >= int(count):
+        stop()
+
+def stops_at(owner, name, reached):
+    original = getattr(owner, name)
+    def stopping(*args, **options):
+        if reached(*map(str, args)):
+            stop()
+        return original(*args, **options)
+    setattr(owner, name, stopping)
+
+class OneByOne(Serial):
+    def run(self, work, chunks):
+        yield from super().run(work, ([job] for chunk in chunks for job in chunk))
+
+if moment == "rename":
+    stops_at(pathlib.Path, "rename", lambda old, new: old.endswith("building"))
+if moment == "point":
+    stops_at(os, "replace", lambda old, new: new.endswith("CURRENT"))
+if moment == "prune":
+    stops_at(shutil, "rmtree", lambda path: "gen-" in path)
+scanning.APPEND_ROWS = 1
+scanning.scan(open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress)
+"""
+
+
+def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
+    """Scan in a process of its own, wait until it has come that far, and kill it with signal 9."""
+    marker = run.with_name(f"{run.name}.reached")
+    marker.unlink(missing_ok=True)
+    line = [sys.executable, "-c", STOPPING, tree, run, marker, moment, count]
+    with subprocess.Popen([str(word) for word in line], cwd=ROOT) as process:
+        while not marker.exists():
+            assert process.poll() is None, f"the scan ended before {moment} {count}"
+            time.sleep(0.02)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "count"),
+    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 20), ("rename", 0), ("point", 0)],
+)
+def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    run, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
-    scan(tree, undisturbed)
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom audit import scanning\n"
-        "from audit.sources import open_source\n"
-        "if __name__ == '__main__':\n"
-        "    scanning.scan(open_source([sys.argv[1]]), Path(sys.argv[2]), jobs=2)\n"
-    )
-    path = tmp_path / "scan.py"
-    path.write_text(script)
-    for delay in (0.4, 0.8, 1.2):
-        process = subprocess.Popen(
-            [sys.executable, str(path), str(tree), str(run)], start_new_session=True
-        )
-        time.sleep(delay)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    scan(tree, run)
-    assert_same_index(run, undisturbed)
+    run = tmp_path / "run"
+    kill_at(moment, count, undisturbed.tree, run)
+    with pytest.raises(RunError, match="no finished scan"):
+        open_run(run)
+    result = scan(undisturbed.tree, run)
+    if moment == "measure":
+        assert result.resumed == count, "what was stored is not read again"
+    assert_frames_equal(index(run), undisturbed.whole)
+    assert not (run / "building").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 20), ("point", 0)])
+def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
+    kill_at(moment, count, undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.smaller)
+    scan(undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.whole)
+
+
+@pytest.mark.slow
+def test_a_scan_killed_while_it_removes_old_generations_is_published(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
+    kill_at("prune", 0, undisturbed.tree, run)
+    assert_frames_equal(index(run), undisturbed.whole)
+    assert len(list(run.glob("gen-*"))) == 3
+    scan_smaller(undisturbed.tree, run)
+    assert len(list(run.glob("gen-*"))) == 2, "the next scan removes what the killed one left"
 
 
 def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
@@ -223,12 +334,13 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
-        other.stdout.readline()
+        assert other.stdout.readline() == b"open\n"
         with pytest.raises(LockedError, match=f"process {other.pid}"):
             scan(tree, run)
         other.kill()
 
 
+@pytest.mark.slow
 def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(tree, run)
@@ -263,16 +375,15 @@ def test_recheck_reads_no_image_and_uses_new_thresholds(tree: Path, tmp_path: Pa
 
 
 def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
-    tree: Path, tmp_path: Path
+    undisturbed: Undisturbed, run: Path
 ) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
-    again = scan(tree, run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
+    again = scan(undisturbed.tree, run, config=Config(thresholds={"IMG001": {"max_p99": 1.0}}))
     assert again.unchanged
     with open_run(run) as store:
         assert store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'") > 0
 
 
+@pytest.mark.slow
 def test_checks_limit_what_is_judged_not_what_is_measured(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(tree, run, checks=["DUP001"])
@@ -302,6 +413,7 @@ class Crashing(Serial):
             yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
 
 
+@pytest.mark.slow
 def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -316,9 +428,7 @@ def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
     assert sorted(executor.read) == ["test/cat/0.jpg", "train/cat/0.jpg"]
 
 
-def test_a_damaged_pointer_or_store_is_one_sentence(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
+def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -> None:
     generation = generations.require(run)
     generation.findings.write_bytes(b"garbage" * 100)
     with pytest.raises(RunError, match="cannot be opened as a DuckDB file"):
@@ -333,9 +443,7 @@ def test_a_damaged_pointer_or_store_is_one_sentence(tree: Path, tmp_path: Path) 
         open_run(tmp_path / "nothing")
 
 
-def test_sql_is_read_only_and_traced(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    scan(tree, run)
+def test_sql_is_read_only_and_traced(run: Path) -> None:
     seen: list[str] = []
     with open_run(run, tracer=lambda sql, _: seen.append(sql)) as store:
         assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24
@@ -393,6 +501,7 @@ def test_a_check_that_raises_is_a_failure_and_the_others_run(tree: Path, tmp_pat
     assert "Traceback" in failed["trace"]
 
 
+@pytest.mark.slow
 def test_a_failed_check_is_tried_again_although_nothing_changed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +518,7 @@ def test_a_failed_check_is_tried_again_although_nothing_changed(
         assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
 
 
+@pytest.mark.slow
 def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,6 +538,7 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
         assert store.rows("FROM skipped_checks") == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,6 +564,7 @@ def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
         scanning.scan(open_source(roots), tmp_path / "other", jobs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")
 def test_names_of_any_bytes_are_scanned(tree: Path, tmp_path: Path) -> None:
     odd = os.fsencode(tree) + b"/train/caf\xe9"

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from audit import scanning
-from audit.sources import open_source
 from pipeline_profiler.record.session import Session
-from tests.browser.app import FLAGS, ROOT, Visitor, chromium, served, without
+from tests.browser.app import FLAGS, Visitor, chromium, served, without
 from tests.browser.nasty import nasty_run
 from tests.browser.recorded import session
 
@@ -41,14 +39,6 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample data, scanned; not to be changed."""
-    run = tmp_path_factory.mktemp("scanned") / "sample_data"
-    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
-    return run
-
-
-@pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two sessions made by hand: slow, and mended; and one of a newer version."""
     folder = tmp_path_factory.mktemp("sessions")
@@ -73,11 +63,14 @@ class Served:
 
 @pytest.fixture(scope="session")
 def app(
-    browser: Any, scanned: Path, sessions: list[Path], tmp_path_factory: pytest.TempPathFactory
+    browser: Any,
+    sample_data_run: Path,
+    sessions: list[Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Served]:
     """One app for all tests; each test that changes a run has one of its own."""
     folder = tmp_path_factory.mktemp("app")
-    runs = {name: Path(shutil.copytree(scanned, folder / name)) for name in RUNS}
+    runs = {name: Path(shutil.copytree(sample_data_run, folder / name)) for name in RUNS}
     runs["nasty"] = nasty_run(folder)
     with served(folder, *runs.values(), *sessions) as address:
         yield Served(address, folder, runs)

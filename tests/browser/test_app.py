@@ -21,6 +21,8 @@ from tests.browser.app import PATIENCE_MS, Visitor
 from tests.browser.conftest import Served
 from tests.browser.nasty import LABEL, NAME
 
+pytestmark = pytest.mark.slow
+
 PAGES = (
     "Overview", "Findings", "Duplicates", "Labels", "Explore", "Decisions", "Subset designer",
     "Profiles", "Start",

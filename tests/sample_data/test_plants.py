@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,18 +14,20 @@ from PIL import ExifTags, Image, ImageFilter
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 SAMPLE_DATA = ROOT / "sample_data"
 
 
 @pytest.fixture(scope="module", params=[7, 20261])
-def root(request, tmp_path_factory):
+def seed(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def root(seed, dataset):
     """The committed dataset, and one that nobody looked at."""
-    if request.param == 7:
-        return SAMPLE_DATA
-    out = tmp_path_factory.mktemp("unseen")
-    command = [sys.executable, "-B", str(SAMPLE_DATA / "make.py"), "--seed", str(request.param)]
-    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True)
-    return out
+    return SAMPLE_DATA if seed == 7 else dataset(seed)
 
 
 @pytest.fixture(scope="module")

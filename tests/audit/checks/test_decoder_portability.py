@@ -229,6 +229,7 @@ def installed(module: str) -> None:
         pytest.skip(f"{module} is not installed")
 
 
+@pytest.mark.slow
 def test_tensorflow(folder: Path):
     installed("tensorflow")
     wanted = {e.name: e.tensorflow for e in EXAMPLES if e.tensorflow != "crash"}
@@ -239,6 +240,7 @@ def test_tensorflow(folder: Path):
     assert found["bit.png"][2:] == (0, 255)
 
 
+@pytest.mark.slow
 def test_tensorflow_dies_of_an_animated_webp(folder: Path):
     installed("tensorflow")
     from importlib.metadata import PackageNotFoundError, version

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from audit.checking.check import all_checks
 from audit.cli import main
 from audit.cli.exit_codes import ExitCode, strongest
 from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def audit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -181,25 +185,50 @@ def test_unknown_settings_are_refused(tree: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_says_how_to_go_on(tree: Path, tmp_path: Path) -> None:
-    import shutil
+# `audit scan` that stays at its first batch of pictures for as long as nobody stops it.
+STAYING = """
+import pathlib, runpy, sys, time
+from audit.progress import ProgressBar
 
-    for number in range(60):
-        shutil.copytree(tree / "train", tree / f"copy{number}")
+marker = pathlib.Path(sys.argv.pop(1))
+show = ProgressBar.__call__
+
+def stay(bar, step):
+    show(bar, step)
+    if step.phase == "measure" and step.done:
+        marker.touch()
+        time.sleep(600)
+
+ProgressBar.__call__ = stay
+if __name__ == "__main__":
+    runpy.run_module("audit.cli.main", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_says_how_to_go_on(jobs: int, tree: Path, tmp_path: Path) -> None:
+    script, marker, run = tmp_path / "staying.py", tmp_path / "reached", tmp_path / "run"
+    script.write_text(STAYING)
+    line = [sys.executable, script, marker, "scan", tree, "--out", run, "--jobs", jobs]
     with subprocess.Popen(
-        [sys.executable, "-m", "audit.cli.main", "scan", str(tree), "--out", str(tmp_path / "run")],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        [str(word) for word in line], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
     ) as process:  # fmt: skip
-        assert process.stderr is not None
-        process.stderr.readline()
-        time.sleep(0.6)
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        process.wait()
+        while not marker.exists():
+            assert process.poll() is None, "the scan ended before it was stopped"
+            time.sleep(0.02)
+        # As a terminal does: every process of the group hears of it.
+        os.killpg(process.pid, signal.SIGINT)
+        printed, said = process.communicate()
+    assert process.returncode == 130
     assert "Traceback" not in said
-    assert process.returncode in (130, 0, 1)
-    if process.returncode == 130:
-        assert "goes on from here" in said
+    assert printed == ""
+    stopped = re.search(r"Stopped\. Nothing is lost: `(.+)` goes on from here\.", said)
+    assert stopped, said
+    again = audit(*shlex.split(stopped[1])[1:], "--jobs", 1, "--fail-on", "never")
+    assert again.returncode == 0
+    assert "24 resumed from an unfinished scan" in again.stderr
 
 
 def test_every_command_has_help_and_is_in_the_readme() -> None:

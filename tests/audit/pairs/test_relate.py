@@ -101,6 +101,7 @@ def test_a_scan_finds_what_was_copied_and_nothing_else(pets: Path, tmp_path: Pat
     assert "log odds" in sizes
 
 
+@pytest.mark.slow
 def test_neither_order_nor_cutting_shows_in_the_result(pets: Path, tmp_path: Path) -> None:
     scan(pets, tmp_path / "one")
     scan(pets, tmp_path / "two", executor=Backwards())
@@ -108,6 +109,7 @@ def test_neither_order_nor_cutting_shows_in_the_result(pets: Path, tmp_path: Pat
         assert one.equals(two)
 
 
+@pytest.mark.slow
 def test_a_new_file_joins_its_group(pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(pets, run)
@@ -126,6 +128,7 @@ def test_a_new_file_joins_its_group(pets: Path, tmp_path: Path) -> None:
         assert kept.equals(afresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["measure", "relate", "judge"])
 def test_a_killed_scan_resumes_with_its_signatures(phase: str, pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -147,6 +150,7 @@ def test_a_killed_scan_resumes_with_its_signatures(phase: str, pets: Path, tmp_p
     assert json.loads(dict(related(run)[2].iter_rows())["missing_signatures"]) == 0
 
 
+@pytest.mark.slow
 def test_lost_signatures_are_reported(pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(pets, run)
@@ -158,6 +162,7 @@ def test_lost_signatures_are_reported(pets: Path, tmp_path: Path) -> None:
     assert "DUP003" not in codes(run)
 
 
+@pytest.mark.slow
 def test_an_unchanged_dataset_is_not_related_again(pets: Path, tmp_path: Path) -> None:
     scan(pets, tmp_path / "run")
     seen: list[str] = []
@@ -176,6 +181,7 @@ def test_labels_that_differ_within_a_group_make_an_error(pets: Path, tmp_path: P
     assert json.loads(row["evidence"])["pictures"] == 3
 
 
+@pytest.mark.slow
 def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
     """Checks and rejected pairs come from the previous generation, whatever became of the files."""
     scan(pets, tmp_path / "run")
@@ -188,6 +194,7 @@ def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
         assert before & set(load_pair_cache(store).rejected_pairs.tolist())
 
 
+@pytest.mark.slow
 def test_other_settings_relate_again(pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(pets, run)

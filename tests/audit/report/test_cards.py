@@ -57,6 +57,7 @@ def test_an_end_is_a_whole_name(folder: Path) -> None:
     assert show(folder / "run", "2.png").sample.id == "train/cat/2.png"
 
 
+@pytest.mark.slow
 def test_several_files_are_named(tmp_path: Path) -> None:
     for i in range(7):
         picture(tmp_path / "data" / f"c{i}" / "a.png", 50 + i)
@@ -78,6 +79,7 @@ def test_no_run_is_said(tmp_path: Path) -> None:
         show(tmp_path, "a.jpg")
 
 
+@pytest.mark.slow
 def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
     picture(tmp_path / "one" / "cat" / "1.png", 50)
     picture(tmp_path / "two" / "cat" / "2.png", 60)
@@ -158,6 +160,7 @@ def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
     assert card.twins == ()
 
 
+@pytest.mark.slow
 def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     path = picture(tmp_path / "data" / "a" / "1.png", 50)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
@@ -168,6 +171,7 @@ def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     assert show(run, "1.png").on_disk == "absent"
 
 
+@pytest.mark.slow
 def test_manifest_columns_are_shown(tmp_path: Path) -> None:
     picture(tmp_path / "a.png", 50)
     manifest = tmp_path / "list.csv"

@@ -34,16 +34,9 @@ from tests.conftest import ROOT, picture
 Command = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scanned run that no test changes."""
-    place = tmp_path_factory.mktemp("reviewed")
-    return scan(reviewed_dataset(place / "pets"), place / "run")
-
-
 @pytest.fixture
-def run(scanned: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(scanned, tmp_path / "run"))
+def run(reviewed_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reviewed_run, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -198,6 +191,7 @@ for number in range(1000):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_write_a_thousand_decisions_each(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen(
@@ -403,6 +397,7 @@ def own(tmp_path: Path) -> tuple[Path, Path]:
     return root, scan(root, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, Path]) -> None:
     root, run = own
     names = [
@@ -435,6 +430,7 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
     assert "train/dog/3.jpg" not in apply_decisions(run).stale["subject"], "decided again"
 
 
+@pytest.mark.slow
 def test_the_latest_decision_wins_where_two_meet_in_one_file(own: tuple[Path, Path]) -> None:
     root, run = own
     decide_samples(run, ["train/dog/1.jpg"], Action.RELABEL, "cat")
@@ -453,6 +449,7 @@ def test_a_sample_without_a_hash_is_known_by_its_id(own: tuple[Path, Path]) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> None:
     root, run = own
     (group,) = findings(run, "DUP003")
@@ -476,6 +473,7 @@ def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> Non
     assert len(waived_fingerprints(run)) == 1
 
 
+@pytest.mark.slow
 def test_a_waiver_of_a_class_lapses_when_it_worsens(own: tuple[Path, Path]) -> None:
     root, run = own
     (near,) = findings(run, "LABEL002")

@@ -12,6 +12,8 @@ import pytest
 from audit.subset.apportionment import allocate
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 FOLDER = ROOT / "benchmarks"
 
 

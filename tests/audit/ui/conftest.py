@@ -9,14 +9,11 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the app needs `pip install 'dataset-preflight[app]'`")
 
-from tests.audit.reviewed import reviewed_dataset, scan
-
 
 @pytest.fixture(scope="session")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scanned(reviewed_run: Path) -> Path:
     """A run of the reviewed dataset, with no decisions; not to be changed."""
-    folder = tmp_path_factory.mktemp("app")
-    return scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+    return reviewed_run
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from audit.sources import open_source
 from tests.audit.reviewed import findings
 from tests.audit.ui.pages import html, link_of, shown, text
 
+pytestmark = pytest.mark.slow
+
 PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
 
 

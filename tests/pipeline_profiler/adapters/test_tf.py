@@ -20,6 +20,8 @@ from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, made_run, schedule
 
+pytestmark = pytest.mark.slow
+
 
 def graph() -> Any:
     ds = tf.data.Dataset.range(64).map(lambda x: {"x": x, "unused": x * 2})

@@ -16,6 +16,8 @@ from pipeline_profiler.adapters import torch_loader  # noqa: E402
 from pipeline_profiler.diagnose.window import Window  # noqa: E402
 from pipeline_profiler.record.session import MAIN, Run  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class Plain(Dataset[Any]):
     def __init__(self, n: int = 24, folder: str | None = None) -> None:

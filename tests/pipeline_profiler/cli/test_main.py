@@ -19,6 +19,8 @@ from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import time
 

@@ -18,6 +18,8 @@ from pipeline_profiler.precision.image_data import make_noise, read_image_folder
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -7,6 +7,8 @@ import pytest
 
 from pipeline_profiler.measure import arms, cuda, environment
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -1,5 +1,6 @@
 """Recommendations, sweep and compare from exact runs."""
 
+import time
 from typing import Any
 
 import pytest
@@ -74,6 +75,7 @@ def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
         tune.tune_loader(bench, Options(quick=True))
 
 
+@pytest.mark.slow
 def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.data import DataLoader
@@ -92,14 +94,32 @@ def test_sweep_prints_predicted_beside_measured_for_each_setting() -> None:
         assert p["low_ms"] <= p["predicted_ms"] <= p["high_ms"]
 
 
+class Sleeping:
+    """Samples that are waited for, not computed: workers help on any number of cores."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.003)
+        return index
+
+
+@pytest.mark.slow
 def test_tuning_a_real_loader_keeps_only_what_was_measured_faster() -> None:
     pytest.importorskip("torch")
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(list(range(400)), 4)
+    loader = DataLoader(Sleeping(), 4)
     bench = Bench(lambda: loader, lambda batch: None)
     made = tune.tune_loader(bench, Options(quick=True, seconds=1.0, repeats=3))
-    for trial in made.results["trials"]:
+    trials = made.results["trials"]
+    assert trials, "four samples of 3 ms in turn: more workers must be worth a trial"
+    assert trials[0]["predicted"] > 1 + tune.NOISE
+    settings: dict[str, Any] = {}
+    for trial in trials:
         kept = trial["decision"] == "kept"
         assert kept == (trial["speedup"]["low"] > 1 + tune.NOISE)
+        settings |= trial["setting"] if kept else {}
+    assert made.results["kept"] == settings
     assert made.results["verdict"] == "tuned"

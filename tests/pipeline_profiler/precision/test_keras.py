@@ -13,6 +13,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("tensorflow")
 
 PRELUDE = """

@@ -14,6 +14,8 @@ from pipeline_profiler.precision.models import SHIPPED, dpn26, dpn92, resnet18
 from pipeline_profiler.precision.models.dpn import Shape, dual_path_class
 from pipeline_profiler.record.session import ProfileError
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 
 

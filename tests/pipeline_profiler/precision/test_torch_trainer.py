@@ -18,6 +18,8 @@ from pipeline_profiler.precision.trainer_torch import TorchTrainer, watch_update
 from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 CPU = TorchBackend("cpu")
 LR = 2.0**-12

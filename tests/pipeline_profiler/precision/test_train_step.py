@@ -23,6 +23,8 @@ from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, FakeTrainer
 
+pytestmark = pytest.mark.slow
+
 
 def slow_batches(clock: FakeClock, waits: list[float]) -> Iterator[int]:
     for i, wait in enumerate(waits):

@@ -2,10 +2,14 @@
 
 import gzip
 import json
+from array import array
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.plan import Plan, Probes, Reason
@@ -126,3 +130,91 @@ def test_device_rows_that_were_probed_and_unknown_stay_apart(tmp_path: Path) -> 
     path = Session(probes=Probes(on_device=True)).save(tmp_path / "s.json")
     assert json.loads(path.read_text())["plan"]["starvation"] is None
     assert Session.load(path).probes.on_device
+
+
+# ---- whatever is saved comes back ----
+
+# Text as it occurs in paths and keys: any character but a lone surrogate, which is in no UTF-8.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+INTEGERS = st.integers(-(2**62), 2**62)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(TEXT, PLAIN, max_size=3)
+SPANS = st.builds(
+    Span, TEXT, st.integers(0, 2**40), st.integers(-1, 512), INTEGERS, *[INTEGERS] * 4
+)
+ROWS = st.lists(st.tuples(*[INTEGERS] * len(BATCH_COLUMNS)), max_size=5)
+
+
+def columns(rows: list[tuple[int, ...]]) -> dict[str, Any]:
+    return {n: array("q", [row[i] for row in rows]) for i, n in enumerate(BATCH_COLUMNS)}
+
+
+RUNS = st.builds(
+    Run,
+    arm=st.sampled_from(Arm),
+    block=st.integers(0, 99),
+    config=OBJECTS,
+    warmup=st.integers(0, 99),
+    spans=st.lists(SPANS, max_size=8).map(SpanTable),
+    batches=ROWS.map(columns),
+    slow_keys=st.lists(TEXT | INTEGERS, max_size=3),
+    slow=st.lists(OBJECTS, max_size=2),
+    depths=st.lists(st.lists(INTEGERS, min_size=3, max_size=3), max_size=3),
+    gc_pauses=st.lists(st.lists(INTEGERS, min_size=2, max_size=2), max_size=3),
+    totals=st.dictionaries(TEXT, INTEGERS, max_size=3),
+    stacks=st.dictionaries(TEXT, INTEGERS, max_size=3),
+    notes=st.lists(TEXT, max_size=2),
+)
+RESERVED = {"schema", *Session.__dataclass_fields__}
+PLANS = st.builds(
+    Plan,
+    arms=st.lists(st.sampled_from(Arm), min_size=1, unique=True).map(tuple),
+    reasons=st.lists(st.builds(Reason, TEXT), max_size=3).map(tuple),
+    files=st.lists(TEXT, max_size=3).map(tuple),
+    seed=INTEGERS,
+)
+PROBES = st.builds(
+    Probes,
+    unused_fields=st.none() | st.dictionaries(TEXT, INTEGERS, max_size=3),
+    change=st.none() | st.dictionaries(TEXT, INTEGERS, max_size=2),
+)
+SESSIONS = st.builds(
+    Session,
+    runs=st.lists(RUNS, max_size=3),
+    environment=OBJECTS,
+    plan=PLANS,
+    probes=PROBES,
+    results=OBJECTS.map(lambda d: {k: v for k, v in d.items() if k not in RESERVED}),
+    notes=st.lists(TEXT, max_size=2),
+    created=TEXT,
+    partial=st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(session=SESSIONS, ending=st.sampled_from(["json", "json.gz"]))
+def test_every_session_comes_back_as_it_was(
+    session: Session, ending: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = session.save(tmp_path_factory.getbasetemp() / f"any.{ending}")
+    again = Session.load(path)
+    assert [list(run.spans) for run in again.runs] == [list(run.spans) for run in session.runs]
+    assert [run.batches for run in again.runs] == [run.batches for run in session.runs]
+    for name in ("results", "environment", "plan", "probes", "notes", "created", "partial"):
+        assert getattr(again, name) == getattr(session, name)
+    for old, new in zip(session.runs, again.runs, strict=True):
+        for name in old.__dict__.keys() - {"spans", "batches"}:
+            assert getattr(new, name) == getattr(old, name), name
+
+
+@given(spans=st.lists(SPANS, max_size=8), cut=st.integers(0, 8))
+def test_spans_given_in_two_parts_are_the_same_table(spans: list[Span], cut: int) -> None:
+    table = SpanTable(spans[:cut])
+    rows = [tuple(getattr(s, n) for n in Span.__slots__) for s in spans[cut:]]
+    table.extend(rows)
+    assert list(table) == spans
+    assert list(SpanTable.from_json(json.loads(json.dumps(table.to_json())))) == spans

@@ -17,6 +17,8 @@ from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
 from tests.browser.recorded import session
 
+pytestmark = pytest.mark.slow
+
 PAGE = "from pipeline_profiler.ui.profiles import page\npage()"
 
 

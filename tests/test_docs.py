@@ -1,0 +1,305 @@
+"""The documents promise nothing that is not there: commands, options, examples and paths."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import io
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from audit.checking.check import Check, all_checks
+from audit.sources import open_source
+from pipeline_profiler.cli.main import parser
+from pipeline_profiler.record.session import Session
+from tests.audit.checking import test_check_docs as check_rules
+from tests.audit.checks import test_cases as case_rules
+from tests.audit.subset.frames import made_set, predicted
+from tests.conftest import ROOT, make_tree
+from tests.pipeline_profiler.fakes import made_session, schedule
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "audit/checks/README.md")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+TOOLS = ("audit", "pipeline-profiler")
+
+
+def imported(path: Path, name: str) -> ModuleType:
+    """The module of a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+make_commands = imported(ROOT / "docs" / "make_commands.py", "make_commands")
+COMMANDS = {c.name: c for c in make_commands.audit_commands() + make_commands.profiler_commands()}
+GROUPS = {" ".join(name.split()[:n]) for name in COMMANDS for n in (1, 2)} - COMMANDS.keys()
+ALL_OPTIONS = {option for c in COMMANDS.values() for p in c.parameters for option in p.names}
+
+
+# ---- the page of commands ----
+
+
+def test_the_page_of_commands_is_current() -> None:
+    assert make_commands.PAGE.read_text() == make_commands.document(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_each_of_its_options_says_what_it_is_for(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.summary.endswith((".", "?"))
+    for parameter in command.parameters:
+        assert parameter.meaning.strip(), f"{name}: {parameter.written} has no help"
+
+
+def test_the_page_has_every_option_of_the_help() -> None:
+    """What `--help` prints is made by typer and argparse; the page is made by us."""
+    from typer.testing import CliRunner
+
+    from audit.cli.main import app
+
+    for name, command in COMMANDS.items():
+        tool, *words = name.split()
+        if tool == "audit":
+            printed = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+        else:
+            with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+                parser().parse_args([*words, "--help"])
+            printed = out.getvalue()
+        listed = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", printed.split("ptions")[-1]))
+        own = {option for p in command.parameters for option in p.names if option.startswith("--")}
+        mentioned = {
+            word for p in command.parameters for word in re.findall(r"--[\w-]+", p.meaning)
+        }
+        assert own <= listed, name
+        assert listed - {"--help"} <= own | mentioned, name
+
+
+# ---- commands in the documents ----
+
+
+def tokens(document: Path) -> Iterator[Token]:
+    for token in MarkdownIt("commonmark").enable("table").parse(document.read_text()):
+        yield token
+        yield from token.children or ()
+
+
+def command_lines(document: Path) -> Iterator[str]:
+    """Every line that begins with one of the tools, in blocks and in running text."""
+    for token in tokens(document):
+        if token.type == "fence" and token.info in ("", "bash", "sh"):
+            lines = token.content.replace("\\\n", " ").splitlines()
+        elif token.type == "code_inline":
+            lines = [token.content]
+        else:
+            continue
+        for line in lines:
+            line = re.sub(r"^\.venv/bin/", "", line.strip())
+            if line.split(" ")[0] in TOOLS:
+                yield line
+
+
+def problem(line: str) -> str:
+    """What is wrong with a command line of a document; "": nothing."""
+    words = shlex.split(re.sub(r"[\[\]]", " ", line.replace("\\|", "|")), comments=True)
+    place = next((n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS), 0)
+    if not place:
+        rest = [word for word in words[1:3] if not word.startswith("-")]
+        return "" if " ".join(words[:2]) in GROUPS or not rest else f"no such command: {line}"
+    command = COMMANDS[" ".join(words[:place])]
+    options = {option for p in command.parameters for option in p.names} | {"--help"}
+    unknown = {w.split("=")[0] for w in words[place:] if re.match(r"--?[a-z]", w)} - options
+    return f"{command.name} has no {', '.join(sorted(unknown))}: {line}" if unknown else ""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_the_documents_exist(document: Path) -> None:
+    assert [text for line in command_lines(document) if (text := problem(line))] == []
+
+
+def test_the_documents_name_commands_at_all_and_wrong_ones_are_seen() -> None:
+    assert sum(1 for document in DOCUMENTS for _ in command_lines(document)) > 40
+    assert "no such command" in problem("audit scam data --out runs/x")
+    assert "has no --outt" in problem("audit scan data --outt runs/x  # a comment")
+    assert "has no --halfwidth" in problem("audit subset plan RUN --halfwidth 0.03")
+    assert "has no --sped" in problem("pipeline-profiler run train.py:make_loader --sped")
+    assert problem("audit subset plan RUN --half-width 0.03") == ""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_options_in_running_text_exist(document: Path) -> None:
+    texts = [t.content for t in tokens(document) if t.type == "code_inline"]
+    options = {text.split()[0] for text in texts if re.match(r"--[a-z]", text)}
+    assert options <= ALL_OPTIONS | {"--help"}
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(
+            re.findall(r"(?:`|^)make ([a-z]+)(?:`| +#|$)", document.read_text(), re.MULTILINE)
+        )
+        assert named <= targets, document.name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_and_links_lead_somewhere(document: Path) -> None:
+    links = [str(t.attrs["href"]) for t in tokens(document) if t.type == "link_open"]
+    links += [str(t.attrs["src"]) for t in tokens(document) if t.type == "image"]
+    own = [link.split("#")[0] for link in links if not re.match(r"https?:|#", link)]
+    assert [link for link in own if not (document.parent / link).exists()] == []
+    if document.name == "CONTRIBUTING.md":
+        texts = [t.content for t in tokens(document) if t.type == "code_inline"]
+        paths = [t for t in texts if re.fullmatch(r"[a-z_]+(/[\w.-]+)*/?", t) and "/" in t]
+        assert len(paths) > 40
+        assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+# ---- examples in Python ----
+
+
+def blocks(document: Path) -> list[str]:
+    return [t.content for t in tokens(document) if t.type == "fence" and t.info == "python"]
+
+
+def prepare_subsets(folder: Path) -> dict[str, Any]:
+    frame = made_set(400, seed=1)
+    frame.write_parquet(folder / "test.parquet")
+    for seed, name in ((1, "A"), (2, "B")):
+        predicted(frame, 0.8, seed).write_csv(folder / f"{name}.csv")
+    return {}
+
+
+def prepare_session(folder: Path) -> dict[str, Any]:
+    session: Session = made_session(schedule(20, 1, 2, 5.0, lambda j: 3.0), 5.0, workers=1)
+    session.save(folder / "profile.json")
+    return {}
+
+
+def prepare_loop(folder: Path) -> dict[str, Any]:
+    return {"loader": [1, 2, 3], "train": lambda batch: None}
+
+
+def prepare_scan(folder: Path) -> dict[str, Any]:
+    make_tree(folder / "images")
+    return {"source": open_source([str(folder / "images")])}
+
+
+# What the examples need that stands outside of them, by document.
+SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "subsets.md": prepare_subsets,
+    "profiler-session.md": prepare_session,
+    "profiler.md": prepare_loop,
+    "README.md": prepare_scan,
+}
+EXAMPLES = [
+    pytest.param(document.name, text, id=f"{document.name}-{number}")
+    for document in DOCUMENTS
+    if document.name != "CONTRIBUTING.md"
+    for number, text in enumerate(blocks(document))
+]
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+def test_examples_run(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert name in SETTINGS, f"say in SETTINGS what the example in {name} needs"
+    monkeypatch.chdir(tmp_path)
+    names = SETTINGS[name](tmp_path)
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, name, "exec"), names)
+
+
+@pytest.fixture(scope="module")
+def contributed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
+    """The check that CONTRIBUTING.md shows, loaded as a file of `audit/checks/` would be."""
+    (text,) = blocks(ROOT / "CONTRIBUTING.md")
+    path = tmp_path_factory.mktemp("checks") / "img_oversaturated.py"
+    path.write_text(text)
+    module = imported(path, "img_oversaturated")
+    (kind,) = (
+        value for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Check) and value is not Check
+    )  # fmt: skip
+    yield kind()
+    del sys.modules["img_oversaturated"]
+
+
+def rules(module: ModuleType, *names: str) -> list[Any]:
+    """The tests of a module that take these arguments."""
+    tests = [f for n, f in vars(module).items() if n.startswith("test_")]
+    return [f for f in tests if tuple(inspect.signature(f).parameters) == names]
+
+
+@pytest.mark.parametrize("rule", rules(check_rules, "check"), ids=lambda f: f.__name__)
+def test_the_check_of_contributing_is_documented_as_all_are(
+    contributed: Check, rule: Callable[[Check], None]
+) -> None:
+    rule(contributed)
+
+
+def test_the_cases_of_the_check_of_contributing_hold(contributed: Check) -> None:
+    assert contributed.code not in all_checks(), "the example must not use a code that is taken"
+    for case in contributed.CLEAN:
+        case_rules.test_clean_case_is_clean(contributed, case)
+    found = [r for r in rules(case_rules, "check", "case") if "clean" not in r.__name__]
+    assert len(found) >= 3
+    for case in contributed.DIRTY:
+        for rule in found:
+            rule(contributed, case)
+
+
+# ---- scripts that no other test imports, and scripts in strings ----
+
+SCRIPTS = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py"), ROOT / "app.py"]
+SCRIPTS += (ROOT / "tests").rglob("*.py")
+PACKAGES = ("audit", "pipeline_profiler")
+SCRIPT = re.compile(r"^from (audit|pipeline_profiler)", re.MULTILINE)
+
+
+def imports_of_ours(text: str) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import of the two packages, in strings that are scripts too."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Constant) and SCRIPT.search(str(node.value)):
+            with contextlib.suppress(SyntaxError):
+                yield from imports_of_ours(str(node.value))
+
+
+def exists(module: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(module), name) or bool(
+            importlib.util.find_spec(f"{module}.{name}")
+        )
+    except ModuleNotFoundError:
+        return False
+
+
+def test_what_scripts_import_from_here_exists() -> None:
+    """A benchmark takes minutes; that it finds its names takes none, and a rename breaks them."""
+    wanted = {(path.name, *pair) for path in SCRIPTS for pair in imports_of_ours(path.read_text())}
+    assert len(wanted) > 300
+    assert [row for row in sorted(wanted) if not exists(*row[1:])] == []
+
+
+def test_a_script_in_a_string_is_read() -> None:
+    script = "SCRIPT = '''\nimport sys\nfrom audit.gone import scan\n'''"
+    assert list(imports_of_ours(script)) == [("audit.gone", "scan")]
+    assert not exists("audit.gone", "scan")
