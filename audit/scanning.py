@@ -29,7 +29,7 @@ from audit.neighbors.signatures import SIGNATURE_VERSION
 from audit.pairs.signature_store import write_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
-from audit.picture.measure import Job, Measured, Measurer, failed_rows, feature_columns
+from audit.picture.measure import FileJob, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
 from audit.run import generations
 from audit.run.reuse import LISTED, keep_rows
@@ -250,13 +250,13 @@ def _measure(
         parts.flush()
 
 
-def _chunks(store: Store) -> Iterator[list[Job]]:
+def _chunks(store: Store) -> Iterator[list[FileJob]]:
     """Yield the pending files in listing order, cut by number and by bytes."""
-    chunk: list[Job] = []
+    chunk: list[FileJob] = []
     n_bytes = 0
     for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
         sample, key, uri, size = row
-        chunk.append(Job(sample, key, path_of(uri)))
+        chunk.append(FileJob(sample, key, path_of(uri)))
         n_bytes += max(size, 0)
         if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
             yield chunk

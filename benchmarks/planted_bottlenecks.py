@@ -48,7 +48,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.measure.arms import QUICK_SECONDS, Bench, Options, emulated_step
-from pipeline_profiler.measure.schedule import measure
+from pipeline_profiler.measure.schedule import measure_arms
 from pipeline_profiler.record.session import Session
 
 BATCH = 8
@@ -842,7 +842,7 @@ def profile(p: Plant, seconds: float, seed: int, keep: Path | None = None) -> Ou
     # tf.data spends a third on interventions: it gets what --quick gives by default
     budget = QUICK_SECONDS if p.name.startswith("tf_") else seconds
     options = Options(quick=True, seconds=budget, seed=seed)
-    session = measure(Bench(lambda: loader, step), options)
+    session = measure_arms(Bench(lambda: loader, step), options)
     if keep is not None:
         session.save(keep / f"{p.name}-{seed}.json.gz")
     if p.codes != ("PIPE000",):
@@ -853,7 +853,7 @@ def profile(p: Plant, seconds: float, seed: int, keep: Path | None = None) -> Ou
 
 def said(session: Session) -> tuple[str, str, Share, Share, list[str]]:
     """(verdict, first cause, its share, the stall, the first four causes) of a session."""
-    found = verdict.diagnose(session)
+    found = verdict.diagnose_session(session)
     first = found.causes[0] if found.causes else None
     return (
         found.verdict,

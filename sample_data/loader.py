@@ -147,13 +147,13 @@ def make_torch_loader() -> Any:
 
 def record(name: str, step_ms: float, seconds: float) -> str:
     """Profile the DataLoader beside a step of so many ms; returns the verdict's sentence."""
-    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.diagnose.verdict import diagnose_session
     from pipeline_profiler.measure.arms import Bench, Options, emulated_step
-    from pipeline_profiler.measure.schedule import measure
+    from pipeline_profiler.measure.schedule import measure_arms
 
     options = Options(quick=True, emulate_ms=step_ms, seconds=seconds)
-    session = measure(Bench(make_torch_loader, emulated_step(step_ms)), options)
-    session.results = diagnose(session).as_results()
+    session = measure_arms(Bench(make_torch_loader, emulated_step(step_ms)), options)
+    session.results = diagnose_session(session).as_results()
     session.save(ROOT / "sessions" / f"{name}.json.gz")
     return str(session.results["sentence"])
 

@@ -27,18 +27,19 @@ def public(path: Path, *kinds: type[ast.stmt]) -> Iterator[str]:
             yield node.name  # type: ignore[attr-defined]
 
 
-def own_name(path: Path) -> str:
-    return path.parent.name if path.stem == "__init__" else path.stem
+def module_names(folder: Path) -> set[str]:
+    """Modules and rooms in a folder, by the name under which they are imported."""
+    paths = [p for p in folder.iterdir() if p.suffix == ".py" or p.is_dir()]
+    return {p.stem for p in paths if not p.name.startswith("__")}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_function_has_the_name_of_a_module_beside_it_or_of_a_room(package: str) -> None:
     """Importing the submodule would overwrite the function in the namespace of the package."""
-    rooms = {own_name(p) for p in (ROOT / package).iterdir() if not p.name.startswith("__")}
+    rooms = module_names(ROOT / package)
     wrong = []
     for path in modules(package):
-        beside = {own_name(p) for p in path.parent.iterdir() if not p.name.startswith("__")}
-        names = set(public(path, ast.FunctionDef)) & (beside | rooms)
+        names = set(public(path, ast.FunctionDef)) & (module_names(path.parent) | rooms)
         wrong += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
     assert not wrong
 
@@ -50,5 +51,4 @@ def test_a_public_name_is_defined_once_a_package(package: str) -> None:
         for name in public(path, ast.FunctionDef, ast.ClassDef):
             places[name].add(str(path.relative_to(ROOT)))
     twice = {n: sorted(p) for n, p in places.items() if len(p) > 1 and n not in INTERFACES}
-    # every check has thresholds and every room of checks its Params: they are inner classes
     assert not twice

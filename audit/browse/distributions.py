@@ -92,7 +92,7 @@ class Points:
     total: int
 
 
-def points(
+def scatter_points(
     store: Store,
     x: str,
     y: str,

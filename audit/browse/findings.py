@@ -128,7 +128,7 @@ def _source(filters: FindingFilter) -> str:
     return f"{INDEX} x LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint{text}"
 
 
-def count(store: Store, filters: FindingFilter) -> int:
+def count_findings(store: Store, filters: FindingFilter) -> int:
     """Return how many findings there are."""
     sql, values = _where(filters)
     return int(store.scalar(f"SELECT count(*) FROM {_source(filters)} WHERE {sql}", values))

@@ -100,7 +100,7 @@ class Page:
         return Edge(self.cards[-1].value, self.cards[-1].id) if self.cards else None
 
 
-def count(store: Store, conditions: Sequence[Condition] = ()) -> int:
+def count_images(store: Store, conditions: Sequence[Condition] = ()) -> int:
     """Return how many samples the conditions leave."""
     known = list_columns(store)
     sql, values = where(known, conditions)

@@ -9,7 +9,7 @@ from audit.report.contents import Dataset
 MOST, FEWEST = 25, 15
 
 
-def class_table(data: Dataset) -> pl.DataFrame:
+def label_table(data: Dataset) -> pl.DataFrame:
     """Return `class, split, files, share` (of the split), the largest classes first."""
     rows = [(c.label, c.split or "all files", c.n) for c in data.classes]
     frame = pl.DataFrame(

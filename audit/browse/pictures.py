@@ -33,7 +33,7 @@ Plane = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PictureDifference:
     """Two pictures and their difference as JPEGs of one size, or the reason why there is none.
 
     `mean` is the mean absolute difference where both reach, in grey levels (0..255); `covered` the
@@ -71,14 +71,14 @@ def _drawn(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> Pixels:
     return canvas
 
 
-def difference(first: Card, second: Card) -> Difference:
+def difference(first: Card, second: Card) -> PictureDifference:
     """Return two pictures and what differs between them (times 4), the second laid over the first.
 
     Never raises for what is in the files.
     """
     (a, why_a), (b, why_b) = pixels_of(first), pixels_of(second)
     if a is None or b is None:
-        return Difference(error=why_a if a is None else why_b)
+        return PictureDifference(error=why_a if a is None else why_b)
     a, b = shrunk(a, COMPARED), shrunk(b, COMPARED)
     oriented, way = _best_orientation(a, b)
     laid, covered = _register(a, oriented)
@@ -87,7 +87,9 @@ def difference(first: Card, second: Card) -> Difference:
     shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
     shown[~covered] = (shown[~covered] // 2) + 60
     mean = float(gap[covered].mean()) if covered.any() else 255.0
-    return Difference(jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(covered.mean()), way)
+    return PictureDifference(
+        jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(covered.mean()), way
+    )
 
 
 def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:

@@ -19,7 +19,7 @@ EXPLAINED = (
 POINTS = 100.0
 
 
-def points(share: float | None) -> float | None:
+def in_points(share: float | None) -> float | None:
     """Return a share in percentage points, None where it is unknown."""
     return None if share is None or not math.isfinite(share) else round(POINTS * share, 3)
 
@@ -27,7 +27,12 @@ def points(share: float | None) -> float | None:
 def curve_table(curve: Curve) -> pl.DataFrame:
     """Return `n, about, half_width, detectable` (points), one row per size and estimand."""
     rows = [
-        (p.n, MEANING[name], points(p.half_width[name]), points(p.detectable_difference[name]))
+        (
+            p.n,
+            MEANING[name],
+            in_points(p.half_width[name]),
+            in_points(p.detectable_difference[name]),
+        )
         for p in curve.points
         for name in p.half_width
     ]
@@ -44,9 +49,9 @@ def class_table(plan: Plan) -> pl.DataFrame:
     """Return what the plan gives for each class's recall, in points; no column without a value."""
     rows = [
         (
-            c.label, c.n, c.units, points(c.step),
-            *(points(c.estimands[name].half_width) for name in MEANING if name in c.estimands),
-            points(c.estimands["generalisation"].detectable_difference),
+            c.label, c.n, c.units, in_points(c.step),
+            *(in_points(c.estimands[name].half_width) for name in MEANING if name in c.estimands),
+            in_points(c.estimands["generalisation"].detectable_difference),
         )
         for c in plan.classes
     ]  # fmt: skip

@@ -36,7 +36,7 @@ class Estimand(StrEnum):
     DEDUPLICATED = "deduplicated"
 
 
-class Allocation(StrEnum):
+class AllocationChoice(StrEnum):
     """How units go to strata."""
 
     PROPORTIONAL = "proportional"
@@ -98,7 +98,8 @@ class GoalOptions:
     confidence: ConfidenceOption = 0.95
     power: Annotated[float, option("--power", "Chance to detect a difference.")] = 0.8
     allocation: Annotated[
-        Allocation | None, option("--allocation", "How units go to strata (default: by metric).")
+        AllocationChoice | None,
+        option("--allocation", "How units go to strata (default: by metric)."),
     ] = None
     estimand: Annotated[
         list[Estimand] | None,

@@ -58,8 +58,8 @@ TraceOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
-@app.command()
-def scan(
+@app.command(name="scan")
+def scan_command(
     source: Annotated[
         list[str],
         typer.Argument(help="A folder, a manifest (CSV, JSONL, Parquet), or name=DIR ..."),
@@ -116,8 +116,8 @@ def scan(
     _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
-@app.command()
-def recheck(
+@app.command(name="recheck")
+def recheck_command(
     run: RunArgument,
     checks: ChecksOption = None,
     config: ConfigOption = None,
@@ -146,19 +146,19 @@ def print_report(
     trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
-    from audit.report import collect_report, write
+    from audit.report import collect_report, write_report
 
     collected = collect_report(run, worst=12)
     if output is None:
         _finish(collected, FailOn.NEVER, as_json, trace)
     else:
-        write(collected, output)
+        write_report(collected, output)
         _say(f"Wrote {output}.")
         _exit(collected, FailOn.NEVER, trace)
 
 
-@app.command()
-def show(
+@app.command(name="show")
+def show_command(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="Sample id, path, or the end of one.")],
     other: Annotated[
@@ -166,7 +166,7 @@ def show(
     ] = None,
 ) -> None:
     """Tell everything known of one file, or what two files share."""
-    from audit.report.file_card import show as show_file
+    from audit.report.file_card import make_file_card as show_file
     from audit.report.file_card_text import card_text
 
     if other is None:

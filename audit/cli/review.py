@@ -102,7 +102,7 @@ def _decide_by_rule(
     shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
     _print([*_proposal_lines(keeper_rules.summarise(proposal)), *_examples(shown, drops.height)])
     if _is_confirmed(yes, drops.height):
-        _say_recorded(run, keeper_rules.apply(run, proposal, note, by))
+        _say_recorded(run, keeper_rules.apply_rule(run, proposal, note, by))
 
 
 def _decide(

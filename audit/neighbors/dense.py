@@ -26,7 +26,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
-from audit.neighbors.kernels.compiled import compiled, inlined, usable_threads
+from audit.neighbors.kernels.compiled import compiled_kernel, inlined, usable_threads
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -180,7 +180,7 @@ Task = Callable[[_Blocks, Floats, Indices], None]
 """Compares one part of the pairs and offers what it finds to the tables."""
 
 
-@compiled(nogil=True, fastmath=True)
+@compiled_kernel(nogil=True, fastmath=True)
 def _best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
     """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
     for i in range(out.shape[0]):
@@ -211,7 +211,7 @@ def _offer(value: float, who: int, best: Array, index: Array) -> None:
     index[m] = who
 
 
-@compiled(nogil=True, fastmath=True)
+@compiled_kernel(nogil=True, fastmath=True)
 def _offer_rows(
     table: Array, rows: Array, columns: Array, best: Array, index: Array, diagonal: int
 ) -> None:
@@ -237,7 +237,7 @@ def _offer_rows(
                     worst = best[r, -1]
 
 
-@compiled(nogil=True)
+@compiled_kernel(nogil=True)
 def _merge(other: Array, other_index: Array, best: Array, index: Array) -> None:
     """Offer what one pair of tables holds to another."""
     for r in range(best.shape[0]):

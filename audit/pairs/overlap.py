@@ -24,7 +24,7 @@ from audit.neighbors.transformation import describe_pair
 from audit.pairs.relate import PICTURES, picture_opener
 from audit.pairs.signature_store import load_signatures
 from audit.picture.decode import Limits
-from audit.picture.measure import Job, Measured, Measurer, failed_rows
+from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.sources import Source
@@ -84,8 +84,8 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
 
 def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
     """Measure every file of a source in memory: features by sample, signatures by content."""
-    jobs = [Job(s.id, "", path_of(s.uri)) for batch in source.batches() for s in batch]
-    chunks: Iterator[list[Job]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
+    jobs = [FileJob(s.id, "", path_of(s.uri)) for batch in source.batches() for s in batch]
+    chunks: Iterator[list[FileJob]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
     parts = [
         failed_rows(chunk, out) if isinstance(out, Failure) else out
         for chunk, out in executor.run(Measurer(limits), chunks)

@@ -40,7 +40,7 @@ def library_columns(names: Sequence[str]) -> tuple[Column, ...]:
     return tuple(column for column in LIBRARY_HASHES if column.name in names)
 
 
-def library_hashes(picture: Pixels, names: Sequence[str]) -> dict[str, int | str]:
+def compute_library_hashes(picture: Pixels, names: Sequence[str]) -> dict[str, int | str]:
     """Return these hashes of a feature picture, uint8 (h, w, 3), by column name."""
     if not names:
         return {}

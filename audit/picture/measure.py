@@ -18,7 +18,7 @@ from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
 from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
 from audit.picture.features import FEATURE_ROW, measure_picture
-from audit.picture.library_hashes import library_columns, library_hashes
+from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.records import Column, arrow_schema
 
@@ -43,7 +43,7 @@ def feature_schema(hashes: Sequence[str] = ()) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FileJob:
     """One file to measure: its sample id, file key and where its bytes are (None: elsewhere)."""
 
     sample_id: str
@@ -65,7 +65,7 @@ class Measurer:
     limits: Limits
     hashes: tuple[str, ...] = ()
 
-    def __call__(self, jobs: Sequence[Job]) -> Measured:
+    def __call__(self, jobs: Sequence[FileJob]) -> Measured:
         """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
 
@@ -81,7 +81,7 @@ class Measurer:
         features = pa.Table.from_pylist(rows, schema=feature_schema(self.hashes))
         return Measured(features, signature_table(list(records), list(records.values())))
 
-    def _row(self, job: Job, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
+    def _row(self, job: FileJob, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
@@ -95,7 +95,7 @@ class Measurer:
         if picture is None:
             return keys, None
         features, small = measure_picture(picture)
-        features |= library_hashes(small, self.hashes)
+        features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
 
 
@@ -119,7 +119,7 @@ def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -
     return pa.table([pa.array(content_hashes, pa.string()), packed], schema=SIGNATURE_SCHEMA)
 
 
-def failed_rows(jobs: Sequence[Job], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
+def failed_rows(jobs: Sequence[FileJob], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}

@@ -93,7 +93,7 @@ class FileCard:
         return next((m.value for m in self.measurements if m.name == name), None)
 
 
-def show(run: Path, path_or_id: str) -> FileCard:
+def make_file_card(run: Path, path_or_id: str) -> FileCard:
     """Return the card of the sample with this id or path, or whose id ends with it.
 
     Raises UsageError where nothing or several samples match, naming the nearest; RunError for a run

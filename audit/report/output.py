@@ -65,7 +65,7 @@ def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the wo
     return FORMATS[format](report)
 
 
-def write(report: Report, path: Path) -> Path:
+def write_report(report: Report, path: Path) -> Path:
     """Write the report to `path` in the format of its extension and return the path.
 
     Raises UsageError for an unknown extension, a place that cannot be written, and a file that

@@ -122,7 +122,7 @@ def propose(
     return _give_reasons(ranked, kind, name).select(PROPOSAL.names())
 
 
-def apply(
+def apply_rule(
     run: Path, proposal: pl.DataFrame, note: str = "", by: str | None = None
 ) -> list[Decision]:
     """Record a proposal as one batch: its drops, each with its keeper, and the groups it decides.

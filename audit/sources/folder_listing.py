@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from audit.sources import names
-from audit.sources.formats import KINDS, extension_of
+from audit.sources.formats import KINDS, extension_of_name
 
 FOLDERS_LISTED = 20
 _HEAD_BYTES = 64 * 1024
@@ -100,7 +100,9 @@ class FolderListing:
 
     def _fill(self, level: Level, path: str, depth: int) -> None:
         entries = self.entries(path)
-        level.n_images += sum(KINDS.get(extension_of(name)) == "image" for name in entries.files)
+        level.n_images += sum(
+            KINDS.get(extension_of_name(name)) == "image" for name in entries.files
+        )
         beside = beside_images(entries)
         own_name = "" if path == self.root else os.path.basename(path)
         for name in entries.folders:
@@ -116,7 +118,7 @@ class FolderListing:
     def saw_images(self) -> bool:
         """Return whether a folder listed so far contains a file named like a picture."""
         return any(
-            KINDS.get(extension_of(name)) == "image" and not is_hidden(name)
+            KINDS.get(extension_of_name(name)) == "image" and not is_hidden(name)
             for entries in self._entries.values()
             for name in entries.files
         )
@@ -135,7 +137,7 @@ class FolderListing:
         wanted = (
             os.path.join(folder, name)
             for name in self.entries(folder).files
-            if extension_of(name) in extensions and not name.startswith(".")
+            if extension_of_name(name) in extensions and not name.startswith(".")
         )
         return [path for path, _ in zip(wanted, range(limit), strict=False)]
 
@@ -154,7 +156,7 @@ def beside_images(entries: FolderEntries) -> bool:
     """Return whether a folder contains pictures, or folders whose names announce them."""
     return any(
         names.is_container(name) or names.split_word(name) for name in entries.folders
-    ) or any(KINDS.get(extension_of(name)) == "image" for name in entries.files)
+    ) or any(KINDS.get(extension_of_name(name)) == "image" for name in entries.files)
 
 
 def head_and_tail(path: str) -> str:

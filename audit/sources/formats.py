@@ -74,7 +74,7 @@ _PATTERNS = tuple(
 )
 
 
-def extension_of(name: str) -> str:
+def extension_of_name(name: str) -> str:
     """Return the extension in lower case without the dot; '' where there is none worth counting by.
 
     Digits alone (`img.0001`) and anything long are not extensions: counting by them would make one
@@ -93,7 +93,7 @@ def looks_like_image(head: bytes) -> bool:
 
 def kind_of(name: str, folder: str) -> str:
     """Return `image` or the reason why not; opens the file only if `name` cannot tell."""
-    kind = KINDS.get(extension_of(name))
+    kind = KINDS.get(extension_of_name(name))
     return kind if kind else sniff_kind(os.path.join(folder, name))
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import paths
-from audit.sources.formats import extension_of
+from audit.sources.formats import extension_of_name
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.metadata import typed_frame
 from audit.sources.read_log import ReadLog
@@ -138,7 +138,7 @@ class ManifestReader:
             path = self._path(values[i_path], number)
             identity, uri = self._locate(path)
             if exclusion and exclusion.matches(identity, os.path.basename(path)):
-                log.skip("excluded", extension_of(path), path, self.name)
+                log.skip("excluded", extension_of_name(path), path, self.name)
                 continue
             if i_id >= 0 and (own := as_text(values[i_id])) is not None:
                 identity = f"{self.name}:{own}" if self.name else own
@@ -150,7 +150,7 @@ class ManifestReader:
             unique = ids.take(identity)
             status = self._file_status(uri) if stat_files else (uri, -1, -1, -1)
             if status is None:
-                log.skip("not a regular file", extension_of(path), path, self.name)
+                log.skip("not a regular file", extension_of_name(path), path, self.name)
                 continue
             stored, *sizes = status
             sample = Sample(

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from audit.records import sample_id
 from audit.sources.folder_listing import FolderEntries, list_folder
-from audit.sources.formats import extension_of, kind_of
+from audit.sources.formats import extension_of_name, kind_of
 from audit.sources.names import SYSTEM
 from audit.sources.read_log import ReadLog
 
@@ -168,7 +168,7 @@ class Walk(Generic[S]):
         return kind_of(name, path)
 
     def _skip(self, reason: str, relative: str, name: str) -> None:
-        self.log.skip(reason, extension_of(name), relative, self._source)
+        self.log.skip(reason, extension_of_name(name), relative, self._source)
 
     # ---- folders ----
 

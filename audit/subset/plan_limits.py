@@ -97,7 +97,7 @@ def cautions(requirement: Requirement, n_h: Ints) -> list[str]:
             "allocation for this metric."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
-    degrees = precision.degrees_of_freedom(population.domain(), n_h)
+    degrees = precision.expected_degrees(population.domain(), n_h)
     if math.isinf(degrees):
         return []
     if degrees < FEW_DEGREES:

@@ -93,7 +93,7 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
-def degrees_of_freedom(domain: Domain, n: Ints | Floats) -> float:
+def expected_degrees(domain: Domain, n: Ints | Floats) -> float:
     """Return the degrees of freedom that a score will have for groups; infinite for files."""
     if domain.cluster_effect == 1.0 and domain.files_per_unit == 1.0:
         return float("inf")
@@ -109,10 +109,10 @@ def student_factor(domain: Domain, n: Ints | Floats, confidence: float) -> float
 
     tail = (1 - confidence) / 2
     ideal = student.isf(tail, max(float(n.sum()), 2.0))
-    return float(min(ideal / student.isf(tail, degrees_of_freedom(domain, n)), 1.0) ** 2)
+    return float(min(ideal / student.isf(tail, expected_degrees(domain, n)), 1.0) ** 2)
 
 
-def half_width(
+def expected_half_width(
     domain: Domain,
     n: Ints | Floats,
     estimand: Estimand,

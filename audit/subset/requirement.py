@@ -56,7 +56,7 @@ class Requirement:
         """Return whether n_h units of a domain meet the target."""
         goal = self.goal
         if goal.half_width is not None:
-            width = precision.half_width(domain, n, estimand, goal.level, goal.interval)
+            width = precision.expected_half_width(domain, n, estimand, goal.level, goal.interval)
             return width <= goal.half_width
         # As in `precision.detectable_difference`: a change varies alike in all strata.
         flat = replace(domain, p=np.full(domain.p.shape, 0.5))

@@ -42,7 +42,7 @@ UserMetric = Callable[[np.ndarray, np.ndarray, Floats], float]
 
 
 @dataclass(frozen=True)
-class ClassCount:
+class ClassScore:
     """One class in the subset, as counts: `right` of `n` files, and what one more would change."""
 
     label: str
@@ -59,7 +59,7 @@ class ModelScore:
     name: str
     metrics: list[MetricScore]
     without_suspected: list[MetricScore]
-    classes: list[ClassCount]
+    classes: list[ClassScore]
     notes: list[str]
 
 
@@ -179,7 +179,7 @@ def _score_user_metric(
     return MetricScore(name, estimates, "rescaled bootstrap over units")
 
 
-def _class_counts(outcome: Outcome, confidence: float) -> list[ClassCount]:
+def _class_counts(outcome: Outcome, confidence: float) -> list[ClassScore]:
     labels = outcome.design.rows["label"]
     result = []
     for label in labels.unique().sort().to_list():
@@ -188,7 +188,7 @@ def _class_counts(outcome: Outcome, confidence: float) -> list[ClassCount]:
         recall = {
             e: estimate_share(outcome.design, outcome.hit, own, e, confidence) for e in ESTIMANDS
         }
-        result.append(ClassCount(label, right_ones, n, recall, _count_sentence(right_ones, n)))
+        result.append(ClassScore(label, right_ones, n, recall, _count_sentence(right_ones, n)))
     return result
 
 

@@ -38,7 +38,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield "  " + "  ".join([first, *rest]).rstrip()
 
 
-def points(value: float) -> str:
+def points_text(value: float) -> str:
     """Format a share as points, `-` where there is none."""
     return "-" if not math.isfinite(value) else f"{100 * value:.2f}"
 
@@ -77,8 +77,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
     effective = "all" if math.isinf(figures.effective_n) else f"{figures.effective_n:.0f}"
     needed = "-" if figures.n_for_target is None else str(figures.n_for_target)
-    detectable = points(figures.detectable_difference)
-    return name, points(figures.half_width), detectable, effective, needed
+    detectable = points_text(figures.detectable_difference)
+    return name, points_text(figures.half_width), detectable, effective, needed
 
 
 def _class_lines(plan: Plan) -> Iterator[str]:
@@ -87,9 +87,9 @@ def _class_lines(plan: Plan) -> Iterator[str]:
         (
             c.label,
             f"{c.n} of {c.units}",
-            points(c.step),
-            *(points(f.half_width) for f in c.estimands.values()),
-            points(c.estimands["generalisation"].detectable_difference),
+            points_text(c.step),
+            *(points_text(f.half_width) for f in c.estimands.values()),
+            points_text(c.estimands["generalisation"].detectable_difference),
         )
         for c in plan.classes[:SHOWN_ROWS]
     ]
@@ -234,8 +234,8 @@ def curve_text(curve: Curve) -> str:
     rows = [
         (
             str(p.n),
-            *(points(v) for v in p.half_width.values()),
-            *(points(v) for v in p.detectable_difference.values()),
+            *(points_text(v) for v in p.half_width.values()),
+            *(points_text(v) for v in p.detectable_difference.values()),
         )
         for p in curve.points
     ]

@@ -60,7 +60,7 @@ def decide_finding(
     finish(done, verb, value, then)
 
 
-def decide_samples(
+def decide_selected(
     opened: Opened, ids: Sequence[str], verb: Action, value: str | None = None
 ) -> None:
     """Decide samples."""

@@ -12,10 +12,10 @@ from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
 from audit.records import Action
-from audit.report.file_card import FileCard, show
+from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text, visible
 from audit.ui import html, link
-from audit.ui.deciding import button, decide_samples
+from audit.ui.deciding import button, decide_selected
 from audit.ui.opened import Opened, cached, safely
 
 
@@ -53,7 +53,7 @@ def _image(run: Opened, sample: str) -> None:
 
 @cached
 def _card(key: str, sample: str, _run: Opened) -> FileCard:
-    return show(_run.run, sample)
+    return make_file_card(_run.run, sample)
 
 
 def _picture(run: Opened, sample: str) -> None:
@@ -87,10 +87,10 @@ def _facts(run: Opened, card: FileCard) -> None:
     if sample.id in run.ledger.by_sample:
         facts.append(("decided", run.ledger.by_sample[sample.id]))
     facts += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
-    html.write(html.tag("p", sample.id, "strong"), html.value_table(facts))
+    html.write_html(html.tag("p", sample.id, "strong"), html.value_table(facts))
     if card.on_disk in ON_DISK:
         html.notice(as_sentence(ON_DISK[card.on_disk]))
-    html.write(html.tag("p", sample.uri, "mono quiet"))
+    html.write_html(html.tag("p", sample.uri, "mono quiet"))
 
 
 def _decide(run: Opened, card: FileCard) -> None:
@@ -99,7 +99,7 @@ def _decide(run: Opened, card: FileCard) -> None:
             button(
                 verb.value.capitalize(),
                 f"image {verb}",
-                partial(decide_samples, run, [card.sample.id], verb),
+                partial(decide_selected, run, [card.sample.id], verb),
             )
 
 
@@ -107,14 +107,14 @@ def _findings(card: FileCard) -> None:
     if not card.findings and not card.twins:
         html.empty("No check has anything to say about this file.")
     for found in card.findings:
-        html.write(
+        html.write_html(
             html.chip(found.severity.value, found.severity.value),
             html.tag("span", f"{found.code} {found.name}", "strong"),
             html.tag("p", found.message),
         )
     for twin in card.twins:
         same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
-        html.write(
+        html.write_html(
             html.tag(
                 "p", f"{twin.id} ({twin.split or 'no split'}, {twin.label or 'no label'}): {same}"
             )

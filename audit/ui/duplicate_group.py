@@ -10,7 +10,7 @@ import streamlit as st
 
 from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card
-from audit.browse.pictures import Difference, difference
+from audit.browse.pictures import PictureDifference, difference
 from audit.records import Action
 from audit.report.pair_card import PairCard, evidence_lines, show_pair
 from audit.report.wording import counted, number_text, size_text, visible
@@ -19,14 +19,14 @@ from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
 from audit.ui.findings import go_on, pick, selected, step
 from audit.ui.gallery import place, show_gallery
-from audit.ui.keeper_rule import apply, explained, marks, proposed, would_drop
+from audit.ui.keeper_rule import explained, marks, proposed, record_rule, would_drop
 from audit.ui.opened import Opened, cached
 
 
 def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Draw the open group; `filters` is the list that Next goes on in."""
     found = current.finding
-    html.write(
+    html.write_html(
         html.chip(found.severity.value, found.severity.value),
         html.tag("span", f"{found.code} {found.name}", "strong"),
         html.chip(current.status, "good") if current.status != "open" else "",
@@ -52,7 +52,7 @@ def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
         html.notice(f"The rule leaves this group open: {why}.")
     _compare(run, current)
     with st.expander("Evidence"):
-        html.write(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
+        html.write_html(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
 
 
 def _lines(card: Card) -> list[str]:
@@ -81,7 +81,7 @@ def _group_bar(
         button(
             "Apply the rule",
             "apply rule",
-            partial(apply, run, proposal, then),
+            partial(record_rule, run, proposal, then),
             shortcut="K",
             disabled=not ready,
             help_="Drops the copies marked drop (rule).",
@@ -133,11 +133,11 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         with side:
             st.image(data, width="stretch")
             html.paragraph(title, "quiet small")
-    html.write(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
+    html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
 @cached
-def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> Difference:
+def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> PictureDifference:
     return difference(_a, _b)
 
 
@@ -146,7 +146,7 @@ def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
     return show_pair(_run.run, first, second)
 
 
-def _evidence(shown: Difference, pair: PairCard) -> Sequence[tuple[str, str]]:
+def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, str]]:
     stored = dict(evidence_lines(pair))
     rows = [("verdict", stored["verdict"])]
     if pair.transformation and pair.kind == "near":

@@ -48,7 +48,7 @@ def _body(run: Opened) -> None:
         rows = browse.page(
             store, filters, start=_start(store), back=bool(link.get("before")), size=SIZE
         )
-        total = browse.count(store, filters)
+        total = browse.count_findings(store, filters)
         chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
         current = browse.open_finding(store, chosen) if chosen else None
     if current is None:
@@ -87,7 +87,7 @@ def _filters(run: Opened) -> None:
             "Status", "status", ("open", "decided", "waived", "all"), any_=None, resets=["finding"]
         )
     with box[4]:
-        link.write("Search", "q", resets=["finding"], placeholder="file name")
+        link.write_link("Search", "q", resets=["finding"], placeholder="file name")
 
 
 def _asked() -> FindingFilter:

@@ -20,7 +20,7 @@ from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
-from audit.ui.deciding import button, decide_samples
+from audit.ui.deciding import button, decide_selected
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import default_lines, show_gallery
@@ -81,7 +81,7 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
 @cached
 def _count(key: str, where: str, _run: Opened) -> int:
     with _run.store() as store:
-        return images.count(store, from_link(where))
+        return images.count_images(store, from_link(where))
 
 
 # ---- distribution ----
@@ -197,7 +197,7 @@ def _points(
     key: str, x: str, y: str, colour: str, where: str, _run: Opened
 ) -> distributions.Points:
     with _run.store() as store:
-        return distributions.points(store, x, y, colour, from_link(where))
+        return distributions.scatter_points(store, x, y, colour, from_link(where))
 
 
 def _ring(text: str) -> list[tuple[float, float]]:
@@ -276,7 +276,7 @@ def _bar(
                 button(
                     f"{verb.value.capitalize()} {len(picked):,} selected",
                     f"grid {verb}",
-                    partial(decide_samples, run, picked, verb),
+                    partial(decide_selected, run, picked, verb),
                 )
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
         st.download_button(

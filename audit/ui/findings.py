@@ -128,7 +128,7 @@ def _filters(run: Opened) -> None:
     with box[4]:
         link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
     with box[5]:
-        link.write("Search", "q", resets=["finding"], placeholder="file name or message")
+        link.write_link("Search", "q", resets=["finding"], placeholder="file name or message")
 
 
 def _without(filters: FindingFilter, **changes: Any) -> FindingFilter:
@@ -158,7 +158,7 @@ def _look(store: Any, filters: FindingFilter) -> tuple[Rows, int, OpenedFinding 
     # A link may name a finding that a newer scan no longer has: the first of the list is shown.
     if current is None and rows.rows:
         current = browse.open_finding(store, rows.rows[0].fingerprint)
-    return rows, browse.count(store, filters), current
+    return rows, browse.count_findings(store, filters), current
 
 
 def _nothing(run: Opened) -> None:
@@ -234,7 +234,7 @@ def _open(fingerprint: str) -> None:
 def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Show a finding: what, why, the pictures, the decision and the check's page."""
     found = current.finding
-    html.write(
+    html.write_html(
         html.chip(found.severity.value, found.severity.value),
         html.tag("span", f"{found.code} {found.name}", "strong"),
         html.tag("span", f"  suggested: {found.action}", "quiet small"),
@@ -246,7 +246,7 @@ def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None
     _pictures(run, current, picked)
     with st.expander("Evidence", expanded=True):
         evidence = {k: number_text(v) for k, v in found.evidence.items()}
-        html.write(html.value_table(evidence)) if evidence else html.paragraph(
+        html.write_html(html.value_table(evidence)) if evidence else html.paragraph(
             "No figures.", "quiet"
         )
     check = all_checks().get(found.code)

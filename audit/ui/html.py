@@ -47,14 +47,14 @@ def tag(name: str, text: str, kind: str = "") -> str:
 
 
 # Every element below is closed inside one call: Streamlit sanitises each st.html by itself.
-def write(*parts: str) -> None:
+def write_html(*parts: str) -> None:
     """Write elements made by `tag`, `chip` and `value_table`."""
     st.html(f'<div class="ap">{"".join(parts)}</div>')
 
 
 def paragraph(content: str, kind: str = "") -> None:
     """Write a paragraph of text."""
-    write(tag("p", content, kind))
+    write_html(tag("p", content, kind))
 
 
 def chip(content: str, kind: str = "") -> str:
@@ -72,9 +72,9 @@ def value_table(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
 def empty(sentence: str, fix: str = "") -> None:
     """Say that there is nothing here, and what to do about it."""
     quiet = tag("p", fix, "quiet small") if fix else ""
-    write(f'<div class="state">{tag("p", sentence, "strong")}{quiet}</div>')
+    write_html(f'<div class="state">{tag("p", sentence, "strong")}{quiet}</div>')
 
 
 def notice(sentence: str, kind: str = "") -> None:
     """Say something that the reader should know; `kind` is error, good or nothing."""
-    write(f'<div class="notice {escape(kind)}">{tag("span", sentence)}</div>')
+    write_html(f'<div class="notice {escape(kind)}">{tag("span", sentence)}</div>')

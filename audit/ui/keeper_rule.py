@@ -79,7 +79,7 @@ def rule_for_all(run: Opened, code: str) -> None:
         button(
             f"Apply to all of {code}",
             "apply all",
-            partial(apply, run, proposal),
+            partial(record_rule, run, proposal),
             disabled=not would_drop(proposal),
         )
 
@@ -93,7 +93,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
         ("drops", drops),
     ]
     rows += [("left open", f"{n:,}: {explained(why)}") for why, n in summary.open.items()]
-    html.write(html.value_table(rows))
+    html.write_html(html.value_table(rows))
 
 
 def explained(why: str) -> str:
@@ -115,13 +115,13 @@ def would_drop(proposal: pl.DataFrame | None) -> bool:
     return proposal is not None and bool(proposal["keep"].not_().any())
 
 
-def apply(
+def record_rule(
     run: Opened, proposal: pl.DataFrame | None, then: Callable[[], None] | None = None
 ) -> None:
     """Drop what the rule drops, say so, and go on."""
     if proposal is None:
         return
-    done = keeper_rules.apply(run.run, proposal)
+    done = keeper_rules.apply_rule(run.run, proposal)
     say(f"Keeper rule applied: {about(done)} dropped. U takes it back.")
     leave_trail()
     if then is not None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import class_table, shown_classes
+from audit.browse.labels import label_table, shown_classes
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.detail import dialogue, open_image
@@ -32,7 +32,7 @@ def page() -> None:
     run = open_chosen_run()
     st.title("Labels")
     data = run.report().dataset
-    table = class_table(data)
+    table = label_table(data)
     if table.is_empty():
         html.empty(
             "This dataset has no labels.",
@@ -84,7 +84,7 @@ def _findings(run: Opened) -> None:
     st.subheader("What the checks say of labels and boxes")
     with run.store() as store:
         rows = browse.page(store, FindingFilter(codes=FAMILIES), size=SHOWN)
-        total = browse.count(store, FindingFilter(codes=FAMILIES))
+        total = browse.count_findings(store, FindingFilter(codes=FAMILIES))
     if not rows.rows:
         html.empty("The checks of labels, boxes and class counts found nothing.")
         return

@@ -95,7 +95,9 @@ def _export(run: Opened) -> None:
             f"{written.kept:,} kept, {written.dropped:,} dropped, {written.changed:,} changed.",
             "strong",
         )
-        html.write(html.value_table([(p.name, f"{n:,} rows") for p, n in written.files.items()]))
+        html.write_html(
+            html.value_table([(p.name, f"{n:,} rows") for p, n in written.files.items()])
+        )
         html.paragraph(str(next(iter(written.files)).parent.resolve()), "mono quiet")
 
 

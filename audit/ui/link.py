@@ -31,7 +31,7 @@ def put(**values: str | None) -> None:
             del st.query_params[name]
 
 
-def option_of(name: str, options: Sequence[str]) -> str:
+def chosen_option(name: str, options: Sequence[str]) -> str:
     """Return the option that the link names, the first of them where it names none of these."""
     named = get(name)
     return named if named in options else options[0]
@@ -82,7 +82,7 @@ def choose(
     """Draw a choice of the link; returns "" for any. Options are shown as text, not as Markdown."""
     key = f"choice {name}"
     values = ["", *options] if any_ is not None else list(options)
-    st.session_state[key] = option_of(name, values)
+    st.session_state[key] = chosen_option(name, values)
 
     def changed() -> None:
         first_page(*resets)
@@ -100,7 +100,7 @@ def choose(
     )
 
 
-def write(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> str:
+def write_link(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> str:
     """Draw a text of the link."""
     key = f"text {name}"
     st.session_state[key] = get(name)
@@ -115,7 +115,7 @@ def write(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> 
 def switch(label: str, name: str, options: Sequence[str], **more: Any) -> str:
     """Draw a segmented choice of the link; the options are our own words. The first is default."""
     key = f"switch {name}"
-    st.session_state[key] = option_of(name, options)
+    st.session_state[key] = chosen_option(name, options)
 
     def changed() -> None:
         first_page()

@@ -43,7 +43,7 @@ def _head(report: Report) -> None:
     data = report.dataset
     st.title("Overview")
     scanned = report.created.replace("T", " ").removesuffix("+00:00")
-    html.write(
+    html.write_html(
         html.tag("p", data.name, "strong"),
         html.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
         html.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
@@ -87,7 +87,7 @@ def _first(run: Opened, report: Report) -> None:
 
 def _step(step: Step) -> None:
     files = f" in {counted(step.files, 'file')}" if step.files else ""
-    html.write(
+    html.write_html(
         html.chip(step.severity.value, step.severity.value),
         html.tag("span", f"{step.code} {step.name}", "strong"),
         html.tag("p", f"{counted(step.findings, 'finding')}{files}. The worst:", "quiet small"),
@@ -162,7 +162,7 @@ def _contents(report: Report) -> None:
         )
         for s in data.sizes
     ]
-    html.write(html.value_table([("formats", formats), ("decoded", status), *sizes]))
+    html.write_html(html.value_table([("formats", formats), ("decoded", status), *sizes]))
 
 
 def _examined(report: Report) -> None:

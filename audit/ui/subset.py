@@ -156,7 +156,7 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
 
 def _headline(plan: Plan) -> None:
     unit = "groups" if plan.recipe.group else "examples"
-    html.write(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
+    html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     columns = st.columns(4)
     shown: list[tuple[str, str]] = []
     for about, figures in subsets.figures_by_meaning(plan).items():
@@ -168,7 +168,7 @@ def _headline(plan: Plan) -> None:
 
 
 def _points(share: float) -> str:
-    value = subsets.points(share)
+    value = subsets.in_points(share)
     return "n/a" if value is None else f"{value:.1f}"
 
 
@@ -206,7 +206,7 @@ def _reasons(plan: Plan) -> None:
         for reason in plan.reasons:
             html.paragraph(reason, "small")
         rows = [(reason, counted(n, "file")) for reason, n in subsets.exclusion_counts(plan)]
-        html.write(html.value_table(rows)) if rows else html.paragraph(
+        html.write_html(html.value_table(rows)) if rows else html.paragraph(
             "Nothing was left out.", "small"
         )
 

@@ -80,7 +80,7 @@ def main() -> None:
 def _decided_run(run: Path) -> Path:
     scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
     proposal = keeper_rules.propose(run, "DUP002")
-    keeper_rules.apply(run, proposal, by=getpass.getuser())
+    keeper_rules.apply_rule(run, proposal, by=getpass.getuser())
     return run
 
 

@@ -125,12 +125,12 @@ def _measuring(
 
 def run_command(args: argparse.Namespace) -> int:
     """Measure, diagnose, save, print."""
-    from pipeline_profiler.diagnose.verdict import diagnose
-    from pipeline_profiler.measure.schedule import measure
+    from pipeline_profiler.diagnose.verdict import diagnose_session
+    from pipeline_profiler.measure.schedule import measure_arms
 
     bench, options = _bench(args)
-    session = measure(bench, options)
-    conclusion = diagnose(session)
+    session = measure_arms(bench, options)
+    conclusion = diagnose_session(session)
     session.results = conclusion.as_results()
     if args.trace:
         _print_traces(conclusion)
@@ -169,7 +169,7 @@ def tune_command(args: argparse.Namespace) -> int:
 
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session; judged where it has no results."""
-    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.diagnose.verdict import diagnose_session
     from pipeline_profiler.report import render as reports
 
     session = Session.load(args.session)
@@ -177,7 +177,7 @@ def report_command(args: argparse.Namespace) -> int:
     missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
     # a saved session has no traceback: its rules are asked again where one is wanted
     if missing or (failed and args.trace):
-        conclusion = diagnose(session)
+        conclusion = diagnose_session(session)
         session.results |= conclusion.as_results() if missing else {}
         if args.trace:
             _print_traces(conclusion)

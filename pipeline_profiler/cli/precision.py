@@ -228,9 +228,9 @@ def _with_classes(make: Callable[[int], object], classes: int) -> MakeModel:
 
 def _keras_models(classes: int) -> dict[str, MakeModel]:
     """The shipped Keras model."""
-    from pipeline_profiler.precision.models.resnet_keras import resnet18
+    from pipeline_profiler.precision.models.resnet_keras import keras_resnet18
 
-    return {"resnet18": lambda: resnet18(classes)}
+    return {"resnet18": lambda: keras_resnet18(classes)}
 
 
 # ---------------------------------------------------------------------------------- progress

@@ -117,7 +117,7 @@ def verdict_of(stall: Interval) -> tuple[Verdict, int]:
     return Verdict.INCONCLUSIVE, repeats_to_settle(stall, abs(stall.value - MODERATE))
 
 
-def diagnose(session: Session) -> Conclusion:
+def diagnose_session(session: Session) -> Conclusion:
     """Judge a session; pure, so thresholds may change and old sessions be judged again."""
     evidence = gather(session)
     if not evidence.cases:

@@ -149,9 +149,9 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
 
 def try_a_change(bench: Bench, session: Session) -> bool:
     """Where the first block points at a setting, the trial arm measures it from then on."""
-    from pipeline_profiler.diagnose.verdict import diagnose
+    from pipeline_profiler.diagnose.verdict import diagnose_session
 
-    causes = diagnose(session).causes
+    causes = diagnose_session(session).causes
     change = dict(causes[0].change or {}) if causes else {}
     if not change or bench.settings().get("kind") != "torch":
         return False

@@ -278,7 +278,7 @@ def _given_up(
     return [Reason(sentence) for sentence in sentences]
 
 
-def measure(bench: Bench, options: Options) -> Session:
+def measure_arms(bench: Bench, options: Options) -> Session:
     """Run all arms; raises StoppedError with the partial session when something ends it early."""
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     try:

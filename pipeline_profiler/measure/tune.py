@@ -80,7 +80,7 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
     points = []
     for setting in settings:
         bench.progress(f"setting {_words(setting)}")
-        run = timed(bench, loader, setting, steps, session)
+        run = time_setting(bench, loader, setting, steps, session)
         points.append(_point(run, setting, base, costs))
     session.results |= {"sweep": points, "sweep_sentence": _sweep_sentence(points)}
     session.results["verdict"] = "sweep"
@@ -111,8 +111,12 @@ def _sweep_steps(bench: Bench, options: Options, session: Session, settings: int
 def _calibrate(bench: Bench, session: Session, steps: int) -> predict.Costs:
     """One worker, prefetch 2: costs without a crowd; a serial run adds the cost of next()."""
     loader = bench.loader()
-    one = timed(bench, loader, {"workers": 1, "prefetch": 2}, steps, session, Arm.CALIBRATION)
-    serial = timed(bench, loader, {"workers": 0}, max(20, steps // 3), session, Arm.CALIBRATION)
+    one = time_setting(
+        bench, loader, {"workers": 1, "prefetch": 2}, steps, session, Arm.CALIBRATION
+    )
+    serial = time_setting(
+        bench, loader, {"workers": 0}, max(20, steps // 3), session, Arm.CALIBRATION
+    )
     return calibrated(one, serial)
 
 
@@ -122,7 +126,7 @@ def calibrated(one: Window, serial: Window) -> predict.Costs:
     return replace(costs, overhead_serial=alone.overhead_serial, startup=0.0)
 
 
-def timed(
+def time_setting(
     bench: Bench,
     loader: Any,
     setting: Mapping[str, Any],
@@ -220,7 +224,7 @@ def tune_loader(bench: Bench, options: Options) -> Session:
     tried_settings: set[str] = set()
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
-        run = timed(bench, loader, kept_setting, steps, session, Arm.SETTING)
+        run = time_setting(bench, loader, kept_setting, steps, session, Arm.SETTING)
         offers = [o for o in recommend(run) if _words(o[0]) not in tried_settings]
         if not offers or offers[0][1] < 1 + NOISE:
             break
@@ -297,7 +301,7 @@ def versus(
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
-            arm: timed(bench, loader, setting, steps, session, arm, block).period_ns
+            arm: time_setting(bench, loader, setting, steps, session, arm, block).period_ns
             for arm, setting in order
         }
         # ratios are averaged as logarithms: twice as fast and half as fast must cancel

@@ -33,7 +33,7 @@ from pipeline_profiler.precision.table import (
     Speedup,
     StepTimes,
 )
-from pipeline_profiler.precision.timing import Window
+from pipeline_profiler.precision.timing import TimedWindow
 
 Document: TypeAlias = dict[str, Any]  # JSON types by key
 T = TypeVar("T")
@@ -214,7 +214,7 @@ def _visit(data: Document) -> Visit | LoaderPass:
         data["arm"],
         data["block"],
         _known(Cell, data["cell"]),
-        _known(Window, data),
+        _known(TimedWindow, data),
         data["recompiled"],
     )
 

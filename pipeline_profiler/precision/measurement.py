@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell, Recipe
-from pipeline_profiler.precision.timing import Window
+from pipeline_profiler.precision.timing import TimedWindow
 from pipeline_profiler.precision.trainer import Flags
 
 
@@ -52,7 +52,7 @@ class Visit:
     arm: str
     block: int
     cell: Cell
-    window: Window
+    window: TimedWindow
     recompiled: int = 0
 
 

@@ -25,7 +25,7 @@ from pipeline_profiler.precision.plan import ModelJob, SweepOptions, check_optio
 from pipeline_profiler.precision.probe import add_references, probe_cell
 from pipeline_profiler.precision.summary import as_results, summarise
 from pipeline_profiler.precision.sweep_state import ReportProgress, SweepState, run_guarded
-from pipeline_profiler.precision.timing import Window, time_window, train_steps
+from pipeline_profiler.precision.timing import TimedWindow, time_window, train_steps
 from pipeline_profiler.precision.trainer import Backend, Trainer
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.session import Session
@@ -146,7 +146,7 @@ def _time_arm(
     source: DataSource,
     steps: int,
     tiny: bool,
-) -> Window:
+) -> TimedWindow:
     """One window of one arm; a tiny row takes one step and no warm-up, or it would take minutes."""
     count = TINY_STEPS if tiny else steps
     if arm == RESIDENT:

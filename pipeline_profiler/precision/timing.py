@@ -22,7 +22,7 @@ from pipeline_profiler.record.stages import Clock
 
 
 @dataclass(frozen=True)
-class Window:
+class TimedWindow:
     """One timed window: a period and the host's wait in next() for each step, ms.
 
     `skipped` are the numbers of the steps whose update AMP dropped: in `period_ms`, in no mean.
@@ -52,7 +52,7 @@ class Window:
         counted = self.counted_ms
         return float(np.mean(counted)) if counted else None
 
-    def rounded(self) -> Window:
+    def rounded(self) -> TimedWindow:
         """Whole microseconds: what the clocks are good for, and a small file.
 
         Done before anything is computed, so that a loaded session gives the same figures.
@@ -67,7 +67,7 @@ def time_window(
     steps: int,
     warmup: int,
     clock: Clock = time.perf_counter_ns,
-) -> Window:
+) -> TimedWindow:
     """Train `warmup` steps that do not count, then `steps` that do."""
     iterator = iter(batches)
     start = clock()
@@ -84,7 +84,7 @@ def time_window(
     # the events are read only now: reading one inside the window would wait for the device
     periods = trainer.periods_ms(marks)
     elapsed = sum(periods) if periods else (end - begin) / 1e6
-    return Window(
+    return TimedWindow(
         periods, waits, elapsed, steps, trainer.skipped(), warmup_skipped, (begin - start) / 1e9
     )
 

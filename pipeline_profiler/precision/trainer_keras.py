@@ -62,7 +62,7 @@ class KerasTrainer:
         self.device, self.clock = device, clock
         self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
         self.scaled = cell.precision == "fp16"
-        self.optimizer = make_optimizer(recipe)
+        self.optimizer = make_keras_optimizer(recipe)
         if self.scaled:
             self.optimizer = keras.mixed_precision.LossScaleOptimizer(
                 self.optimizer,
@@ -193,7 +193,7 @@ def _ends_in_softmax(model: keras.Model) -> bool:
     return getattr(getattr(last, "activation", None), "__name__", "") == "softmax"
 
 
-def make_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
+def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
     """SGD with momentum, Adam or AdamW."""
     import keras
 

@@ -41,7 +41,7 @@ def recorded(session: Session) -> Window | None:
     return first_with_steps(Windows(session).arm(Arm.WARM, Arm.PILOT))
 
 
-def arm_periods(session: Session) -> pl.DataFrame:
+def periods_frame(session: Session) -> pl.DataFrame:
     """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
     rows = []
     for arm in REPORTED:
@@ -126,7 +126,7 @@ def _depth(timed: Window, origin: int, last: int) -> pl.DataFrame:
     return pl.DataFrame({"second": (at[keep] - origin) / 1e9, "ready": level[keep]})
 
 
-def slow_samples(session: Session, lookup: Lookup | None = None) -> pl.DataFrame:
+def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.DataFrame:
     """Return the slowest samples with what an index knows of them: size, pixels, format.
 
     `lookup` maps the samples' names or paths to facts; a sample it does not know has none.

@@ -176,7 +176,7 @@ def _share(name: str) -> alt.Tooltip:
 
 
 def _time(session: Session) -> None:
-    measured = frames.arm_periods(session)
+    measured = frames.periods_frame(session)
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
@@ -299,7 +299,7 @@ def _depth_chart(depth: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
 
 
 def _slow(session: Session, lookup: Lookup | None) -> None:
-    found = frames.slow_samples(session, lookup)
+    found = frames.slow_samples_frame(session, lookup)
     if found.is_empty():
         _text("This session has no figures of single samples.")
         return
@@ -324,7 +324,7 @@ def _compare(name: str, session: Session) -> None:
     _text(found["sentence"], strong=True)
     _text(f"A is {other}, B is {name}.")
     both = [
-        frames.arm_periods(s).with_columns(session=pl.lit(n))
+        frames.periods_frame(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
     st.altair_chart(_compared(pl.concat(both)), width="stretch")

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.diagnose.verdict import diagnose_session
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import trace
@@ -73,7 +73,7 @@ def read(data: bytes, name: str) -> Session:
 def judged(session: Session) -> Session:
     """Return the session with a verdict where one can be given."""
     if "verdict" not in session.results and session.arm(Arm.WARM):
-        session.results |= diagnose(session).as_results()
+        session.results |= diagnose_session(session).as_results()
     return session
 
 

@@ -32,7 +32,7 @@ def usable_threads() -> int:
     return max(1, min(int(numba.get_num_threads()), MOST_THREADS))
 
 
-def compiled(
+def compiled_kernel(
     *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from audit.neighbors.kernels.compiled import compiled, emitted, inlined
+from audit.neighbors.kernels.compiled import compiled_kernel, emitted, inlined
 
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint64]
@@ -32,7 +32,7 @@ def _popcount(_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@compiled(parallel=True)
+@compiled_kernel(parallel=True)
 def permute_bits(codes: Array, permutation: Array) -> Codes:
     """Move bit permutation[k] to place k, in every code."""
     # chunks of a permuted word are contiguous: a shift and a mask instead of 64 tests each
@@ -81,7 +81,7 @@ def _emit(
         distance[place] = d
 
 
-@compiled(parallel=True)
+@compiled_kernel(parallel=True)
 def brute_kernel(
     codes: Array,
     radius: np.uint64,
@@ -118,7 +118,7 @@ def brute_kernel(
         count[t] = hits
 
 
-@compiled(parallel=True)
+@compiled_kernel(parallel=True)
 def cross_kernel(
     queries: Array,
     library: Array,
@@ -169,7 +169,7 @@ def _brought_earlier(
     return False
 
 
-@compiled(parallel=True)
+@compiled_kernel(parallel=True)
 def chunk_kernel(
     radius: np.uint64,
     shifts: Array,

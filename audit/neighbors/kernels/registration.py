@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import compiled, inlined
+from audit.neighbors.kernels.compiled import compiled_kernel, inlined
 from audit.neighbors.orientations import source_place
 
 Array = npt.NDArray[Any]
@@ -38,7 +38,7 @@ def _orient(source: Array, k: int, out: Array) -> None:
             out[y, x] = source[v, u]
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _halve(full: Array, half: Array) -> None:
     """Average 2x2 pixels."""
     n = half.shape[0]
@@ -52,7 +52,7 @@ def _halve(full: Array, half: Array) -> None:
             )
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _soften(source: Array, out: Array) -> None:
     """Smooth with the 3x3 binomial, edges repeated."""
     # Lucas-Kanade takes the picture for locally linear, which single pixels are not; the binomial
@@ -72,7 +72,7 @@ def _soften(source: Array, out: Array) -> None:
             ) * 0.0625
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
     """Warp `picture` onto the template's grid; mark what lies inside; return how many do."""
     n = picture.shape[0]
@@ -100,7 +100,7 @@ def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
     return count
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _steepest(template: Array, rows: Array) -> None:
     """Fill the eight steepest-descent images: six affine ones, the template itself, a constant."""
     # of the template, hence once a pair and not once a step: that is what makes the search
@@ -128,7 +128,7 @@ def _steepest(template: Array, rows: Array) -> None:
             k += 1
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _dot3(w: Array, a: Array, b: Array) -> Any:
     total = np.float32(0.0)
     for k in range(w.size):
@@ -136,7 +136,7 @@ def _dot3(w: Array, a: Array, b: Array) -> Any:
     return total
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _solve(matrix: Array, vector: Array, size: int) -> bool:
     """Solve a symmetric positive system in place by Cholesky; False where it is not positive."""
     for i in range(size):
@@ -162,7 +162,7 @@ def _solve(matrix: Array, vector: Array, size: int) -> bool:
     return True
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _compose_inverse(p: Array, d: Array) -> float:
     """Replace the map p by p after the inverse of the small map d; return the largest change."""
     # the step was found on the template's side, so it is undone there: p after d^-1
@@ -186,7 +186,7 @@ def _compose_inverse(p: Array, d: Array) -> float:
     return change
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _register(
     template: Array,
     picture: Array,
@@ -279,7 +279,7 @@ def _register(
     return True
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Array) -> None:
     """Correlate the gradients of a and b over the overlap, whole and in blocks.
 
@@ -341,7 +341,7 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
             out[5] = max(out[5], lab / np.sqrt(max(laa * lbb, 1e-9)))
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _correlation(a: Array, b: Array, valid: Array) -> Any:
     """Plain correlation of levels over the overlap."""
     # starts at 1e-9 instead of 0, so that no overlap divides by nothing
@@ -359,7 +359,7 @@ def _correlation(a: Array, b: Array, valid: Array) -> Any:
     return (sab / s - sa * sb / s / s) / np.sqrt(max(va * vb, 1e-6))
 
 
-@compiled(fastmath=True)
+@compiled_kernel(fastmath=True)
 def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> None:
     """Correlate two opponent-colour planes of the 8x8 planes through the map found."""
     n = colour_a.shape[0]
@@ -421,7 +421,7 @@ def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> N
     out[1] = np.sqrt(np.sqrt(aa * bb) / max(total, 1))
 
 
-@compiled(parallel=True, fastmath=True)
+@compiled_kernel(parallel=True, fastmath=True)
 def align_batch(
     grey: Array,
     colour: Array,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import keras
 
 
-def resnet18(classes: int = 10, side: int = 32) -> keras.Model:
+def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:
     """A functional Keras model mapping (B, side, side, 3) to (B, classes) logits."""
     import keras
 

@@ -63,12 +63,12 @@ def test_extremes_leave_out_what_is_missing(store: Store) -> None:
 
 def test_points_are_a_repeatable_sample_and_say_of_how_many(store: Store) -> None:
     both = sum(row["sharpness"] is not None for row in ROWS)
-    every = distributions.points(store, "brightness", "sharpness", "label")
+    every = distributions.scatter_points(store, "brightness", "sharpness", "label")
     assert (every.total, every.rows.height) == (both, both)
-    some = distributions.points(store, "brightness", "sharpness", "label", limit=10)
+    some = distributions.scatter_points(store, "brightness", "sharpness", "label", limit=10)
     assert (some.total, some.rows.height) == (both, 10)
     assert some.rows.equals(
-        distributions.points(store, "brightness", "sharpness", "label", limit=10).rows
+        distributions.scatter_points(store, "brightness", "sharpness", "label", limit=10).rows
     )
     assert set(some.rows["id"]) <= set(every.rows["id"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from audit.browse import decided, findings, overview
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import class_table, shown_classes
+from audit.browse.labels import label_table, shown_classes
 from audit.records import Action
 from audit.report import collect_report
 from audit.review import decisions, keeper_rules
@@ -48,7 +48,7 @@ def test_pages_give_every_finding_once_the_gravest_first(store: Store) -> None:
     assert (
         len(rows)
         == store.scalar("SELECT count(*) FROM findings")
-        == findings.count(store, FindingFilter())
+        == findings.count_findings(store, FindingFilter())
     )
     assert len({row.fingerprint for row in rows}) == len(rows)
     ranks = [row.severity.rank for row in rows]
@@ -78,7 +78,7 @@ def test_a_code_may_be_a_family(store: Store) -> None:
 
 def test_search_looks_at_names_and_messages(store: Store) -> None:
     assert {row.code for row in all_rows(store, FindingFilter(text="DARK.jpg"))} == {"IMG001"}
-    assert findings.count(store, FindingFilter(text="no such thing")) == 0
+    assert findings.count_findings(store, FindingFilter(text="no such thing")) == 0
 
 
 def test_neighbours_walk_the_filtered_list(store: Store) -> None:
@@ -104,24 +104,24 @@ def test_an_opened_finding_has_its_samples_in_order(store: Store) -> None:
 def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> None:
     generation = generations.require(run)
     dark = all_rows(store, FindingFilter(codes=("IMG001",)))[0].fingerprint
-    before = findings.count(store, FindingFilter(status="open"))
+    before = findings.count_findings(store, FindingFilter(status="open"))
     decisions.decide_findings(run, [dark], Action.FALSE_POSITIVE, by="tester")
     said = decided.summarise_ledger(run, generation)
     findings.mark(store, said.statuses)
-    assert findings.count(store, FindingFilter(status="waived")) == 1
-    assert findings.count(store, FindingFilter(status="open")) == before - 1
+    assert findings.count_findings(store, FindingFilter(status="waived")) == 1
+    assert findings.count_findings(store, FindingFilter(status="open")) == before - 1
     assert said.last is not None
     assert said.last.verb is Action.FALSE_POSITIVE
     Ledger(run).undo(by="tester")
     again = decided.summarise_ledger(run, generation)
     findings.mark(store, again.statuses)
-    assert findings.count(store, FindingFilter(status="open")) == before
+    assert findings.count_findings(store, FindingFilter(status="open")) == before
     assert again.last is None
     assert again.revision != said.revision
 
 
 def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
-    done = keeper_rules.apply(run, keeper_rules.propose(run, "DUP001"), by="tester")
+    done = keeper_rules.apply_rule(run, keeper_rules.propose(run, "DUP001"), by="tester")
     dropped = {d.subject for d in done if d.kind == "sample"}
     said = decided.summarise_ledger(run, generations.require(run))
     assert dropped
@@ -140,7 +140,7 @@ def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Pa
 
 def test_the_class_table_adds_up(run: Path) -> None:
     data = collect_report(run).dataset
-    table = class_table(data)
+    table = label_table(data)
     assert table["files"].sum() == data.n_samples
     assert table.group_by("split").agg(s=table["share"].sum())["s"].is_not_null().all()
     drawn, said = shown_classes(table)

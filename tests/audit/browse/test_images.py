@@ -93,7 +93,7 @@ def test_conditions_keep_what_they_say(store: Store, condition: Condition, keeps
     assert callable(keeps)
     wanted = sorted(row["id"] for row in ROWS if keeps(row))
     assert sorted(walked(store, Order("sharpness"), (condition,))) == wanted
-    assert images.count(store, (condition,)) == len(wanted)
+    assert images.count_images(store, (condition,)) == len(wanted)
 
 
 def test_a_link_carries_the_filter() -> None:
@@ -111,7 +111,7 @@ def test_a_damaged_link_is_one_sentence(text: str) -> None:
 def test_a_filter_names_columns_of_the_run_only(store: Store) -> None:
     for name in ("nothing", "1 OR TRUE", 'id"; DROP TABLE samples'):
         with pytest.raises(UsageError, match="has no column"):
-            images.count(store, (OneOf(name, ("x",)),))
+            images.count_images(store, (OneOf(name, ("x",)),))
         with pytest.raises(UsageError, match="has no column"):
             images.page(store, (), Order(name))
 

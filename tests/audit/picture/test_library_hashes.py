@@ -15,7 +15,7 @@ from audit import scanning
 from audit.checking.config import Config, load_config
 from audit.errors import UsageError
 from audit.picture.features import feature_picture
-from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES, library_hashes
+from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES, compute_library_hashes
 from audit.run.generations import open_run
 from audit.sources import open_source
 from tests.conftest import picture
@@ -31,7 +31,7 @@ def scan(tree: Path, run: Path, *hashes: str) -> scanning.ScanResult:
 def test_values_are_those_of_the_library(size: tuple[int, int]) -> None:
     small = feature_picture(picture(3, *size))
     image = Image.fromarray(small)
-    values = library_hashes(small, ALL)
+    values = compute_library_hashes(small, ALL)
     assert tuple(values) == ALL
     for name in COMPARABLE_HASHES:
         bits = getattr(imagehash, name)(image).hash.ravel()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from audit import scanning
 from audit.errors import RunError, UsageError
-from audit.report.file_card import Rank, show
+from audit.report.file_card import Rank, make_file_card
 from audit.report.file_card_text import card_text
 from audit.run.generations import open_run
 from audit.sources import open_source
@@ -50,11 +50,11 @@ def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.Mo
     run, wanted = folder / "run", "train/cat/3.png"
     monkeypatch.chdir(folder / "data")
     for words in (wanted, str(folder / "data" / wanted), "./train/cat/3.png", "cat/3.png", "3.png"):
-        assert show(run, words).sample.id == wanted
+        assert make_file_card(run, words).sample.id == wanted
 
 
 def test_an_end_is_a_whole_name(folder: Path) -> None:
-    assert show(folder / "run", "2.png").sample.id == "train/cat/2.png"
+    assert make_file_card(folder / "run", "2.png").sample.id == "train/cat/2.png"
 
 
 @pytest.mark.slow
@@ -63,20 +63,20 @@ def test_several_files_are_named(tmp_path: Path) -> None:
         picture(tmp_path / "data" / f"c{i}" / "a.png", 50 + i)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
     with pytest.raises(UsageError, match=r"fits 7 files: c0/a\.png.* and 2 more"):
-        show(run, "a.png")
-    assert show(run, "c3/a.png").sample.label == "c3"
+        make_file_card(run, "a.png")
+    assert make_file_card(run, "c3/a.png").sample.label == "c3"
 
 
 def test_nothing_found_names_the_nearest(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"called 'train/cat/03\.png'.*train/cat/3\.png"):
-        show(folder / "run", "train/cat/03.png")
+        make_file_card(folder / "run", "train/cat/03.png")
     with pytest.raises(UsageError, match=r"nearest are .*leak\.png"):
-        show(folder / "run", "laek.png")
+        make_file_card(folder / "run", "laek.png")
 
 
 def test_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError):
-        show(tmp_path, "a.jpg")
+        make_file_card(tmp_path, "a.jpg")
 
 
 @pytest.mark.slow
@@ -84,12 +84,12 @@ def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
     picture(tmp_path / "one" / "cat" / "1.png", 50)
     picture(tmp_path / "two" / "cat" / "2.png", 60)
     run = scan([f"train={tmp_path / 'one'}", f"test={tmp_path / 'two'}"], tmp_path / "run")
-    assert show(run, "cat/2.png").sample.id == "test:cat/2.png"
-    assert show(run, "test:cat/2.png").sample.split == "test"
+    assert make_file_card(run, "cat/2.png").sample.id == "test:cat/2.png"
+    assert make_file_card(run, "test:cat/2.png").sample.split == "test"
 
 
 def test_ranks_equal_a_plain_count(folder: Path) -> None:
-    card = show(folder / "run", "train/cat/3.png")
+    card = make_file_card(folder / "run", "train/cat/3.png")
     with open_run(folder / "run") as store:
         frame = store.query("SELECT label, brightness, width, contrast FROM images")
     checked = [m for m in card.measurements if m.name in ("brightness", "width", "contrast")]
@@ -112,7 +112,7 @@ def test_percentile_counts_half_of_the_equal_ones() -> None:
 
 
 def test_every_measurement_has_its_meaning(folder: Path) -> None:
-    card = show(folder / "run", "train/cat/3.png")
+    card = make_file_card(folder / "run", "train/cat/3.png")
     assert len(card.measurements) > 25
     assert all(m.doc for m in card.measurements)
     assert card.value("width") == 32
@@ -121,25 +121,25 @@ def test_every_measurement_has_its_meaning(folder: Path) -> None:
 
 
 def test_twins_by_bytes_and_by_pixels(folder: Path) -> None:
-    card = show(folder / "run", "train/cat/3.png")
+    card = make_file_card(folder / "run", "train/cat/3.png")
     assert [(t.id, t.same_bytes) for t in card.twins] == [
         ("test/cat/leak.png", True),
         ("train/dog/same.bmp", False),
     ]
-    assert show(folder / "run", "train/cat/4.png").n_twins == 0
+    assert make_file_card(folder / "run", "train/cat/4.png").n_twins == 0
 
 
 def test_findings_that_concern_it(folder: Path) -> None:
-    card = show(folder / "run", "train/cat/3.png")
+    card = make_file_card(folder / "run", "train/cat/3.png")
     assert {f.code for f in card.findings} == {"DUP001", "DUP002"}
     assert card.n_findings == len(card.findings)
     leak = next(f for f in card.findings if f.code == "DUP001")
     assert leak.sample_ids == ("test/cat/leak.png", "train/cat/3.png")
-    assert show(folder / "run", "train/cat/4.png").findings == ()
+    assert make_file_card(folder / "run", "train/cat/4.png").findings == ()
 
 
 def test_text_says_it_all(folder: Path) -> None:
-    text = card_text(show(folder / "run", "train/cat/3.png"), width=120)
+    text = card_text(make_file_card(folder / "run", "train/cat/3.png"), width=120)
     for part in (
         "train/cat/3.png", "class  cat", "2 findings about it", "DUP001 byte-identical",
         "with test/cat/leak.png", "train/dog/same.bmp (train, dog): same pixels, other bytes",
@@ -152,7 +152,7 @@ def test_text_says_it_all(folder: Path) -> None:
 def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
     with open_run(folder / "run") as store:
         name = store.scalar("SELECT id FROM samples WHERE n_bytes = 0")
-    card = show(folder / "run", name)
+    card = make_file_card(folder / "run", name)
     text = card_text(card, color=True)
     assert "\x1b[2J" not in text
     assert "evil\\x1b[2J.png" in text
@@ -164,11 +164,11 @@ def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
 def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     path = picture(tmp_path / "data" / "a" / "1.png", 50)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
-    assert show(run, "1.png").on_disk == "unchanged"
+    assert make_file_card(run, "1.png").on_disk == "unchanged"
     os.utime(path, ns=(1, 1))
-    assert "scan again" in card_text(show(run, "1.png"))
+    assert "scan again" in card_text(make_file_card(run, "1.png"))
     path.unlink()
-    assert show(run, "1.png").on_disk == "absent"
+    assert make_file_card(run, "1.png").on_disk == "absent"
 
 
 @pytest.mark.slow
@@ -176,6 +176,6 @@ def test_manifest_columns_are_shown(tmp_path: Path) -> None:
     picture(tmp_path / "a.png", 50)
     manifest = tmp_path / "list.csv"
     manifest.write_text("path,label,camera,iso\na.png,cat,Leica M,400\n")
-    card = show(scan([str(manifest)], tmp_path / "run"), "a.png")
+    card = make_file_card(scan([str(manifest)], tmp_path / "run"), "a.png")
     assert dict(card.metadata) == {"camera": "Leica M", "iso": 400}
     assert "Leica M" in card_text(card)

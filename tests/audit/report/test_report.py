@@ -33,7 +33,7 @@ from audit.report import (
     stream_findings,
     to_json,
     to_text,
-    write,
+    write_report,
 )
 from audit.report.charts import FEWEST, MOST, class_bars
 from audit.report.html_page import from_markdown, read_resource, shown, to_html
@@ -534,10 +534,10 @@ def test_write_guesses_the_format_and_replaces_an_older_report(
     report: Report, tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / f"x.{kind}"
-    assert write(report, path) == path
+    assert write_report(report, path) == path
     first = path.read_bytes()
     assert len(first) > 500
-    assert write(report, path).read_bytes() == first
+    assert write_report(report, path).read_bytes() == first
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
@@ -546,7 +546,7 @@ def test_an_unknown_extension_is_said_with_those_that_work(
     report: Report, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(UsageError, match=r"\.txt, \.md, \.html, \.json, \.sarif"):
-        write(report, tmp_path / name)
+        write_report(report, tmp_path / name)
     assert not (tmp_path / name).exists()
 
 
@@ -554,23 +554,23 @@ def test_write_never_takes_the_place_of_another_file(report: Report, tmp_path: P
     boxes = tmp_path / "annotations.json"
     boxes.write_text('{"images": []}')
     with pytest.raises(UsageError, match="not a report"):
-        write(report, boxes)
+        write_report(report, boxes)
     assert boxes.read_text() == '{"images": []}'
     with pytest.raises(UsageError, match="files of the run"):
-        write(report, report.generation.path / "x.json")
+        write_report(report, report.generation.path / "x.json")
     with pytest.raises(UsageError, match="not a folder"):
-        write(report, tmp_path / "none" / "x.json")
-    assert write(report, Path(report.run) / "report.html").exists()
+        write_report(report, tmp_path / "none" / "x.json")
+    assert write_report(report, Path(report.run) / "report.html").exists()
 
 
 def test_a_report_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
     run, path = scanned(tmp_path), tmp_path / "x.json"
     report = collect_report(run)
-    write(report, path)
+    write_report(report, path)
     before = path.read_bytes()
     report.generation.findings.unlink()
     with pytest.raises(RunError):
-        write(report, path)
+        write_report(report, path)
     assert path.read_bytes() == before
     assert not list(tmp_path.glob(".*"))
 

@@ -30,10 +30,10 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = reviewed_dataset(tmp_path_factory.mktemp("reviewed") / "pets")
     run = scan(root, root.parent / "run")
     decide_samples(run, ["train/dog/wrong.jpg"], Action.RELABEL, "cat", by="anna")
-    keeper_rules.apply(
+    keeper_rules.apply_rule(
         run, keeper_rules.propose(run, "DUP001", drop_from_splits=["train"]), by="anna"
     )
-    keeper_rules.apply(run, keeper_rules.propose(run, "DUP003"), by="anna")
+    keeper_rules.apply_rule(run, keeper_rules.propose(run, "DUP003"), by="anna")
     decide_findings(run, ["FILE001"], Action.DROP, note="an error page", by="anna")
     decide_findings(run, ["LABEL002"], Action.RELABEL, "cat", by="anna")
     decide_samples(run, ["train/dog/3.jpg"], Action.MOVE, "test", by="anna")

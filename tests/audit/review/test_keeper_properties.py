@@ -92,6 +92,6 @@ def test_no_order_of_rules_drops_the_last_copy_of_a_picture(
         mine = Path(shutil.copytree(run, Path(folder) / "run"))
         before = left_copies(mine)
         for code, rule, splits in steps:
-            keeper_rules.apply(mine, keeper_rules.propose(mine, code, rule, None, splits))
+            keeper_rules.apply_rule(mine, keeper_rules.propose(mine, code, rule, None, splits))
         after = left_copies(mine)
     assert all(after[picture] for picture, n in before.items() if n)

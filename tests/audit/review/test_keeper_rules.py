@@ -103,7 +103,7 @@ def test_differing_labels_are_left_open_until_relabelled(tmp_path: Path) -> None
     proposal = keeper_rules.propose(run)
     assert kept(proposal) == {"a": None, "b": None}
     assert why(proposal, "a") == "labels differ: relabel first"
-    assert keeper_rules.apply(run, proposal) == []
+    assert keeper_rules.apply_rule(run, proposal) == []
     decide_samples(run, ["a.jpg"], Action.RELABEL, "cat")
     assert kept(keeper_rules.propose(run)) == {"a": True, "b": False}
 
@@ -133,7 +133,7 @@ def test_a_named_split_is_dropped_from_and_the_other_keeps_every_copy(tmp_path: 
     assert kept(proposal) == {"2": True, "3": True, "0": False, "1": False}
     assert why(proposal, "0") == "SPLIT001: 2.jpg in test stays, copies in train are dropped"
     assert keeper_rules.summarise(proposal).drops == {"train": 2}
-    keeper_rules.apply(run, proposal)
+    keeper_rules.apply_rule(run, proposal)
     both = (*findings(run, "SPLIT001"), *findings(run, "DUP001"))
     assert statuses(run, *both) == ["decided", "open"], "two copies are left in test"
     rest = keeper_rules.propose(run, "DUP001")
@@ -197,7 +197,7 @@ def test_dropped_copies_and_settled_groups_are_no_longer_proposed(tmp_path: Path
 def test_applying_records_the_drops_with_their_reason_in_one_batch(tmp_path: Path) -> None:
     images = [near("a", width=900), near("b"), near("c", "h"), near("d", "h")]
     run = made_run(tmp_path / "run", images)
-    made = keeper_rules.apply(run, keeper_rules.propose(run), note="first pass", by="anna")
+    made = keeper_rules.apply_rule(run, keeper_rules.propose(run), note="first pass", by="anna")
     assert [(d.subject, d.verb, d.by) for d in made] == [
         ("b.jpg", Action.DROP, "anna"), ("d.jpg", Action.DROP, "anna"),
     ]  # fmt: skip
@@ -212,7 +212,7 @@ def test_applying_records_the_drops_with_their_reason_in_one_batch(tmp_path: Pat
 def test_a_drop_is_stale_once_its_keeper_is_gone(tmp_path: Path) -> None:
     images = [near("a", width=900), near("b"), {"id": "c.jpg"}]
     run = made_run(tmp_path / "run", images)
-    keeper_rules.apply(run, keeper_rules.propose(run))
+    keeper_rules.apply_rule(run, keeper_rules.propose(run))
     assert apply_decisions(run).effective["dropped"].to_list() == [True]
     made_run(run, [images[1] | {"content_hash": made_hash(1, 64)}])
     now = apply_decisions(run)
@@ -259,5 +259,5 @@ def test_thousands_of_groups_at_once(tmp_path: Path) -> None:
     proposal = keeper_rules.propose(run)
     assert keeper_rules.summarise(proposal) == keeper_rules.Summary(700, 700, {"train": 1400}, {})
     assert all(sample.endswith("-2.jpg") for sample in proposal.filter("keep")["sample_id"])
-    assert len(keeper_rules.apply(run, proposal)) == 1400
+    assert len(keeper_rules.apply_rule(run, proposal)) == 1400
     assert apply_decisions(run).settled.height == 700

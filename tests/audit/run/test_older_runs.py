@@ -9,11 +9,12 @@ import duckdb
 import pytest
 
 from audit import scanning
-from audit.cli.main import main
+from audit.cli.main import command_line
 from audit.errors import RunError
 from audit.executors import Serial
-from audit.review.decisions import decide_samples, log
-from audit.review.ledger import Verb
+from audit.records import Action
+from audit.review.decisions import decide_samples
+from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from audit.sources import open_source
@@ -50,7 +51,7 @@ def old_run(tree: Path, tmp_path: Path) -> Path:
     """A run with a decision in it, as version 0.1 left it."""
     run = tmp_path / "run"
     scan(tree, run)
-    decide_samples(run, ["train/cat/0.jpg"], Verb.drop, note="blurred")
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP, note="blurred")
     make_old(run / "gen-0001" / generations.MEASUREMENTS)
     pointer = run / "CURRENT"
     pointer.write_text(pointer.read_text().replace('"schema": 2', '"schema": 1'))
@@ -88,7 +89,7 @@ def test_every_reader_answers_with_one_sentence(
     monkeypatch.chdir(old_run.parent)
     monkeypatch.setattr("sys.argv", ["audit", *(named.get(word, word) for word in command)])
     with pytest.raises(SystemExit) as stop:
-        main()
+        command_line()
     assert stop.value.code == 2
     out, err = capsys.readouterr()
     assert not out
@@ -113,8 +114,8 @@ def test_a_scan_measures_again_and_the_decisions_stay(old_run: Path, tree: Path)
     assert (result.measured, result.kept, result.resumed) == (24, 0, 0)
     assert not result.unchanged
     assert generations.require(old_run).path.name == "gen-0002"
-    assert [(d.subject, d.verb, d.note) for d in log(old_run)] == [
-        ("train/cat/0.jpg", Verb.drop, "blurred")
+    assert [(d.subject, d.verb, d.note) for d in Ledger(old_run).log()] == [
+        ("train/cat/0.jpg", Action.DROP, "blurred")
     ]
     with generations.open_run(old_run) as store:
         assert store.meta()["schema_version"] == "2"

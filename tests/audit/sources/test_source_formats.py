@@ -57,7 +57,7 @@ def test_words_are_no_pictures(text: str) -> None:
     ],
 )  # fmt: skip
 def test_extension(name: str, extension: str) -> None:
-    assert formats.extension_of(name) == extension
+    assert formats.extension_of_name(name) == extension
 
 
 def test_the_name_decides_without_opening(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pipeline_profiler.adapters import kind_of, tf_data, tf_graph, tf_interventi
 from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure.arms import Bench, Options
-from pipeline_profiler.measure.schedule import measure
+from pipeline_profiler.measure.schedule import measure_arms
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, made_run, schedule
@@ -143,7 +143,7 @@ def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
         trial | {"name": name, "period_ms": 20.5},
         trial | {"name": "tf.data service", "period_ms": 21.0},
     ]
-    cause = verdict.diagnose(session).causes[0]
+    cause = verdict.diagnose_session(session).causes[0]
     assert cause.code == code
     assert cause.share.value == pytest.approx(1 - 20.5 / 40)
 
@@ -151,7 +151,7 @@ def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
 def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
     clock = FakeClock()
     ds = tf.data.Dataset.range(4000).batch(4)
-    made = measure(
+    made = measure_arms(
         Bench(lambda: ds, lambda batch: clock.advance(5), clock),
         Options(quick=True, steps=30, repeats=3, seconds=2.0),
     )

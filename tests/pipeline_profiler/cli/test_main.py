@@ -117,7 +117,7 @@ def test_a_failed_rule_is_exit_code_3_and_trace_shows_where(
     assert "Traceback" not in out.err
     assert run("report", path, "--fail-on", "stall>20%", "--trace") == 3  # 3 before 1
     assert "Traceback" in capsys.readouterr().err
-    made.results = verdict.diagnose(made).as_results()
+    made.results = verdict.diagnose_session(made).as_results()
     path = made.save(tmp_path / "judged.json")
     assert run("report", path) == 3
     assert run("report", path, "--trace") == 3

@@ -7,14 +7,14 @@ import pytest
 from pipeline_profiler.diagnose import verdict as verdicts
 from pipeline_profiler.diagnose.finding import NAMES
 from pipeline_profiler.diagnose.intervals import Interval
-from pipeline_profiler.diagnose.verdict import diagnose, verdict_of
+from pipeline_profiler.diagnose.verdict import diagnose_session, verdict_of
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Session
 from tests.pipeline_profiler.fakes import MS, broken_rule, made_run, made_session, schedule
 
 
 def first(session: Session) -> str:
-    return diagnose(session).causes[0].code
+    return diagnose_session(session).causes[0].code
 
 
 def session_of(
@@ -41,13 +41,13 @@ def test_the_verdict_is_read_off_the_interval(low: float, high: float, verdict: 
 
 
 def test_the_stall_is_exact() -> None:
-    found = diagnose(session_of(lambda j: 60.0))
+    found = diagnose_session(session_of(lambda j: 60.0))
     assert found.stall.value == pytest.approx(1 - 20 / 30, abs=0.01)
     assert found.verdict == "input-bound high"
 
 
 def test_a_healthy_loader_is_compute_bound() -> None:
-    found = diagnose(session_of(lambda j: 10.0))
+    found = diagnose_session(session_of(lambda j: 10.0))
     assert found.verdict == "not input-bound"
     assert [c.code for c in found.causes] == ["PIPE000"]
 
@@ -55,12 +55,12 @@ def test_a_healthy_loader_is_compute_bound() -> None:
 def test_negative_stall_is_reported_as_it_is() -> None:
     rows = schedule(60, 2, 2, 20.0, lambda j: 1.0)
     session = made_session(rows, 20.5, workers=2, prefetch=2)
-    assert diagnose(session).stall.value == pytest.approx(-0.025, abs=0.01)
+    assert diagnose_session(session).stall.value == pytest.approx(-0.025, abs=0.01)
 
 
 def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> None:
     rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
-    found = diagnose(made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2))
+    found = diagnose_session(made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2))
     assert found.verdict == "inconclusive"
     assert found.more_repeats >= 1
     assert " would settle it" in found.sentence
@@ -77,27 +77,27 @@ def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> No
 )
 def test_a_dominant_stage_is_named_with_its_share(stage: str, code: str) -> None:
     session = session_of(lambda j: 60.0, stages={stage: 0.9, "getitem": 0.1})
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == code
     assert cause.share.low <= 1 - 20 / 30 <= cause.share.high
     assert cause.evidence["ms_per_batch"] == pytest.approx(54.0)
 
 
 def test_too_few_workers_when_no_stage_stands_out() -> None:
-    cause = diagnose(session_of(lambda j: 38.0, workers=1)).causes[0]
+    cause = diagnose_session(session_of(lambda j: 38.0, workers=1)).causes[0]
     assert (cause.code, cause.change) == ("PIPE006", {"workers": 2})
     assert cause.share.value == pytest.approx(1 - 20 / 38, abs=0.02)
 
 
 def test_a_loader_in_the_trainer_asks_for_workers() -> None:
-    cause = diagnose(session_of(lambda j: 15.0, workers=0, prefetch=0)).causes[0]
+    cause = diagnose_session(session_of(lambda j: 15.0, workers=0, prefetch=0)).causes[0]
     assert cause.code == "PIPE006"
     assert cause.evidence["num_workers"] == 0
 
 
 def test_no_prefetch() -> None:
     cost = lambda j: 70.0 if (j * 7919) % 13 < 4 else 5.0  # noqa: E731
-    cause = diagnose(session_of(cost, prefetch=1, n=300)).causes[0]
+    cause = diagnose_session(session_of(cost, prefetch=1, n=300)).causes[0]
     assert cause.code == "PIPE007"
     assert cause.change == {"prefetch": 8}
 
@@ -113,7 +113,7 @@ def test_stragglers_are_told_from_slow_batches() -> None:
 
 def test_a_regular_interruption_is_periodic() -> None:
     session = session_of(lambda j: 260.0 if j % 20 == 19 else 8.0, workers=1, n=200)
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE009"
     assert cause.evidence["every_batches"] == pytest.approx(20.0)
 
@@ -121,14 +121,14 @@ def test_a_regular_interruption_is_periodic() -> None:
 def test_an_interruption_in_each_worker_is_periodic_too() -> None:
     # both workers stop at every tenth batch of their own: batches 18, 19, 38, 39, ...
     cost = lambda j: 260.0 if (j // 2) % 10 == 9 else 8.0  # noqa: E731
-    cause = diagnose(session_of(cost, n=200)).causes[0]
+    cause = diagnose_session(session_of(cost, n=200)).causes[0]
     assert cause.code == "PIPE009"
     assert cause.evidence["every_batches"] == pytest.approx(10.0)
 
 
 def test_rare_and_irregular_interruptions_of_one_worker() -> None:
     cost = lambda j: 260.0 if j in (11, 15, 47, 52, 90, 131, 133, 180) else 8.0  # noqa: E731
-    cause = diagnose(session_of(cost, workers=1, n=200)).causes[0]
+    cause = diagnose_session(session_of(cost, workers=1, n=200)).causes[0]
     assert cause.code == "PIPE009"
     assert "of the batches take many times as long" in cause.cause
 
@@ -148,7 +148,7 @@ def test_start_up_of_each_epoch() -> None:
         for key in ("entry", "got", "end", "start", "sent", "received"):
             row[key] += shift
     session = made_session(rows, 20.0, workers=2, prefetch=2)
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE011"
     assert cause.change == {"persistent": True}
 
@@ -163,7 +163,7 @@ def test_garbage_collection_in_next() -> None:
     for run in session.arm(Arm.WARM):
         waits = [s for s in run.spans if s.stage == "wait"]
         run.gc_pauses = [[s.start_ns + MS, 27 * MS] for s in waits]
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE013"
     assert cause.share.value == pytest.approx(27 / 50, abs=0.02)
 
@@ -173,19 +173,19 @@ def test_a_slow_sampler() -> None:
     for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "wait"]:
             run.spans.add("sampler", span.batch, MAIN, span.start_ns, 11 * MS)
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE017"
     assert cause.share.value == pytest.approx(11 / 32, abs=0.01)
 
 
 def test_handing_over_that_costs_more_than_loading() -> None:
-    cause = diagnose(session_of(lambda j: 5.0, overhead=15.0, receive=14.0)).causes[0]
+    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=14.0)).causes[0]
     assert cause.code == "PIPE005"
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 
 def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
-    cause = diagnose(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
+    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
     assert cause.code == "PIPE029"
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
@@ -200,7 +200,7 @@ def test_work_beside_the_marked_step() -> None:
     for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "loop"]:
             run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE014"
     assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
 
@@ -210,7 +210,7 @@ def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
     cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
     cold.arm, cold.warmup = Arm.PILOT, 0
     session.runs.append(cold)
-    found = diagnose(session)
+    found = diagnose_session(session)
     assert found.verdict == "not input-bound"
     assert found.causes[0].code == "PIPE016"
 
@@ -218,7 +218,7 @@ def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
 def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
     session = session_of(lambda j: 60.0)
     session.runs = session.arm(Arm.WARM)[:1]
-    found = diagnose(session)
+    found = diagnose_session(session)
     assert found.evidence.observed
     assert found.stall.value == pytest.approx(1 / 3, abs=0.01)
     assert "observed in one loop" in found.sentence
@@ -229,20 +229,20 @@ def test_very_short_steps_are_judged_beyond_an_empty_loader() -> None:
     session = session_of(lambda j: 1.0, step=5.0, overhead=1.0)
     empty = session_of(lambda j: 0.1, step=5.0, overhead=1.0).arm(Arm.WARM)[0]
     empty.arm = Arm.NULL
-    assert diagnose(session).verdict.startswith("input-bound")
+    assert diagnose_session(session).verdict.startswith("input-bound")
     session.runs.append(empty)
-    found = diagnose(session)
+    found = diagnose_session(session)
     assert found.verdict == "not input-bound"
     assert "an empty loader costs here" in found.sentence
 
 
 def test_a_session_without_steps_is_a_sentence() -> None:
     with pytest.raises(ProfileError, match="record more"):
-        diagnose(Session())
+        diagnose_session(Session())
 
 
 def test_results_follow_the_contract() -> None:
-    results = diagnose(session_of(lambda j: 60.0)).as_results()
+    results = diagnose_session(session_of(lambda j: 60.0)).as_results()
     assert {"verdict", "stall", "causes", "arms"} <= set(results)
     assert {"share", "low", "high"} <= set(results["stall"])
     assert {"code", "cause", "share", "evidence", "next"} <= set(results["causes"][0])
@@ -257,7 +257,7 @@ def test_a_remote_source_tells_latency_from_bandwidth() -> None:
     session = session_of(
         lambda j: 60.0, stages={"read:remote latency": 0.8, "read:remote data": 0.1}
     )
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE024"
     assert cause.evidence["latency_ms"] == pytest.approx(48.0)
     assert cause.evidence["data_ms"] == pytest.approx(6.0)
@@ -267,10 +267,10 @@ def test_a_remote_source_tells_latency_from_bandwidth() -> None:
 def test_work_that_is_the_same_every_epoch_is_priced() -> None:
     session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
     session.probes.repeatable = {"same": True, "bytes": 150_000.0, "samples": 100_000}
-    found = {c.code: c for c in diagnose(session).causes}
+    found = {c.code: c for c in diagnose_session(session).causes}
     assert found["PIPE023"].evidence["gigabytes"] == pytest.approx(15.0)
     session.probes.repeatable["same"] = False
-    assert "PIPE023" not in {c.code for c in diagnose(session).causes}
+    assert "PIPE023" not in {c.code for c in diagnose_session(session).causes}
 
 
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
@@ -279,7 +279,7 @@ def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
         run.arm = Arm.TRIAL
         session.runs.append(run)
-    cause = diagnose(session).causes[0]
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE006"
     assert cause.share.value == pytest.approx(1 - 25 / 38, abs=0.01)
 
@@ -293,8 +293,8 @@ def with_empty_loader(session: Session, wait: float) -> Session:
 def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
     rows = schedule(120, 2, 2, 20.0, lambda j: 5.0, overhead=1.0)
     unsure = made_session(rows, 20.0, jitter=0.1, workers=2, prefetch=2)
-    assert diagnose(unsure).verdict == "inconclusive"
-    found = diagnose(with_empty_loader(unsure, 0.95))
+    assert diagnose_session(unsure).verdict == "inconclusive"
+    found = diagnose_session(with_empty_loader(unsure, 0.95))
     assert found.verdict == "not input-bound"
     assert found.stall.value == pytest.approx(1 / 21, abs=0.01)  # as it was measured
     assert "an empty loader costs 4.5% here by itself" in found.sentence
@@ -302,8 +302,8 @@ def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
 
 def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
     session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
-    assert diagnose(session).verdict == "input-bound moderate"
-    found = diagnose(with_empty_loader(session, 1.0))
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    found = diagnose_session(with_empty_loader(session, 1.0))
     assert found.verdict == "not input-bound"
     assert found.stall.value == pytest.approx(0.0, abs=0.01)
 
@@ -318,7 +318,7 @@ def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
 def test_workers_that_crowd_each_other_out_with_their_own_work() -> None:
     # 16 ms of CPU a batch on two cores: no fewer threads would end it, less work would
     more = {"workers": 8, "cpu": 16.0, "queued": 34.0, "overhead": 3.0, "receive": 0.2}
-    found = diagnose(session_of(lambda j: 50.0, step=5.0, **more))
+    found = diagnose_session(session_of(lambda j: 50.0, step=5.0, **more))
     assert found.causes[0].code == "PIPE025"
     assert found.causes[0].share.value > 0.25
 
@@ -338,11 +338,11 @@ def test_a_rule_that_raises_is_a_value_and_the_others_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
-    whole = diagnose(session).as_results()
+    whole = diagnose_session(session).as_results()
     assert whole["failed_rules"] == []
     for rules in ("INPUT_RULES", "COMPUTE_RULES"):
         monkeypatch.setattr(verdicts, rules, (broken_rule, *getattr(verdicts, rules)))
-    results = diagnose(session).as_results()
+    results = diagnose_session(session).as_results()
     assert [c["code"] for c in results["causes"]] == [c["code"] for c in whole["causes"]]
     assert results["verdict"] == whole["verdict"]
     failed = results["failed_rules"]
@@ -354,6 +354,6 @@ def test_a_rule_that_raises_is_a_value_and_the_others_count(
 def test_a_failed_rule_is_placed_in_our_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(lambda j: 60.0)
     monkeypatch.setattr(verdicts.rare, "main_gc", None)  # what a rule of ours calls is broken
-    failed = diagnose(session).as_results()["failed_rules"]
+    failed = diagnose_session(session).as_results()["failed_rules"]
     assert failed[0]["rule"] == "collector_pauses"
     assert failed[0]["at"].startswith("diagnose/rules/rare.py:")

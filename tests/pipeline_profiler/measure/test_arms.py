@@ -10,7 +10,7 @@ from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
-from pipeline_profiler.measure.schedule import StoppedError, measure
+from pipeline_profiler.measure.schedule import StoppedError, measure_arms
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
@@ -30,7 +30,7 @@ def quick(**more: Any) -> Options:
 
 
 def test_all_arms_are_interleaved_and_exact() -> None:
-    session = measure(bench(FakeClock()), quick())
+    session = measure_arms(bench(FakeClock()), quick())
     assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
     assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
     assert [Window.of(run).period_ns for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
@@ -40,21 +40,22 @@ def test_all_arms_are_interleaved_and_exact() -> None:
 
 
 def test_the_verdict_of_an_exact_session_is_exact() -> None:
-    found = verdict.diagnose(measure(bench(FakeClock()), quick()))
+    found = verdict.diagnose_session(measure_arms(bench(FakeClock()), quick()))
     assert found.stall.value == pytest.approx(1 / 3)
     assert found.verdict == "input-bound high"
 
 
 def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
     orders = [
-        [r.arm for r in measure(bench(FakeClock()), quick(seed=s)).runs] for s in (0, 0, 1, 2, 3)
+        [r.arm for r in measure_arms(bench(FakeClock()), quick(seed=s)).runs]
+        for s in (0, 0, 1, 2, 3)
     ]
     assert orders[0] == orders[1]
     assert len({tuple(o) for o in orders}) > 1
 
 
 def test_the_plan_says_why() -> None:
-    session = measure(bench(FakeClock()), quick())
+    session = measure_arms(bench(FakeClock()), quick())
     text = schedule.announcement(session.plan)
     assert "Host batches are n/a: no GPU" in text
     assert "The shadow loader is left out" in text
@@ -62,7 +63,7 @@ def test_the_plan_says_why() -> None:
 
 
 def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
-    session = measure(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
+    session = measure_arms(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
     assert session.plan.steps < 100
     assert any("steps, not" in reason.sentence for reason in session.plan.reasons)
 
@@ -73,7 +74,7 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     loader = SlowList(clock, [float(wait)] * 4000)
     made = Bench(lambda: loader, lambda batch: clock.advance(step), clock)
     begun = clock()
-    session = measure(made, Options(quick=True))
+    session = measure_arms(made, Options(quick=True))
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
     assert session.plan.steps >= 10
@@ -83,7 +84,7 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
     clock = FakeClock()
     loader = SlowList(clock, [10.0] * 4000, open_ms=6000)
     made = Bench(lambda: loader, lambda batch: clock.advance(20), clock)
-    plan = measure(made, Options(quick=True)).plan
+    plan = measure_arms(made, Options(quick=True)).plan
     assert plan.lean
     assert plan.arms == (Arm.RESIDENT, Arm.WARM)
     assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
@@ -104,7 +105,7 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
 
 
 def test_short_epochs_are_cycled_through() -> None:
-    session = measure(bench(FakeClock(), n=7), quick())
+    session = measure_arms(bench(FakeClock(), n=7), quick())
     run = session.arm(Arm.WARM)[0]
     assert len(Window.of(run).steps.batch) == session.plan.steps
     assert Window.of(run).steps.first.sum() >= 8
@@ -112,14 +113,14 @@ def test_short_epochs_are_cycled_through() -> None:
 
 def test_an_empty_loader_is_a_sentence() -> None:
     with pytest.raises(ProfileError, match="gave no batch"):
-        measure(bench(FakeClock(), n=0), quick())
+        measure_arms(bench(FakeClock(), n=0), quick())
 
 
 def test_a_loader_used_up_before_the_warm_up_is_a_sentence() -> None:
     clock = FakeClock()
     once = iter(range(5))
     with pytest.raises(ProfileError, match=r"exhausted after 5 batches, before the warm-up"):
-        measure(Bench(lambda: once, lambda b: clock.advance(20), clock), quick())
+        measure_arms(Bench(lambda: once, lambda b: clock.advance(20), clock), quick())
 
 
 def test_a_generator_function_is_made_anew_for_each_arm() -> None:
@@ -130,7 +131,7 @@ def test_a_generator_function_is_made_anew_for_each_arm() -> None:
             clock.advance(10)
             yield i
 
-    session = measure(Bench(make, lambda b: clock.advance(20), clock), quick())
+    session = measure_arms(Bench(make, lambda b: clock.advance(20), clock), quick())
     assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
 
 
@@ -142,7 +143,7 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
         return float("nan")
 
     loader = SlowList(clock, [10.0] * 400)
-    session = measure(Bench(lambda: loader, step, clock), quick())
+    session = measure_arms(Bench(lambda: loader, step, clock), quick())
     notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
@@ -164,7 +165,7 @@ def stopping(error: BaseException, after: int) -> Bench:
 
 def test_an_interrupt_leaves_a_partial_session() -> None:
     with pytest.raises(StoppedError) as caught:
-        measure(stopping(KeyboardInterrupt(), 500), quick())
+        measure_arms(stopping(KeyboardInterrupt(), 500), quick())
     assert caught.value.interrupted
     assert caught.value.session.partial
     assert len(caught.value.session.arm(Arm.WARM)) >= 1
@@ -173,7 +174,7 @@ def test_an_interrupt_leaves_a_partial_session() -> None:
 
 def test_an_error_leaves_a_partial_session_with_its_traceback() -> None:
     with pytest.raises(StoppedError, match=r"The step raised RuntimeError after \d+ bat") as caught:
-        measure(stopping(RuntimeError("boom"), 500), quick())
+        measure_arms(stopping(RuntimeError("boom"), 500), quick())
     assert not caught.value.interrupted
     assert any("Traceback" in note for note in caught.value.session.notes)
 
@@ -193,14 +194,14 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
         batch["x"] + batch.get("y")
 
     loader = Dicts()
-    session = measure(Bench(lambda: loader, step, clock), quick())
+    session = measure_arms(Bench(lambda: loader, step, clock), quick())
     assert session.probes.unused_fields == {"depth": 8000}
-    causes = verdict.diagnose(session).causes
+    causes = verdict.diagnose_session(session).causes
     assert any(c.code == "PIPE022" and "depth" in c.cause for c in causes)
 
 
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
-    session = measure(bench(FakeClock()), quick(cold=True))
+    session = measure_arms(bench(FakeClock()), quick(cold=True))
     assert Arm.COLD not in session.plan.arms
     assert any("--files" in reason.sentence for reason in session.plan.reasons)
 
@@ -235,7 +236,7 @@ def test_a_missing_file_is_counted() -> None:
 
 
 def test_the_window_holds_whole_epochs() -> None:
-    session = measure(bench(FakeClock(), n=16), quick())
+    session = measure_arms(bench(FakeClock(), n=16), quick())
     assert session.plan.steps == 64  # of 60 asked for
     starts = {int(Window.of(run).steps.first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}

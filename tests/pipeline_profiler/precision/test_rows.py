@@ -28,7 +28,7 @@ from pipeline_profiler.precision.sentences import (
 )
 from pipeline_profiler.precision.summary import summarise
 from pipeline_profiler.precision.table import Parity, Rate, Row, StepTimes
-from pipeline_profiler.precision.timing import Window
+from pipeline_profiler.precision.timing import TimedWindow
 
 ARMS = (RESIDENT, WARM)
 
@@ -48,7 +48,7 @@ def probed(precision: str, batch_size: int = 100, **changes: Any) -> ProbedCell:
 def visit(
     of: ProbedCell, arm: str, block: int, ms: Sequence[float], skipped: Sequence[int] = ()
 ) -> Visit:
-    window = Window(ms, [0.0] * len(ms), sum(ms), len(ms), skipped, warmup_s=0.5)
+    window = TimedWindow(ms, [0.0] * len(ms), sum(ms), len(ms), skipped, warmup_s=0.5)
     return Visit(arm, block, of.cell, window)
 
 
@@ -128,7 +128,7 @@ def test_a_gain_that_reaches_the_run_needs_no_reason() -> None:
 
 def test_windows_without_single_steps_count_by_their_length() -> None:
     full = probed("fp32")
-    window = Window([], [], 30.0, 3)
+    window = TimedWindow([], [], 30.0, 3)
     visits = [Visit(arm, block, full.cell, window) for block in range(3) for arm in ARMS]
     row = summarise(measurement([full], visits, 1e4)).rows[0]
     assert row.step is not None

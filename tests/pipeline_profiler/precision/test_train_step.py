@@ -17,7 +17,7 @@ from pipeline_profiler.precision.batches import (
 )
 from pipeline_profiler.precision.cell import Cell
 from pipeline_profiler.precision.largest_batch import bisect_largest
-from pipeline_profiler.precision.timing import Window, time_window
+from pipeline_profiler.precision.timing import TimedWindow, time_window
 from pipeline_profiler.precision.trainer import is_out_of_memory
 from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
@@ -62,8 +62,8 @@ def test_skipped_steps_are_counted_and_not_time_window() -> None:
 
 
 def test_a_window_of_skipped_steps_has_no_mean() -> None:
-    assert Window([5.0], [0.0], 5.0, 1, skipped=[0]).mean_ms is None
-    assert Window([], [], 30.0, 3).mean_ms == 10.0
+    assert TimedWindow([5.0], [0.0], 5.0, 1, skipped=[0]).mean_ms is None
+    assert TimedWindow([], [], 30.0, 3).mean_ms == 10.0
 
 
 def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.diagnose.verdict import diagnose_session
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.report import charts, render
 from pipeline_profiler.report.section import share_text
@@ -16,7 +16,7 @@ from tests.pipeline_profiler.fakes import made_session, schedule
 def session() -> Session:
     rows = schedule(80, 2, 2, 20.0, lambda j: 60.0, stages={"decode": 0.8, "getitem": 0.2})
     made: Session = made_session(rows, 20.0, workers=2, prefetch=2)
-    made.results = diagnose(made).as_results()
+    made.results = diagnose_session(made).as_results()
     made.notes.append("a <b> & c | d")
     return made
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pipeline_profiler.diagnose.verdict import diagnose
+from pipeline_profiler.diagnose.verdict import diagnose_session
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
@@ -97,7 +97,7 @@ def test_a_healthy_loader_has_batches_ready() -> None:
 
 
 def test_arms_and_stages_are_the_session_s_own_figures() -> None:
-    arms = {row["arm"]: row for row in frames.arm_periods(session(True)).iter_rows(named=True)}
+    arms = {row["arm"]: row for row in frames.periods_frame(session(True)).iter_rows(named=True)}
     assert arms["resident batches"]["ms"] == pytest.approx(10.0)
     assert arms["warm loader"]["ms"] > 15
     assert arms["warm loader"]["low"] <= arms["warm loader"]["ms"] <= arms["warm loader"]["high"]
@@ -112,7 +112,8 @@ def test_slow_samples_are_joined_with_what_the_index_knows() -> None:
         return {"train/fish/2664.jpg": {"width": 158, "bytes": 10_100}}
 
     rows = {
-        r["sample"]: r for r in frames.slow_samples(session(True), lookup).iter_rows(named=True)
+        r["sample"]: r
+        for r in frames.slow_samples_frame(session(True), lookup).iter_rows(named=True)
     }
     assert rows["train/fish/2664.jpg"]["width"] == 158
     assert rows["<b>nowhere</b>.jpg"]["width"] is None
@@ -136,6 +137,6 @@ def test_the_trace_opens_in_perfetto() -> None:
 def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = session(True)
     failed = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
-    broken.results = diagnose(broken).as_results() | {"failed_rules": [failed]}
+    broken.results = diagnose_session(broken).as_results() | {"failed_rules": [failed]}
     path = broken.save(tmp_path / "broken.json")
     assert "The rule slow_sampler failed (KeyError" in text(opened(monkeypatch, path))
