@@ -81,6 +81,7 @@ def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None
     assert one.completeness == other.completeness
 
 
+@pytest.mark.slow
 def test_a_stranger_changes_no_group(
     families: list[np.ndarray], scene: Callable[..., np.ndarray]
 ) -> None:
@@ -97,6 +98,7 @@ def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> N
     assert any("3 images left out" in line for line in found.completeness.sentences())
 
 
+@pytest.mark.slow
 def test_looks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
     free = search(families, look_band=50.0, nearest=3)
     bound = search(families, look_band=50.0, nearest=3, looks=2)
@@ -125,6 +127,7 @@ def test_an_unreadable_file_is_decided_by_its_thumbnail(families: list[np.ndarra
     assert not found.looked.any()
 
 
+@pytest.mark.slow
 def test_a_settled_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
     opened: list[int] = []
 
@@ -216,6 +219,7 @@ def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     assert found.neighbours.index.shape == (n, Options().nearest)
 
 
+@pytest.mark.slow
 def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     library = scenes[:40]
     new = [plant(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
