@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
+import pytest
 
 from audit.neighbors.calibration import (
     HIGHEST_THRESHOLD,
@@ -35,6 +36,7 @@ def calibrated(pictures: list[np.ndarray], seed: int = 0) -> Calibration:
     return calibrate(table, describe(table), np.arange(len(table)), seed=seed)
 
 
+@pytest.mark.slow
 def test_look_alikes_raise_the_threshold(scenes: list[np.ndarray]) -> None:
     varied = calibrated(scenes)
     alike = calibrated([digit(k) for k in range(150)])
@@ -43,6 +45,7 @@ def test_look_alikes_raise_the_threshold(scenes: list[np.ndarray]) -> None:
     assert alike.random_pairs == 150 * 149 // 2
 
 
+@pytest.mark.slow
 def test_copies_among_the_random_pairs_do_not_raise_it(
     scene: Callable[..., np.ndarray],
 ) -> None:
@@ -79,6 +82,7 @@ def test_hardly_any_pictures_get_the_lowest_threshold(scenes: list[np.ndarray]) 
         assert len(found.sentences()) == 2
 
 
+@pytest.mark.slow
 def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     pictures = [digit(k) for k in range(80)] + scenes[:20]
     table = stack_signatures([make_signature(p) for p in pictures])

@@ -27,6 +27,7 @@ def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([first, second], 1), apart[first, second]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["brute", "chunks"])
 @settings(max_examples=30, deadline=None)
 @given(

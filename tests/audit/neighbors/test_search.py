@@ -78,6 +78,7 @@ def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None
     assert one.completeness == other.completeness
 
 
+@pytest.mark.slow
 def test_a_stranger_changes_no_group(
     families: list[np.ndarray], scene: Callable[..., np.ndarray]
 ) -> None:
@@ -94,6 +95,7 @@ def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> N
     assert any("3 images left out" in line for line in found.completeness.sentences())
 
 
+@pytest.mark.slow
 def test_checks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
     free = search(families, uncertainty_band=50.0, nearest=3)
     bound = search(families, uncertainty_band=50.0, nearest=3, rechecks=2)
@@ -122,6 +124,7 @@ def test_an_unreadable_file_is_decided_by_its_signature(families: list[np.ndarra
     assert not found.verified_full_size.any()
 
 
+@pytest.mark.slow
 def test_a_decided_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
     opened: list[int] = []
 
@@ -213,6 +216,7 @@ def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     assert found.neighbours.index.shape == (n, SearchOptions().nearest)
 
 
+@pytest.mark.slow
 def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     library = scenes[:40]
     new = [make_duplicate(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]

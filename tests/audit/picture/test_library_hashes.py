@@ -40,6 +40,7 @@ def test_values_are_those_of_the_library(size: tuple[int, int]) -> None:
     assert values["crop_resistant"] == str(imagehash.crop_resistant_hash(image))
 
 
+@pytest.mark.slow
 def test_they_become_columns_that_sql_reads_and_nothing_without_asking(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_they_become_columns_that_sql_reads_and_nothing_without_asking(
     assert scan(tree, run, "whash", "colorhash").unchanged
 
 
+@pytest.mark.slow
 def test_a_scan_that_was_stopped_goes_on_with_other_hashes(tree: Path, tmp_path: Path) -> None:
     def stop(step: scanning.Progress) -> None:
         if step.phase == "relate":
@@ -74,6 +76,7 @@ def test_a_scan_that_was_stopped_goes_on_with_other_hashes(tree: Path, tmp_path:
         assert store.scalar("SELECT count(average_hash) FROM images") == 24
 
 
+@pytest.mark.slow
 def test_a_file_without_a_picture_has_null_hashes(tree: Path, tmp_path: Path) -> None:
     (tree / "train/cat/broken.jpg").write_bytes(b"no picture")
     scan(tree, tmp_path / "run", *ALL)
@@ -82,6 +85,7 @@ def test_a_file_without_a_picture_has_null_hashes(tree: Path, tmp_path: Path) ->
     assert row.select(ALL).null_count().sum_horizontal().item() == len(ALL)
 
 
+@pytest.mark.slow
 def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path) -> None:
     config = Config(hashes=("whash",), relate_hashes=("whash",), relate={"radius": 20})
     scanning.scan(open_source([str(tree)]), tmp_path / "run", jobs=1, config=config)
