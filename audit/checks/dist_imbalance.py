@@ -88,10 +88,12 @@ class ClassImbalance(Check):
             SELECT split, count(*) AS classes, sum(n) :: BIGINT AS images, max(n) AS largest,
                 min(n) AS smallest, arg_max(label, (n, label)) AS most,
                 arg_min(label, (n, label)) AS least,
-                -sum(p * ln(p)) AS entropy, 1 / sum(p * p) AS simpson
+                -sum(p * ln(p) ORDER BY label) AS entropy,
+                1 / sum(p * p ORDER BY label) AS simpson
             FROM shares GROUP BY split HAVING max(n) >= ? * min(n) ORDER BY split NULLS FIRST
         """
         for row in store.query(sql, [params.max_ratio]).iter_rows(named=True):
+            # Sums are taken in the order of the labels, so that the last digit is always the same.
             # Entropy looks at every class, the ratio only at two: a long tail of classes lowers the
             # first, one stray small class only raises the second.
             effective = math.exp(row["entropy"])

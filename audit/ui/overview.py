@@ -9,7 +9,7 @@ import streamlit as st
 from audit.browse.overview import Step, first_steps
 from audit.report import Report
 from audit.report.contents import CheckSummary
-from audit.report.wording import bytes_text, counted, number_text, reach, severity_counts
+from audit.report.wording import bytes_text, counted, failures, number_text, reach, severity_counts
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
@@ -29,6 +29,8 @@ def page() -> None:
     run = open_chosen_run()
     report = run.report()
     _head(report)
+    if report.failed:
+        html.notice(failures(report), "error")
     _figures(report)
     _first(run, report)
     left, right = st.columns([2, 1], gap="large")

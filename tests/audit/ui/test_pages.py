@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from audit import scanning
+from audit.checking.check import all_checks
 from audit.records import Action
 from audit.review import decisions
 from audit.review.ledger import Ledger
@@ -49,6 +50,22 @@ def test_the_overview_tells_counts_and_first_steps(
     at.button(key="step SPLIT001").click().run()
     page, asked = at.session_state["go"]
     assert (page, asked["code"]) == ("findings", "SPLIT001")
+
+
+def test_the_overview_names_checks_that_failed(
+    monkeypatch: pytest.MonkeyPatch, tree: Path, tmp_path: Path
+) -> None:
+    def find(*_: object) -> object:
+        raise ZeroDivisionError("half of nothing")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(all_checks()["IMG003"]), "find", find)
+        run = tmp_path / "failed"
+        scanning.scan(open_source([str(tree)]), run, jobs=1)
+    at = shown(monkeypatch, "overview", run)
+    assert "1 check failed, so this audit is not complete" in text(at)
+    assert "IMG003 blurry-image failed and found nothing: ZeroDivisionError" in text(at)
+    assert 'class="notice error"' in html(at)
 
 
 def test_a_link_opens_the_filtered_finding(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
