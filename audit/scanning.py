@@ -17,9 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
@@ -36,6 +34,9 @@ from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
 from audit.sources import Source
 from audit.sources.paths import path_of
+
+if TYPE_CHECKING:
+    pass
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
@@ -173,13 +174,15 @@ def _measured_as(config: Config) -> str:
 
 
 def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
-    total = 0
+    import pyarrow as pa
+
+    total, schema = 0, arrow_schema(SAMPLES)
     for batch in source.batches():
         columns = [
             pa.array([getattr(sample, name) for sample in batch], kind)
-            for name, kind in zip(FIELDS, SAMPLES_SCHEMA.types, strict=True)
+            for name, kind in zip(FIELDS, schema.types, strict=True)
         ]
-        store.append("samples", pa.table(columns, SAMPLES_SCHEMA))
+        store.append("samples", pa.table(columns, schema))
         total += len(batch)
         progress(Progress("list", total, 0))
     store.append("skipped_files", [asdict(s) for s in source.skipped])
@@ -194,7 +197,6 @@ def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
 
 
 FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
-SAMPLES_SCHEMA = arrow_schema(SAMPLES)
 
 
 # ---- measuring ----
@@ -218,6 +220,8 @@ class _Parts:
 
     def flush(self) -> None:
         """Store signatures first: a feature row says that its file is done."""
+        import pyarrow as pa
+
         if self.waiting:
             write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
             self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
@@ -233,6 +237,8 @@ def _measure(
     done: int,
     total: int,
 ) -> None:
+    import pyarrow.compute as pc
+
     errors, work = 0, Measurer(config.limits, config.hashes)
     progress(Progress("measure", done, total))
     try:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from audit.picture.features import FEATURE_ROW
 from audit.records import Column, arrow_schema
 from audit.run.store import OTHER_TABLES, SAMPLES, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HEALTHY: Mapping[str, Any] = {
     "source": "", "split": "train", "label": "cat", "group_key": None, "n_bytes": 60_000,
@@ -88,5 +89,7 @@ def _filled(row: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
+    import pyarrow as pa
+
     schema = arrow_schema(columns)
     return pa.Table.from_pylist([{n: row.get(n) for n in schema.names} for row in rows], schema)

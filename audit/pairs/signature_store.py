@@ -15,16 +15,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import blake3
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
-from audit.picture.measure import SIGNATURE_SCHEMA, VERSION_KEY
+from audit.picture.measure import VERSION_KEY, signature_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = "signatures"
 
@@ -34,6 +35,10 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
 
     Rows are sorted and equal content hashes kept once, so equal content gives an equal name.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     order = pc.sort_indices(table["content_hash"])
     ordered = table.take(order)
     names = np.asarray(ordered["content_hash"].to_pylist(), object)
@@ -42,7 +47,9 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
     first = np.concatenate([[True], names[1:] != names[:-1]])
     distinct = ordered.filter(pa.array(first)).combine_chunks()
     sink = pa.BufferOutputStream()
-    pq.write_table(distinct.cast(SIGNATURE_SCHEMA), sink, compression="zstd", use_dictionary=False)
+    pq.write_table(
+        distinct.cast(signature_schema()), sink, compression="zstd", use_dictionary=False
+    )
     content = sink.getvalue()
     path = run / FOLDER / f"{blake3.blake3(content).hexdigest()[:32]}.parquet"
     if not path.exists():
@@ -67,6 +74,8 @@ def load_signatures(
 
     Rows that were not found are zero. Damaged files and those of another version count as absent.
     """
+    import pyarrow as pa
+
     wanted = pa.array(content_hashes, pa.string())
     out = np.zeros(len(content_hashes), SIGNATURE_DTYPE)
     found = np.zeros(len(content_hashes), np.bool_)
@@ -81,10 +90,14 @@ def load_signatures(
 
 def _hits(path: Path, wanted: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], Signatures]]:
     """Yield places in `wanted` and their signatures, as far as this file holds them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     try:
         with pq.ParquetFile(path) as file:
             stored = file.schema_arrow.metadata or {}
-            if stored.get(VERSION_KEY) != SIGNATURE_SCHEMA.metadata[VERSION_KEY]:
+            if stored.get(VERSION_KEY) != signature_schema().metadata[VERSION_KEY]:
                 return
             table = file.read()
     except (pa.ArrowInvalid, OSError):

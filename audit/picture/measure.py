@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
@@ -22,14 +22,13 @@ from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.records import Column, arrow_schema
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 # Columns with text from inside the file or from a decoder.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
 N_BYTES = SIGNATURE_DTYPE.itemsize
 VERSION_KEY = b"signature_version"
-SIGNATURE_SCHEMA = pa.schema(
-    [("content_hash", pa.string()), ("signature", pa.binary(N_BYTES))],
-    metadata={VERSION_KEY: str(SIGNATURE_VERSION).encode()},
-)
 
 
 def feature_columns(hashes: Sequence[str] = ()) -> tuple[Column, ...]:
@@ -68,6 +67,7 @@ class Measurer:
     def __call__(self, jobs: Sequence[FileJob]) -> Measured:
         """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
+        import pyarrow as pa
 
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
@@ -113,14 +113,29 @@ def unmeasured_columns(name: str, kind: str, text: str) -> dict[str, Any]:
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
 
+@cache
+def signature_schema() -> pa.Schema:
+    """Return the Arrow schema of signatures by content hash, with their version."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [("content_hash", pa.string()), ("signature", pa.binary(N_BYTES))],
+        metadata={VERSION_KEY: str(SIGNATURE_VERSION).encode()},
+    )
+
+
 def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -> pa.Table:
     """Return signatures as an Arrow table: one row per content hash."""
+    import pyarrow as pa
+
     packed = pa.array([record.tobytes() for record in records], pa.binary(N_BYTES))
-    return pa.table([pa.array(content_hashes, pa.string()), packed], schema=SIGNATURE_SCHEMA)
+    return pa.table([pa.array(content_hashes, pa.string()), packed], schema=signature_schema())
 
 
 def failed_rows(jobs: Sequence[FileJob], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
+    import pyarrow as pa
+
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
         | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")

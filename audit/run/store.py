@@ -13,15 +13,17 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import polars as pl
-import pyarrow as pa
 
 from audit.errors import LockedError, RunError, UsageError
 from audit.executors import usable_cores
 from audit.records import Column, Finding, arrow_schema
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
 
 SCHEMA_VERSION = 2
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
@@ -246,6 +248,9 @@ class Store:
         self, table: str, rows: pa.Table | pl.DataFrame | Sequence[Mapping[str, Any]]
     ) -> None:
         """Append rows to `table` by column name, in one transaction; absent columns become null."""
+        import polars as pl
+        import pyarrow as pa
+
         if isinstance(rows, pa.Table | pl.DataFrame):
             frame = rows
         elif rows:
@@ -291,6 +296,8 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """Return the rows of a SELECT as a polars frame."""
+        import polars as pl
+
         if self._tracer:
             self._tracer(sql, params)
         relation = self._con.sql(sql, params=list(params) or None)
@@ -401,4 +408,6 @@ def findings_table(
 
 
 def _arrow(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pa.Table:
+    import pyarrow as pa
+
     return pa.Table.from_pylist(rows, schema=arrow_schema(columns))

@@ -62,7 +62,7 @@ def train(precision, scale, x, steps, start=None):
         return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
                 "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
 
-from pipeline_profiler.precision.models.resnet_keras import resnet18
+from pipeline_profiler.precision.models.resnet_keras import keras_resnet18
 from pipeline_profiler.precision.plan import ModelJob, SweepOptions
 from pipeline_profiler.precision.sweep import measure_precisions
 
@@ -81,7 +81,7 @@ options = SweepOptions(batch_sizes=(4,), precisions=("fp32", "tf32", "bf16"),
 jobs = [ModelJob("good", classifier(3), make_loader),
         ModelJob("short", classifier(2), make_loader)]
 results = measure_precisions(CPU, jobs, options).to_json()["precision"]
-network = resnet18(10)
+network = keras_resnet18(10)
 trainable = sum(int(np.prod(w.shape)) for w in network.trainable_weights)
 print(json.dumps({
     "dynamic": train("fp16", "dynamic", 8.0, 6),
