@@ -44,11 +44,11 @@ app: $(VENV)/all
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json*
 
 test: $(VENV)/all $(VENV)/browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
 quick: $(VENV)/all
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(VENV)/all
 	$(BIN)/ruff format --check $(SOURCES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def dataset(
 ) -> Iterator[Dataset]:
     """The folder of the dataset of a seed, not to be changed.
 
-    All seeds that the chosen tests name in their parameters are made side by side.
+    All seeds that the chosen tests of datasets name in their parameters are made side by side; with
+    several workers each makes what it needs, since the cores are busy already.
     """
     making: dict[int, tuple[Path, subprocess.Popen[str]]] = {}
 
@@ -41,9 +43,10 @@ def dataset(
         making[seed] = (out, start_making(seed, out))
 
     def folder(seed: int) -> Path:
-        wanted = [getattr(item, "callspec", None) for item in request.session.items]
-        seeds = [spec.params["seed"] for spec in wanted if spec and "seed" in spec.params]
-        for one in dict.fromkeys([seed, *seeds]):
+        items = [item for item in request.session.items if "dataset" in item.fixturenames]
+        seeds = [item.callspec.params["seed"] for item in items if hasattr(item, "callspec")]
+        several_workers = "PYTEST_XDIST_WORKER" in os.environ
+        for one in dict.fromkeys([seed] if several_workers else [seed, *seeds]):
             if one not in (COMMITTED, *making):
                 start(one)
         out, process = making[seed]
