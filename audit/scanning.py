@@ -32,6 +32,7 @@ from audit.records import arrow_schema
 from audit.run import generations
 from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
+from audit.run.writer_lock import writer_lock
 from audit.sources import Source
 from audit.sources.paths import path_of
 
@@ -86,15 +87,31 @@ def scan(
     checks: Sequence[str] | None = None,
     config: Config | None = None,
     progress: ProgressCallback = ignore_progress,
+    lock: bool = True,
 ) -> ScanResult:
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
     `checks` selects the checks to run, never what is measured; `jobs` is the number of processes
-    (default: the usable cores; 1: none but this one). Raises LockedError when another process
-    scans into the same run, UsageError for unknown checks or thresholds.
+    (default: the usable cores; 1: none but this one). The run is locked from list to publish,
+    unless `lock` is False. Raises LockedError when another writer holds it, UsageError for unknown
+    checks or thresholds.
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
+    with writer_lock(run, "scan", enabled=lock):
+        return _scan(source, run, jobs, executor, configured, config, progress)
+
+
+def _scan(
+    source: Source,
+    run: Path,
+    jobs: int | None,
+    executor: Executor | None,
+    configured: Sequence[CheckConfig],
+    config: Config,
+    progress: ProgressCallback,
+) -> ScanResult:
+    """Scan a run that this process has locked."""
     previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
@@ -136,10 +153,17 @@ def recheck(
     checks: Sequence[str] | None = None,
     config: Config | None = None,
     progress: ProgressCallback = ignore_progress,
+    lock: bool = True,
 ) -> None:
-    """Run the checks again over a run's measurements, reading no image; publishes new findings."""
+    """Run the checks again over a run's measurements, reading no image; publishes new findings.
+
+    Raises LockedError when another writer holds the run, unless `lock` is False.
+    """
     configured = configure_checks(checks, (config or Config()).thresholds)
-    _publish_findings(run, generations.require(run), configured, progress)
+    generations.require(run)  # a run that is not there is said before a lock would make its folder
+    with writer_lock(run, "recheck", enabled=lock):
+        # read again inside the lock: a scan may have published since
+        _publish_findings(run, generations.require(run), configured, progress)
 
 
 # ---- listing ----

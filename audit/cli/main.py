@@ -55,6 +55,9 @@ ConfigOption = Annotated[
 TraceOption = Annotated[
     bool, typer.Option("--trace", help="Print the traceback of a check or reader that failed.")
 ]
+LockOption = Annotated[
+    bool, typer.Option("--lock/--no-lock", help="Keep other writers out of the run meanwhile.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
@@ -84,6 +87,7 @@ def scan_command(
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
+    lock: LockOption = True,
     trace: TraceOption = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
@@ -106,7 +110,13 @@ def scan_command(
     try:
         with ProgressBar() as bar:
             result = scanning.scan(
-                opened, run, jobs=jobs, checks=_words(checks), config=settings, progress=bar
+                opened,
+                run,
+                jobs=jobs,
+                checks=_words(checks),
+                config=settings,
+                progress=bar,
+                lock=lock,
             )
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(run)])
@@ -123,6 +133,7 @@ def recheck_command(
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
+    lock: LockOption = True,
     trace: TraceOption = False,
 ) -> None:
     """Run the checks again over what a scan measured, with other thresholds; reads no image."""
@@ -132,7 +143,9 @@ def recheck_command(
     from audit.report import collect_report
 
     with ProgressBar() as bar:
-        scanning.recheck(run, checks=_words(checks), config=load_config(config), progress=bar)
+        scanning.recheck(
+            run, checks=_words(checks), config=load_config(config), progress=bar, lock=lock
+        )
     _finish(collect_report(run), fail_on, as_json, trace)
 
 
@@ -268,9 +281,9 @@ def sql(
     as_json: JsonOption = False,
 ) -> None:
     """Query a run: tables samples, features, findings, finding_samples, ...; view images."""
-    from audit.run.generations import open_run
+    from audit.run.generations import open_for_users
 
-    with open_run(run) as store:
+    with open_for_users(run) as store:
         frame = store.user_query(query)
     typer.echo(frame.write_json() if as_json else _table(frame))
 

@@ -78,7 +78,7 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     DuckDB's first line.
     """
     with open_for_deciding(run) as store:
-        store.execute("SET enable_external_access = false")
+        store.lock_for_reading()
         # The line break ends a trailing comment.
         frame = store.user_query(f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id")
     if frame.columns != ["id"]:

@@ -107,6 +107,24 @@ def open_generation(generation: Generation, tracer: Tracer | None = None) -> Sto
     return store
 
 
+def open_for_users(run: Path) -> Store:
+    """Open the current generation for SQL that a user wrote: it reads the run and nothing else.
+
+    The measurements are the connection's own database, opened read-only: in a database of memory
+    a user could attach the same file again, for writing.
+    """
+    generation = require(run)
+    store = Store.open(generation.measurements)
+    try:
+        store.attach(generation.findings, "judged")
+        store.execute("SET search_path = 'measurements.main,judged.main'")
+        store.lock_for_reading()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
 def building(run: Path) -> Path:
     """Return the folder where the next generation is built, making it if absent."""
     folder = run / "building"
@@ -191,5 +209,6 @@ def _sync(path: Path) -> None:
 
 __all__ = [
     "MEASUREMENTS", "Generation", "LockedError", "building", "current", "discard_building",
-    "find_reusable", "next_findings", "open_run", "publish", "publish_findings", "require",
+    "find_reusable", "next_findings", "open_for_users", "open_run", "publish", "publish_findings",
+    "require",
 ]  # fmt: skip

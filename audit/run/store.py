@@ -155,6 +155,7 @@ EFFECTIVE_SIZES_VIEW = (
     "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
+READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
 
@@ -334,9 +335,23 @@ class Store:
         row = self._con.execute(sql, list(params)).fetchall()
         return row[0][0] if row else None
 
+    def lock_for_reading(self) -> None:
+        """From now on no file, network or setting is reached through this connection."""
+        self.execute("SET enable_external_access = false")
+        self.execute("SET lock_configuration = true")
+
     def user_query(self, sql: str) -> pl.DataFrame:
-        """Run a user's read-only SQL; raises UsageError with DuckDB's first line."""
+        """Run one SELECT or EXPLAIN of a user's; raises UsageError with DuckDB's first line.
+
+        Other statements are refused by their kind: a database that is attached read-only can be
+        detached, attached again for writing and changed, whoever runs it.
+        """
         try:
+            kinds = [statement.type for statement in duckdb.extract_statements(sql)]
+            if len(kinds) != 1 or kinds[0] not in READING:
+                raise UsageError(
+                    "The SQL failed: a run is only read, so give one SELECT (or EXPLAIN) statement."
+                )
             return self.query(sql)
         except duckdb.Error as error:
             first = str(error).strip().splitlines()[0]

@@ -1,0 +1,69 @@
+"""One writer a run: scan, recheck and repair exclude each other from the first look to the last.
+
+The kernel's lock on `RUN/lock` is the truth; the text in it says who holds it and since when, for
+the message to the second writer. A process that dies leaves the text and no lock, so nothing has
+to be cleaned up. Every writer opens the file for itself, so two threads of one process exclude
+each other as two processes do. Readers never take the lock: what is published does not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from audit.errors import LockedError, RunError
+
+NAME = "lock"
+
+
+@contextlib.contextmanager
+def writer_lock(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]:
+    """Hold the run for writing; `purpose` is the verb that a second writer reads.
+
+    Raises LockedError at once where another writer holds it, and RunError where the folder cannot
+    be written or its file system has no locks. Without `enabled` nothing is locked or checked.
+    """
+    if not enabled:
+        yield
+        return
+    descriptor = _open(run)
+    try:
+        _lock(descriptor, run)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        text = f"{purpose} by process {os.getpid()} since {since}\n".encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+        yield
+    finally:
+        os.close(descriptor)  # the lock goes with it
+
+
+def _open(run: Path) -> int:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        return os.open(run / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise RunError(
+            f"{run} cannot be written ({error.strerror}): choose another place with --out."
+        ) from None
+
+
+def _lock(descriptor: int, run: Path) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        raise LockedError(
+            f"{run} is being written ({holder or 'by another process'}): wait for it to finish, "
+            "or stop it."
+        ) from None
+    except OSError as error:
+        raise RunError(
+            f"{run} is on a file system without locks ({error.strerror}): use a local folder, or "
+            "--no-lock if you are sure that nobody else writes this run."
+        ) from None
