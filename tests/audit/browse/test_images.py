@@ -117,7 +117,7 @@ def test_a_filter_names_columns_of_the_run_only(store: Store) -> None:
 
 
 def test_columns_come_from_the_run_itself(store: Store) -> None:
-    known = columns.columns(store)
+    known = columns.list_columns(store)
     assert known["brightness"].kind is Kind.NUMBER
     assert known["label"].kind is Kind.CHOICE
     assert known["manifest.camera"].kind is Kind.CHOICE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import audit.neighbors
 from audit.neighbors.kernels.compiled import FirstCallKernel, compiled_on_first_call
 
 
@@ -16,12 +15,6 @@ def test_measuring_code_imports_none_of_the_slow_libraries() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
-
-
-def test_every_public_name_of_neighbors_can_be_imported() -> None:
-    assert audit.neighbors._MODULE_OF.keys() == set(audit.neighbors.__all__)
-    for name in audit.neighbors.__all__:
-        assert getattr(audit.neighbors, name) is not None
 
 
 @compiled_on_first_call
