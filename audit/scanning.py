@@ -32,7 +32,7 @@ from audit.records import arrow_schema
 from audit.run import generations
 from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
-from audit.run.writer_lock import writer_lock
+from audit.run.writer_lock import hold_run
 from audit.sources import Source
 from audit.sources.paths import path_of
 
@@ -98,7 +98,7 @@ def scan(
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
-    with writer_lock(run, "scan", enabled=lock):
+    with hold_run(run, "scan", enabled=lock):
         return _scan(source, run, jobs, executor, configured, config, progress)
 
 
@@ -161,7 +161,7 @@ def recheck(
     """
     configured = configure_checks(checks, (config or Config()).thresholds)
     generations.require(run)  # a run that is not there is said before a lock would make its folder
-    with writer_lock(run, "recheck", enabled=lock):
+    with hold_run(run, "recheck", enabled=lock):
         # read again inside the lock: a scan may have published since
         _publish_findings(run, generations.require(run), configured, progress)
 

@@ -20,7 +20,7 @@ NAME = "lock"
 
 
 @contextlib.contextmanager
-def writer_lock(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]:
+def hold_run(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]:
     """Hold the run for writing; `purpose` is the verb that a second writer reads.
 
     Raises LockedError at once where another writer holds it, and RunError where the folder cannot

@@ -17,7 +17,7 @@ from audit.errors import LockedError, RunError
 from audit.records import Action
 from audit.review.decisions import decide_samples
 from audit.run.generations import open_run
-from audit.run.writer_lock import writer_lock
+from audit.run.writer_lock import hold_run
 from audit.scanning import Progress, ProgressCallback
 from audit.sources import open_source
 from tests.conftest import ROOT
@@ -27,8 +27,8 @@ PATIENCE_S = 120
 HOLDER = """
 import sys, time
 from pathlib import Path
-from audit.run.writer_lock import writer_lock
-with writer_lock(Path(sys.argv[1]), "scan"):
+from audit.run.writer_lock import hold_run
+with hold_run(Path(sys.argv[1]), "scan"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -125,7 +125,7 @@ def test_a_recheck_of_nothing_makes_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_free_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), writer_lock(tmp_path / "run", "scan"):
+    with pytest.raises(ZeroDivisionError), hold_run(tmp_path / "run", "scan"):
         raise ZeroDivisionError
-    with writer_lock(tmp_path / "run", "scan"):
+    with hold_run(tmp_path / "run", "scan"):
         pass
