@@ -32,6 +32,7 @@ def buggy(chunk: Sequence[int]) -> list[int]:
 CHUNKS = [list(range(start, start + 5)) for start in range(0, 40, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Processes(2)])
 def test_every_item_once(executor: Serial | Processes) -> None:
     outcomes = list(executor.run(double, CHUNKS))
@@ -39,6 +40,7 @@ def test_every_item_once(executor: Serial | Processes) -> None:
     assert all(result == [2 * i for i in chunk] for chunk, result in outcomes)
 
 
+@pytest.mark.slow
 def test_the_item_that_kills_or_hangs_its_worker_is_found_and_the_rest_is_done() -> None:
     outcomes = list(Processes(2, timeout_s=0.7).run(fragile, CHUNKS))
     failed = {chunk[0]: r.kind for chunk, r in outcomes if isinstance(r, Failure)}
@@ -47,11 +49,13 @@ def test_the_item_that_kills_or_hangs_its_worker_is_found_and_the_rest_is_done()
     assert sorted(done) == [i for i in range(40) if i not in (13, 17)]
 
 
+@pytest.mark.slow
 def test_a_bug_in_the_work_is_raised_here() -> None:
     with pytest.raises(ValueError, match="bug with 0"):
         list(Processes(1).run(buggy, [[0]]))
 
 
+@pytest.mark.slow
 def test_abandoning_the_results_stops_the_workers() -> None:
     results = Processes(2).run(double, CHUNKS)
     next(iter(results))

@@ -38,6 +38,8 @@ from audit.sources.folder import FolderReader
 from audit.sources.read_log import ReadLog
 from tests.conftest import ROOT, make_tree, picture
 
+pytestmark = pytest.mark.slow
+
 
 def scan(root: Path, run: Path, **options: object) -> ScanResult:
     return scanning.scan(open_source([str(root)]), run, **{"jobs": 1, **options})  # type: ignore[arg-type]

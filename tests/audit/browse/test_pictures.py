@@ -148,6 +148,7 @@ def test_boxes_are_found_by_their_columns(columns: str) -> None:
         assert load_boxes(store, "b") == ()
 
 
+@pytest.mark.slow
 def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> None:
     from audit import scanning
     from audit.sources import open_source

@@ -93,6 +93,7 @@ def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     assert abs(straight.threshold - shuffled.threshold) < 1e-9
 
 
+@pytest.mark.slow
 def test_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
     table = stack_signatures([make_signature(p) for p in scenes])
     found = measure_recall(

@@ -51,6 +51,7 @@ def test_wide_radii_are_complete(radius: int) -> None:
     assert find_code_pairs(codes, radius).rows()[0].tolist() == brute(codes, radius)[0].tolist()
 
 
+@pytest.mark.slow
 def test_more_hits_than_a_buffer_holds() -> None:
     rng = np.random.default_rng(0)
     codes = rng.permutation(2**12).astype(np.uint64)  # 12 free bits: everything is near

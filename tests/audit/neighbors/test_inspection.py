@@ -31,6 +31,7 @@ def test_copies_are_recognised(name: str, scene: Callable[..., np.ndarray]) -> N
     assert np.mean([check.same for check in seen]) >= 0.9
 
 
+@pytest.mark.slow
 def test_strangers_are_refused(scene: Callable[..., np.ndarray]) -> None:
     checks = [check_full_size(scene(k, 192, 256), scene(k + 100, 192, 256)) for k in range(20)]
     assert not any(check.same for check in checks)
@@ -48,6 +49,7 @@ def page(seed: int) -> np.ndarray:
     return sheet
 
 
+@pytest.mark.slow
 def test_pages_of_one_layout_are_told_apart() -> None:
     assert not any(check_full_size(page(k), page(k + 50)).same for k in range(15))
     copies = [

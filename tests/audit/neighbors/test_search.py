@@ -52,6 +52,7 @@ def member_keys(relation: Relation, pictures: list[np.ndarray]) -> set[frozenset
     }
 
 
+@pytest.mark.slow
 def test_families_of_duplicates_are_the_groups(families: list[np.ndarray]) -> None:
     found = search(families)
     wanted = {
@@ -62,6 +63,7 @@ def test_families_of_duplicates_are_the_groups(families: list[np.ndarray]) -> No
     assert all(group.min_score >= found.calibration.threshold for group in found.grouping.groups)
 
 
+@pytest.mark.slow
 def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None:
     order = np.random.default_rng(3).permutation(len(families))
     shuffled = [families[k] for k in order]
@@ -86,6 +88,7 @@ def test_a_stranger_changes_no_group(
     assert member_keys(search(families), families) == member_keys(search(more), more)
 
 
+@pytest.mark.slow
 def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> None:
     flat = [np.full((64, 64, 3), level, np.uint8) for level in (10, 11, 200)]
     found = search([*families, *flat])
@@ -104,12 +107,14 @@ def test_checks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
     assert "uncertain enough for one" in " ".join(bound.completeness.sentences())
 
 
+@pytest.mark.slow
 def test_without_the_files_there_are_no_checks(families: list[np.ndarray]) -> None:
     found = search(families, check=False)
     assert found.completeness.rechecks == 0
     assert not found.verified_full_size.any()
 
 
+@pytest.mark.slow
 def test_an_unreadable_file_is_decided_by_its_signature(families: list[np.ndarray]) -> None:
     table = stack_signatures([make_signature(p) for p in families])
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
@@ -151,6 +156,7 @@ def test_a_decided_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
     assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
 
 
+@pytest.mark.slow
 def test_a_rejected_pair_is_not_aligned_again(families: list[np.ndarray]) -> None:
     def search(known: PairCache | None) -> Relation:
         hashes = np.array([mean_hash(p) for p in families], np.uint64)
@@ -169,6 +175,7 @@ def test_a_rejected_pair_is_not_aligned_again(families: list[np.ndarray]) -> Non
     assert again.cache.rejected_pairs.tolist() == first.cache.rejected_pairs.tolist()
 
 
+@pytest.mark.slow
 def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
     table = stack_signatures([make_signature(p) for p in families])
     hashes = np.array([mean_hash(p) for p in families], np.uint64)
@@ -184,6 +191,7 @@ def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.n
     assert "Expected recall on synthetic copies" in found.calibration.sentences()[-1]
 
 
+@pytest.mark.slow
 def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
     shares: list[float] = []
     find_near_duplicates(

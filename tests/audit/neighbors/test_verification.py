@@ -38,6 +38,7 @@ def test_strangers_are_not_taken_for_copies(scenes: list[np.ndarray]) -> None:
     assert verified.score.max() < -1.5
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_symmetric_to_the_last_bit(seed: int) -> None:

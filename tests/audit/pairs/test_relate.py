@@ -31,6 +31,8 @@ from audit.run.store import Store
 from audit.sources import open_source
 from tests.conftest import picture
 
+pytestmark = pytest.mark.slow
+
 NAMED = """
     SELECT DISTINCT p.* EXCLUDE (a, b), x.id AS a, y.id AS b FROM pairs p
     JOIN images x ON x.pixel_hash = p.a JOIN images y ON y.pixel_hash = p.b ORDER BY ALL

@@ -23,6 +23,7 @@ def assert_equal_to_imagehash(luma: np.ndarray) -> None:
     assert ours["phash256"] == str(imagehash.phash(image, hash_size=16))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     width=st.integers(1, 400), height=st.integers(1, 400), seed=st.integers(0, 2**32 - 1),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from audit.neighbors.kernels.compiled import FirstCallKernel, compiled_on_first_call
 
 
+@pytest.mark.slow
 def test_measuring_code_imports_none_of_the_slow_libraries() -> None:
     code = (
         "import sys, audit.sources, audit.picture.decode, audit.picture.features\n"

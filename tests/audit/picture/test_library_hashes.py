@@ -27,6 +27,7 @@ def scan(tree: Path, run: Path, *hashes: str) -> scanning.ScanResult:
     return scanning.scan(open_source([str(tree)]), run, jobs=1, config=Config(hashes=hashes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(500, 320), (33, 47), (1, 1)])
 def test_values_are_those_of_the_library(size: tuple[int, int]) -> None:
     small = feature_picture(picture(3, *size))
@@ -101,6 +102,7 @@ def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path
     assert counts[0] > counts[1]
 
 
+@pytest.mark.slow
 def test_every_feature_is_exported(tree: Path, tmp_path: Path) -> None:
     from audit.review import export
 

@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, wanted = folder / "run", "train/cat/3.png"
     monkeypatch.chdir(folder / "data")

@@ -232,6 +232,7 @@ def test_an_absent_run_is_said_with_the_cure(tmp_path: Path) -> None:
         collect_report(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
     run = scanned(tmp_path)
     before = collect_report(run)
@@ -268,6 +269,7 @@ def test_text_keeps_to_its_width(report: Report, width: int) -> None:
     assert max(len(line) for line in to_text(report, width=width).splitlines()) <= width
 
 
+@pytest.mark.slow
 def test_a_clean_run_says_so(tmp_path: Path) -> None:
     photo(tmp_path / "data" / "a" / "1.jpg", 1)
     scanning.scan(open_source([str(tmp_path / "data")]), tmp_path / "run", jobs=1, checks=CHECKS)
@@ -387,6 +389,7 @@ def test_pictures_go_to_the_worst_example_of_every_code_first(report: Report) ->
     assert set(make_thumbnails(report, limit=len(wanted)).by_id) == wanted
 
 
+@pytest.mark.slow
 def test_html_does_not_grow_with_the_findings(tmp_path: Path) -> None:
     sizes = []
     for n in (50, 5000):
@@ -564,6 +567,7 @@ def test_write_never_takes_the_place_of_another_file(report: Report, tmp_path: P
     assert write_report(report, Path(report.run) / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_report_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
     run, path = scanned(tmp_path), tmp_path / "x.json"
     report = collect_report(run)

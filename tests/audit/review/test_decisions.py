@@ -31,6 +31,8 @@ from audit.review.status import apply_decisions, waived_fingerprints
 from tests.audit.reviewed import copy, findings, reviewed_dataset, save, scan, statuses
 from tests.conftest import ROOT, picture
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., tuple[int, str, str]]
 
 

@@ -23,6 +23,8 @@ from audit.sources import open_source
 from audit.sources.paths import path_of
 from tests.audit.reviewed import CODES, made_run, reviewed_dataset, scan
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -19,6 +19,8 @@ from audit.review.decisions import decide_samples
 from audit.review.status import apply_decisions
 from tests.audit.reviewed import made_hash, made_run
 
+pytestmark = pytest.mark.slow
+
 SPLITS = ("train", "val", "test")
 PICTURES = 40
 STEPS = st.tuples(

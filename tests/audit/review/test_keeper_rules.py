@@ -16,6 +16,8 @@ from audit.review.ledger import Ledger
 from audit.review.status import apply_decisions
 from tests.audit.reviewed import findings, made_hash, made_run, statuses
 
+pytestmark = pytest.mark.slow
+
 BYTES = {"content_hash": "e" * 64, "pixel_hash": "e" * 32}
 
 

@@ -19,6 +19,8 @@ from audit.run import generations
 from audit.run.store import Store
 from audit.sources import open_source
 
+pytestmark = pytest.mark.slow
+
 SENTENCE = "was made by version 0.1: scan its source again into it; decisions stay."
 # What version 0.1 called them.
 OLD_TABLES = (

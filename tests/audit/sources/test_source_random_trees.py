@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def meanings(parts: list[str]) -> set[str]:
     return {*parts, *(names.CANONICAL[word] for word in words if word in names.CANONICAL)}
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(TREES)
 def test_every_picture_is_one_sample_or_is_counted(paths: set[str]) -> None:

@@ -145,6 +145,7 @@ def test_links_are_followed_loops_end(tmp_path: Path) -> None:
     assert kinds(source).count("outside-link") == 1
 
 
+@pytest.mark.slow
 def test_links_that_double_at_every_level_end(tmp_path: Path) -> None:
     grow(tmp_path, "0/a.png")
     for level in range(1, 14):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ SETS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(SETS, st.floats(0, 1))
 @settings(max_examples=150, deadline=None)
 def test_equal_to_the_one_by_one_rule(strata, share):
@@ -64,6 +66,7 @@ def test_equal_to_the_one_by_one_rule(strata, share):
         assert number[order == h].tolist() == list(range(expected[h]))
 
 
+@pytest.mark.slow
 @given(SETS)
 @settings(max_examples=60, deadline=None)
 def test_the_sequence_does_not_depend_on_where_it_stops(strata):

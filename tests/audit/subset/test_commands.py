@@ -61,6 +61,7 @@ def test_what_a_run_leaves_out(run):
     assert len(frame_from_run(run, None)) == len(frame) + 12
 
 
+@pytest.mark.slow
 def test_plan_draw_score(run, tmp_path):
     plan_path, subset, model = (tmp_path / n for n in ("plan.json", "subset.parquet", "A.csv"))
     text = call("plan", run, "--n", 21, "--output", plan_path)

@@ -32,6 +32,7 @@ def case(kind, seed):
     return frame, make_plan(frame, Goal(n=70), **options).recipe
 
 
+@pytest.mark.slow
 @given(KINDS, st.integers(0, 5), st.integers(-(2**40), 2**40), st.integers(64, 79))
 @settings(max_examples=40, deadline=None)
 def test_nested(kind, data, seed, n):
@@ -45,6 +46,7 @@ def test_nested(kind, data, seed, n):
     assert shortened.sort("sample_id").equals(small.rows.sort("sample_id"))
 
 
+@pytest.mark.slow
 @given(KINDS, st.integers(0, 5), st.integers(0, 10**6))
 @settings(max_examples=20, deadline=None)
 def test_the_order_of_the_rows_does_not_matter(kind, data, seed):
@@ -72,6 +74,7 @@ FIXED = [
 ]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
 def test_new_data_change_the_subset_in_proportion(seed):
@@ -84,6 +87,7 @@ def test_new_data_change_the_subset_in_proportion(seed):
     assert len(before - after) <= 20
 
 
+@pytest.mark.slow
 @given(KINDS, st.integers(0, 3))
 @settings(max_examples=20, deadline=None)
 def test_rows_carry_their_design(kind, data):
@@ -103,6 +107,7 @@ def test_rows_carry_their_design(kind, data):
     assert not set(rows["sample_id"]) & set(frame.tail(20)["sample_id"])  # the excluded
 
 
+@pytest.mark.slow
 def test_every_unit_is_equally_likely_within_its_stratum():
     frame = made_set(60, 2, duplicates=10)
     recipe = make_plan(frame, Goal(n=20)).recipe

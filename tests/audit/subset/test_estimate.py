@@ -156,6 +156,7 @@ def test_rough_and_wide_intervals_say_why():
 CASES = ["files", "strata", "neyman", "equal", "duplicates", "groups", "excluded"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_unbiased(kind):
     """Mean error of accuracy over 800 draws within 3 standard errors of 0; intervals hold."""

@@ -22,6 +22,7 @@ def even_set(n, classes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 10])
 def test_the_specifications_example(classes):
     made = make_plan(even_set(1000, classes), Goal(half_width=0.04))
@@ -45,6 +46,7 @@ def test_an_unreachable_target_says_how_many_more():
     assert "1398 more units (2398 in all)" in gap.sentence
 
 
+@pytest.mark.slow
 def test_recall_gives_each_class_what_it_needs_or_has():
     frame = made_set(3000, 3, shares=[0.8, 0.18, 0.02])
     made = make_plan(frame, Goal(metric="recall", half_width=0.06))
@@ -75,6 +77,7 @@ def test_a_difference_finer_than_one_example_is_unreachable():
     assert "one of" in made.unreachable[0].sentence
 
 
+@pytest.mark.slow
 def test_paired_and_unpaired():
     frame = made_set(20_000, 1)
     pair = make_plan(frame, Goal(detect=0.03, discordant=0.1, planning_value=0.8))
@@ -169,6 +172,7 @@ def test_duplicates_carry_weight_and_cost():
     assert any("the target is the metric over distinct pictures" in r for r in distinct.reasons)
 
 
+@pytest.mark.slow
 def test_looks_have_a_price():
     one = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2))
     five = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5))
@@ -180,6 +184,7 @@ def test_looks_have_a_price():
     assert any(f"{five.n} units where one comparison takes {one.n}" in r for r in five.reasons)
 
 
+@pytest.mark.slow
 def test_label_noise():
     frame = made_set(9000, 5)
     clean = make_plan(frame, Goal(detect=0.04, discordant=0.2))

@@ -18,6 +18,7 @@ from audit.subset.text import curve_text, draw_text, plan_text
 from tests.audit.subset.frames import made_set, predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"group": "patient"}, {"by": ["camera"]}])
 def test_p_values_of_honest_draws_are_spread_evenly(options):
     frame = made_set(500, 3, groups=120, duplicates=30)
@@ -68,6 +69,7 @@ def test_nulls_are_a_level_of_their_own():
     assert [c.column for c in check.columns] == ["brightness"]
 
 
+@pytest.mark.slow
 def test_equivalent_n_is_the_ratio_of_variances():
     """Over repeated draws, the variance of the estimate is that of the equivalent simple sample."""
     frame = made_set(2000, 1, seed=6)
@@ -102,6 +104,7 @@ def test_equivalent_n_of_a_plain_sample_is_its_size():
     assert (size, n) == (pytest.approx(100), 100)
 
 
+@pytest.mark.slow
 def test_the_curve_is_the_plans_arithmetic():
     frame = made_set(1500, 5)
     found = make_curve(frame, sizes=[10, 100, 1500])
@@ -117,6 +120,7 @@ def test_the_curve_is_the_plans_arithmetic():
     assert "stop paying" in curve_text(found)
 
 
+@pytest.mark.slow
 def test_where_more_examples_stop_paying():
     found = make_curve(made_set(9000, 1))
     n = found.stops_paying["generalisation"]

@@ -66,6 +66,7 @@ def test_counts_in_words(frame):
     )
 
 
+@pytest.mark.slow
 def test_the_whole_set_is_known(frame):
     rows = census(frame).rows
     a, b = predicted(frame, 0.8, 1), predicted(frame, 0.83, 2)
@@ -82,6 +83,7 @@ def test_the_whole_set_is_known(frame):
     assert any("whole set" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["accuracy", "recall:class1", "specificity:class1",
                                     "precision:class1", "macro-recall", "macro-f1"])  # fmt: skip
 def test_estimates_are_near_the_full_set(frame, metric):
@@ -111,6 +113,7 @@ def test_verdicts(frame):
     assert f"about {general.n_to_tell} units would tell" in general.sentence
 
 
+@pytest.mark.slow
 def test_the_n_that_could_tell_can_tell():
     """Draws of the size that the verdict names tell a true difference of that size 4 times in 5."""
     frame = made_set(60_000, 1, seed=8)
@@ -160,6 +163,7 @@ def scored_notes(rows, frame):
     return score_subset(rows, [predicted(frame, 0.8, 1)]).models[0].notes
 
 
+@pytest.mark.slow
 def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
     """Two strata, 95 to 5, equal allocation, models that trade the strata: nominal 5 %.
 

@@ -99,6 +99,7 @@ def test_planned_power_arrives(d, psi):
     assert ("enumeration" in why) == (d / psi > 0.75)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p1", "p2"), [(0.4, 0.5), (0.0, 0.1), (0.8, 0.95)])
 def test_planned_unpaired_power_arrives(p1, p2):
     n, _ = detection.unpaired_n(p1, p2)

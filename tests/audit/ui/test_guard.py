@@ -17,6 +17,8 @@ from audit.ui.opened import failure
 from tests.audit.ui.pages import PATIENCE_S, html, shown, text
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def broken(*_: object, **__: object) -> None:
     raise KeyError("<b>no such column</b>")

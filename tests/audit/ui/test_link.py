@@ -114,6 +114,7 @@ def test_the_edge_of_any_page_comes_back(address: Address, value: object, name: 
     assert Edge.from_link(link.get("after")) == edge
 
 
+@pytest.mark.slow
 @given(text=st.text() | st.recursive(NUMBERS | TEXTS, st.lists).map(str))
 @PATIENT
 def test_a_damaged_link_is_one_sentence(text: str) -> None:

@@ -122,6 +122,7 @@ class Twelve:
         return i
 
 
+@pytest.mark.slow
 def test_a_spawned_worker_survives_its_own_timer() -> None:
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(Twelve(), 4, num_workers=1, multiprocessing_context="spawn")

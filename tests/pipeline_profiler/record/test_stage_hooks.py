@@ -95,6 +95,7 @@ def test_a_compose_is_opened_up_and_put_back(timer: StageTimer) -> None:
     assert compose.transforms == steps
 
 
+@pytest.mark.slow
 def test_remote_reading_splits_into_latency_and_data(timer: StageTimer) -> None:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
