@@ -1,4 +1,4 @@
-"""Errors that are the caller's to cure; each message says how.
+"""Errors that the caller can fix; each message says how.
 
 AuditError
 ├── UsageError          a bad path, option, column, code or file the user gave (exit code 2)
@@ -19,7 +19,7 @@ LONGEST_ERROR = 500
 
 
 class AuditError(Exception):
-    """Base of every error that a user can cure; `str(error)` is one sentence with the cure."""
+    """Base of every error that a user can fix; `str(error)` is one sentence with the fix."""
 
 
 class UsageError(AuditError):

@@ -75,7 +75,7 @@ BEGIN, END = "<!-- checks: generated -->\n", "<!-- end of checks -->"
 
 
 def readme_document(text: str) -> str:
-    """Return the README's text with its table of checks made anew, between its two marks."""
+    """Return the README's text with the table of checks between its two marks written again."""
     if BEGIN not in text or END not in text:
         return text
     head, rest = text.split(BEGIN, 1)

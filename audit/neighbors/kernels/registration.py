@@ -200,7 +200,7 @@ def _register(
     weight: Array,
     error: Array,
 ) -> bool:
-    """Run Lucas-Kanade from p, in place; False where the overlap or the system gives way."""
+    """Run Lucas-Kanade from p, in place; False where the overlap or the system fails."""
     size = template.size
     flat_t, flat_w, flat_v = template.ravel(), warped.ravel(), valid.ravel()
     matrix = np.empty((8, 8))
