@@ -14,6 +14,14 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
+WHOLE_FILE_IS_SLOW = "\npytestmark = pytest.mark.slow\n"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import slow files for `make quick`: torch and TensorFlow take 10 s to import."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return True if WHOLE_FILE_IS_SLOW in collection_path.read_text(encoding="utf-8") else None
 
 
 @pytest.fixture(scope="session")

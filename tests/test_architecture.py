@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,17 @@ HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 SLOW = {"scipy", "cv2", "numba", "imagehash"}
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+@cache
+def modules(package: str) -> tuple[Path, ...]:
+    return tuple(sorted((ROOT / package).rglob("*.py")))
 
 
+@cache
+def known_modules(package: str) -> frozenset[str]:
+    return frozenset(dotted(path) for path in modules(package))
+
+
+@cache
 def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -46,7 +54,8 @@ def nodes(path: Path, *, top_level_only: bool) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+@cache
+def imports(path: Path, *, top_level_only: bool = False) -> frozenset[str]:
     found: set[str] = set()
     for node in nodes(path, top_level_only=top_level_only):
         if isinstance(node, ast.Import):
@@ -54,7 +63,7 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def room(name: str) -> str:
@@ -81,7 +90,7 @@ def test_a_room_imports_rooms_to_its_left(path: Path) -> None:
     package, own = path.relative_to(ROOT).parts[0], room(dotted(path))
     table = allowed(package)
     assert own in table, f"{own} has no place in ROOMS"
-    known = {dotted(p) for p in modules(package)}
+    known = known_modules(package)
     used = {room(n) for n in imports(path) if n in known and n != package} - {own}
     assert used <= table[own], f"{own} may not import {used - table[own]}"
 

@@ -293,6 +293,7 @@ def exists(module: str, name: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_what_scripts_import_from_here_exists() -> None:
     """A benchmark takes minutes; that it finds its names takes none, and a rename breaks them."""
     wanted = {(path.name, *pair) for path in SCRIPTS for pair in imports_of_ours(path.read_text())}

@@ -283,6 +283,15 @@ class Store:
             raise
         self._con.commit()
 
+    @contextlib.contextmanager
+    def rolled_back(self) -> Iterator[None]:
+        """Undo every write of the `with` block at its end."""
+        self._con.begin()
+        try:
+            yield
+        finally:
+            self._con.rollback()
+
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement for its effect."""
         if self._tracer:

@@ -104,11 +104,13 @@ def leave_out(store: Store, columns: Iterable[str]) -> None:
     store.execute(IMAGES_VIEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_column_that_its_sql_reads_is_declared(check: Check):
     assert fails_without(check, PICTURE_COLUMNS - set(check.features)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_declared_column_is_read(check: Check):
     for column in check.features:

@@ -22,28 +22,33 @@ def cases(kind: str) -> list[object]:
 
 
 CASE_NAMES = {c.name for check in all_checks().values() for c in (*check.CLEAN, *check.DIRTY)}
-JUDGED: dict[int, tuple[list[Finding], str]] = {}
+JUDGED: dict[int, tuple[list[Finding], str, dict[str, str | None]]] = {}
 
 
-def judge(check: Check, case: Case) -> tuple[list[Finding], str]:
-    """Return findings and completeness of a case; each case of a check is judged once."""
+def judge(check: Check, case: Case) -> tuple[list[Finding], str, dict[str, str | None]]:
+    """Return findings, completeness and content hashes by id of a case, which is judged once."""
     if id(case) not in JUDGED or case.name not in CASE_NAMES:
         with case_store(case) as store:
             params = make_params(check, case.params)
-            JUDGED[id(case)] = list(check.find(store, params)), check.completeness(store, params)
+            findings, completeness = (
+                list(check.find(store, params)),
+                check.completeness(store, params),
+            )
+            hashes = dict(store.query("SELECT id, content_hash FROM images").iter_rows())
+            JUDGED[id(case)] = findings, completeness, hashes
     return JUDGED[id(case)]
 
 
 @pytest.mark.parametrize(("check", "case"), cases("CLEAN"))
 def test_clean_case_is_clean(check: Check, case: Case):
-    findings, _ = judge(check, case)
+    findings, _, _ = judge(check, case)
     assert case.expect == ()
     assert [f.message for f in findings] == []
 
 
 @pytest.mark.parametrize(("check", "case"), cases("DIRTY"))
 def test_dirty_case_is_found(check: Check, case: Case):
-    findings, _ = judge(check, case)
+    findings, _, _ = judge(check, case)
     # A case names a sample by its id; the made-up content hash behind it is checked below.
     assert sorted(HASH.sub("", f.subject) for f in findings) == sorted(case.expect)
     assert case.expect
@@ -51,9 +56,7 @@ def test_dirty_case_is_found(check: Check, case: Case):
 
 @pytest.mark.parametrize(("check", "case"), cases("DIRTY"))
 def test_findings_are_well_formed(check: Check, case: Case):
-    findings, _ = judge(check, case)
-    with case_store(case) as store:
-        hashes = dict(store.query("SELECT id, content_hash FROM images").iter_rows())
+    findings, _, hashes = judge(check, case)
     assert len({f.fingerprint for f in findings}) == len(findings)
     for finding in findings:
         assert finding.code == check.code
@@ -74,7 +77,7 @@ def test_findings_are_well_formed(check: Check, case: Case):
 
 @pytest.mark.parametrize(("check", "case"), cases("DIRTY"))
 def test_messages_are_sentences_with_numbers(check: Check, case: Case):
-    findings, completeness = judge(check, case)
+    findings, completeness, _ = judge(check, case)
     for text in [f.message for f in findings] + ([completeness] if completeness else []):
         assert re.search(r"\d", text), text
         assert text.endswith("."), text
@@ -87,7 +90,7 @@ def test_messages_are_sentences_with_numbers(check: Check, case: Case):
 
 @pytest.mark.parametrize("code", list(all_checks()))
 def test_an_empty_dataset_is_clean(code: str):
-    findings, completeness = judge(all_checks()[code], Case("nothing", []))
+    findings, completeness, _ = judge(all_checks()[code], Case("nothing", []))
     assert findings == []
     assert completeness == "" or completeness.endswith(".")
 
@@ -105,7 +108,7 @@ def test_unreadable_samples_have_no_features_and_break_nothing(code: str):
     }  # fmt: skip
     rows = [{**nothing, "error_kind": kind} for kind in ("empty", "truncated", "bomb", None)]
     rows += [{**row, "label": None, "split": None, "content_hash": None} for row in rows]
-    findings, _ = judge(all_checks()[code], Case("broken", rows * 8))
+    findings, _, _ = judge(all_checks()[code], Case("broken", rows * 8))
     if code.startswith(("IMG", "DUP")):
         assert findings == []
 

@@ -7,6 +7,8 @@ import pytest
 from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
 
+pytestmark = pytest.mark.slow
+
 
 def queries(code: str, classes: int) -> int:
     words = [f"{a}{b}word" for a in "bcdfghklmnp" for b in "rstvwxz"]

@@ -74,6 +74,7 @@ def test_the_exact_search_is_exact(seed: int, n: int, k: int) -> None:
     assert found.compared_pairs == n * (n - 1) // 2
 
 
+@pytest.mark.slow
 def test_blocks_join_without_a_seam() -> None:
     table = random_table(3, 2300)  # three blocks
     d = describe(table)

@@ -204,6 +204,7 @@ def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
     assert 0 < shares[0] < shares[-1] <= 1
 
 
+@pytest.mark.slow
 def test_the_radius_shrinks_rather_than_flood(families: list[np.ndarray]) -> None:
     n = len(families)
     found = find_near_duplicates(

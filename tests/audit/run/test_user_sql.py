@@ -12,6 +12,8 @@ from audit.errors import UsageError
 from audit.run import generations
 from audit.run.generations import open_for_users, open_run
 
+pytestmark = pytest.mark.slow
+
 
 def contents(run: Path) -> dict[str, bytes]:
     generation = generations.require(run)

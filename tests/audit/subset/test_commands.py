@@ -15,6 +15,8 @@ from audit.sources import open_source
 from audit.subset.source import frame_from_run
 from tests.conftest import picture
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -61,7 +63,6 @@ def test_what_a_run_leaves_out(run):
     assert len(frame_from_run(run, None)) == len(frame) + 12
 
 
-@pytest.mark.slow
 def test_plan_draw_score(run, tmp_path):
     plan_path, subset, model = (tmp_path / n for n in ("plan.json", "subset.parquet", "A.csv"))
     text = call("plan", run, "--n", 21, "--output", plan_path)

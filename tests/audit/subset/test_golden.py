@@ -18,6 +18,8 @@ from blake3 import blake3
 from audit.subset import Goal, draw_subset, first_units, make_plan, score_subset
 from tests.audit.subset.golden import cases
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden"
 SENTENCES = {"reasons", "notes", "sentence", "caution", "method"}
 

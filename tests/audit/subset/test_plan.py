@@ -148,6 +148,7 @@ def test_unequal_weights_are_warned_about_where_the_metric_is_over_all():
     assert not warned(Goal(n=120, metric="recall"))
 
 
+@pytest.mark.slow
 def test_groups_cost_what_their_correlation_says():
     frame = made_set(6000, 1, groups=600)
     free, half, full = (

@@ -89,6 +89,7 @@ def test_mcnemar_power_is_the_sum_over_outcomes():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "psi"), [(0.02, 0.1), (0.05, 0.06), (0.1, 0.3), (0.2, 0.25)])
 def test_planned_power_arrives(d, psi):
     n, why = detection.paired_n(d, psi)
@@ -116,6 +117,7 @@ def test_label_noise_dilutes():
     assert noise.noise_bound(0.03, 0.2) == 0.06
 
 
+@pytest.mark.slow
 def test_label_noise_formula_by_simulation():
     """Uniform noise on simulated labels moves d and psi as the formula says (3 standard errors)."""
     rng, n, K, eta = np.random.default_rng(1), 2_000_000, 4, 0.15

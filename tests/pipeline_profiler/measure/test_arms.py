@@ -242,6 +242,7 @@ def test_the_window_holds_whole_epochs() -> None:
     assert starts == {4}
 
 
+@pytest.mark.slow
 def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     made = Bench(list, lambda batch: None)

@@ -15,7 +15,9 @@ from pipeline_profiler.precision.timing import time_window
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

@@ -19,6 +19,7 @@ from pipeline_profiler.record.session import ProfileError, Session
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick, refusing
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 cross_entropy = torch.nn.functional.cross_entropy
 CPU = TorchBackend("cpu")
 
@@ -32,7 +33,6 @@ def by_precision(found: dict[str, Any]) -> dict[str, Any]:
     return {row["precision"]: row for row in found["rows"]}
 
 
-@pytest.mark.slow
 def test_every_cell_becomes_a_row_with_all_its_figures() -> None:
     found = run(batch_sizes=(4, 6))
     assert [(r["batch_size"], r["precision"]) for r in found["rows"]] == [
@@ -150,7 +150,6 @@ def test_memory_that_runs_out_later_keeps_what_the_probe_found() -> None:
     assert other["status"] == "ok"
 
 
-@pytest.mark.slow
 def test_a_dropped_cell_leaves_no_model_in_memory() -> None:
     alive: list[weakref.ref[Any]] = []
 

@@ -196,6 +196,7 @@ SESSIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(session=SESSIONS, ending=st.sampled_from(["json", "json.gz"]))
 def test_every_session_comes_back_as_it_was(

@@ -17,6 +17,8 @@ from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.fakes import job, quick
 from tests.pipeline_profiler.precision.test_rows import amdahl, measurement, probed
 
+pytestmark = pytest.mark.slow
+
 SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
 
 
