@@ -5,13 +5,16 @@ AuditError
 ├── MissingExtraError   an optional dependency is not installed; says which extra to install
 ├── RunError            a run directory that is absent, damaged, or from another version
 │   └── LockedError     another process is writing this run
-└── CheckContractError  a check file breaks the contract; says file and rule
+├── CheckContractError  a check file breaks the contract; says file and rule
+└── MachineError        the machine gave out: disk, memory, files open at once (exit code 4)
 
-A problem in the *data* is never one of these: it is a Finding.
+A problem in the *data* is never one of these: it is a Finding. And a problem of the *machine* is
+never a Finding: `find_machine_error` tells it from what a decoder says of a file.
 """
 
 from __future__ import annotations
 
+import errno
 import traceback
 from pathlib import Path
 
@@ -47,6 +50,43 @@ class LockedError(RunError):
 
 class CheckContractError(AuditError):
     """A file in checks/ does not follow the contract of `audit.checking.check`."""
+
+
+class MachineError(AuditError):
+    """The machine ran out of something; the same command goes on when there is more of it.
+
+    `out_of_memory` may yet be one file's doing, where the machine has enough.
+    """
+
+    out_of_memory = False
+
+
+# What runs out, and what the user can do about it.
+EXHAUSTED = {
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.EDQUOT: "your disk quota is used up: free some space",
+    errno.EMFILE: "too many files are open at once: raise the limit with `ulimit -n 4096`",
+    errno.ENFILE: "the system has too many files open: close other programs",
+    errno.ENOMEM: "the machine has no memory left: close other programs, or use fewer --jobs",
+}
+
+
+def find_machine_error(error: BaseException) -> MachineError | None:
+    """Return the machine's problem that is behind an error, None where there is none."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MachineError):
+            return seen
+        number = errno.ENOMEM if isinstance(seen, MemoryError) else getattr(seen, "errno", None)
+        if isinstance(seen, OSError | MemoryError) and number in EXHAUSTED:
+            found = MachineError(
+                f"The work stopped because {EXHAUSTED[number]}, then run the same command again; "
+                "what was done is kept."
+            )
+            found.out_of_memory = number == errno.ENOMEM
+            return found
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def error_place(error: BaseException, preferred: str | None = None) -> str:

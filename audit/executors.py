@@ -1,39 +1,49 @@
 """Executors: they schedule chunks of work, nothing else.
 
 `run(work, chunks)` applies a picklable function to lists of items and yields `(chunk, outcome)`
-as they finish. `Serial` works in this process. `Processes` keeps its own spawned workers, one
-pipe each, because a pool from the standard library gives up whole when a worker dies: here a
-chunk whose worker crashed or hung is halved until the one guilty item is found, which comes back
-as a `Failure`, and the rest is done. Spawned, never forked: polars and TensorFlow hang in a
-forked child.
+as they finish. `Processes` does it in worker processes (`audit.workers`), which is the way for
+everything that decodes files: where a worker crashed or hung, the item that it had begun comes back
+as a `Failure`, and the rest is done. `Serial` works in this process: for tests, and for pictures
+that are arrays already.
 
-Cost: starting a worker takes about 1 s of imports; a chunk costs one pickle each way.
+A worker that the system killed, or that found no memory or no free file handle, says nothing of the
+item: it is tried again when all else is done, and if that fails too the machine is at fault
+(MachineError), not the file.
+
+Cost: a worker starts in about 0.3 s and is used again; a chunk costs one pickle each way.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from audit.errors import UsageError
+from audit.errors import MachineError
+from audit.workers import STARTED, Worker, give_back, take_worker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+MEMORY = 2 << 30
+"""Bytes that a worker may take for one file, unless told otherwise."""
+PREPARING_S = 600.0
+"""What compiling on a fresh and busy machine may take before the first item is begun, s."""
 NO_START = (
-    "A worker process ended while starting: scripts that scan with several jobs need "
-    '`if __name__ == "__main__":` around their main part; or use one job.'
+    "A worker process ended while it started{how}: run the same command again, with more free "
+    "memory or fewer --jobs if it happens again."
+)
+KILLED = (
+    "A worker process was killed twice by the system, as happens when the memory is used up: close "
+    "other programs or use fewer --jobs, then run the same command again; what was done is kept."
 )
 
 
@@ -53,9 +63,25 @@ def usable_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
+def usable_memory() -> int:
+    """Return the bytes of memory this process may still use, of the machine and its container.
+
+    2 GiB where the system does not say.
+    """
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable:"))
+        found.append(int(available.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        found.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return max(min(found), 0) if found else 2 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an item has no result: `kind` is crashed or timeout."""
+    """Why an item has no result: `kind` is crashed, timeout or memory."""
 
     kind: str
     text: str
@@ -72,7 +98,7 @@ class Executor(Protocol):
 
 
 class Serial:
-    """One chunk after another, in this process: for tests, debugging and tiny datasets."""
+    """One chunk after another, in this process, without limits on time or memory."""
 
     def run(
         self, work: Callable[[Sequence[Item]], Result], chunks: Iterable[Sequence[Item]]
@@ -82,147 +108,163 @@ class Serial:
             yield chunk, work(chunk)
 
 
-@dataclass
-class _Worker:
-    process: BaseProcess
-    pipe: Connection
-    chunk: Sequence[object] | None = None
+@dataclass(slots=True)
+class _Task:
+    """A chunk to be done; `alone` once the machine failed it, so that it is tried last."""
+
+    items: Sequence[Any]
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class _Busy:
+    """A worker at work; the time counts from when it has started."""
+
+    worker: Worker
+    task: _Task
     deadline: float = float("inf")
-    ready: bool = False
 
 
 class Processes:
-    """Chunks spread over `jobs` spawned processes; `timeout_s` bounds one item.
+    """Chunks spread over `jobs` worker processes; an item may take `timeout_s` and `memory` bytes.
 
-    A chunk of several items gets four times `timeout_s`. Closing the iterator (or an exception in
-    its consumer, Ctrl-C included) stops the workers.
+    Closing the iterator (or an exception in
+    its consumer, Ctrl-C included) stops the workers that are at work. Threads may share one.
     """
 
-    def __init__(self, jobs: int, timeout_s: float = 60.0) -> None:
+    def __init__(self, jobs: int, timeout_s: float = 60.0, memory: int = MEMORY) -> None:
         """Remember the settings; workers start with the first chunk."""
         self.jobs = jobs
         self.timeout_s = timeout_s
+        self.memory = memory
 
     def run(
         self, work: Callable[[Sequence[Item]], Result], chunks: Iterable[Sequence[Item]]
     ) -> Iterator[tuple[Sequence[Item], Result | Failure]]:
-        """Yield chunks with their results as they finish; guilty items alone, with a Failure."""
-        source, retry = iter(chunks), deque[Sequence[Item]]()
-        workers: list[_Worker] = []
+        """Yield chunks with their results as they finish; guilty items alone, with a Failure.
+
+        Raises MachineError where the machine, not an item, is what failed.
+        """
+        tasks = _Tasks(chunks)
+        busy: list[_Busy] = []
         try:
             while True:
-                self._feed(work, workers, source, retry)
-                if not workers:
+                while len(busy) < self.jobs and (task := tasks.take(nothing_runs=not busy)):
+                    busy.append(self._begin(work, task))
+                if not busy:
                     return
-                for worker in self._finished(workers):
-                    yield from self._collect(worker, workers, retry)
+                for one in self._finished(busy):
+                    yield from self._collect(one, busy, tasks)
         finally:
-            for worker in workers:
-                _stop(worker)
+            for one in busy:
+                one.worker.stop()
 
-    def _feed(
-        self,
-        work: Callable[[Sequence[Item]], Result],
-        workers: list[_Worker],
-        source: Iterator[Sequence[Item]],
-        retry: deque[Sequence[Item]],
-    ) -> None:
-        """Give every idle worker a chunk, start workers while there is work, stop idle ones."""
-        for worker in [w for w in workers if w.chunk is None]:
-            if (chunk := _next(source, retry)) is None:
-                workers.remove(worker)
-                _stop(worker)
-            else:
-                self._give(worker, chunk)
-        while len(workers) < self.jobs and (chunk := _next(source, retry)) is not None:
-            workers.append(_start(work))
-            self._give(workers[-1], chunk)
+    def _begin(self, work: Callable[[Sequence[Item]], Result], task: _Task) -> _Busy:
+        one = _Busy(take_worker(self.memory), task)
+        one.worker.send(work, task.items, self.timeout_s * len(task.items))
+        if one.worker.ready:
+            one.deadline = time.monotonic() + self.timeout_s
+        return one
 
-    def _give(self, worker: _Worker, chunk: Sequence[Item]) -> None:
-        worker.chunk = chunk
-        if worker.ready:
-            self._set_deadline(worker)
-        with contextlib.suppress(BrokenPipeError):  # a worker that just died: seen when collected
-            worker.pipe.send(chunk)
+    def _finished(self, busy: list[_Busy]) -> list[_Busy]:
+        pause = min(one.deadline for one in busy) - time.monotonic()
+        ready = set(wait([one.worker.pipe for one in busy], timeout=max(0.0, min(pause, 1.0))))
+        return [one for one in busy if one.worker.pipe in ready or self._is_late(one)]
 
-    def _set_deadline(self, worker: _Worker) -> None:
-        several = worker.chunk is not None and len(worker.chunk) > 1
-        worker.deadline = time.monotonic() + self.timeout_s * (4 if several else 1)
-
-    def _finished(self, workers: list[_Worker]) -> list[_Worker]:
-        pause = min(w.deadline for w in workers) - time.monotonic()
-        ready = set(wait([w.pipe for w in workers], timeout=max(0.0, min(pause, 1.0))))
-        now = time.monotonic()
-        return [w for w in workers if w.pipe in ready or now > w.deadline]
+    def _is_late(self, one: _Busy) -> bool:
+        """Say whether the item that a worker has begun takes too long."""
+        if time.monotonic() > one.deadline:
+            limit_s = (
+                max(PREPARING_S, self.timeout_s) if one.worker.is_preparing() else self.timeout_s
+            )
+            one.deadline = max(one.deadline, one.worker.item_begun()[1] + limit_s)
+        return time.monotonic() > one.deadline
 
     def _collect(
-        self, worker: _Worker, workers: list[_Worker], retry: deque[Sequence[Item]]
-    ) -> Iterator[tuple[Sequence[Item], Result | Failure]]:
-        chunk: Sequence[Item] = worker.chunk  # type: ignore[assignment]
+        self, one: _Busy, busy: list[_Busy], tasks: _Tasks
+    ) -> Iterator[tuple[Sequence[Any], Any]]:
         try:
-            if not worker.pipe.poll():
+            if not one.worker.pipe.poll():
                 raise TimeoutError
-            message = worker.pipe.recv()
+            message = one.worker.pipe.recv()
         except (EOFError, OSError, TimeoutError) as error:
-            workers.remove(worker)
-            _stop(worker)
-            if not worker.ready:
-                raise UsageError(NO_START) from None
-            failure = self._diagnose(worker, error)
-            if len(chunk) == 1:
-                yield chunk, failure
-            else:
-                middle = len(chunk) // 2
-                retry.extend((chunk[:middle], chunk[middle:]))
+            busy.remove(one)
+            yield from self._without_answer(one, tasks, isinstance(error, TimeoutError))
             return
-        if message is None:  # imported and listening: from now on, time counts
-            worker.ready = True
-            self._set_deadline(worker)
+        if message == STARTED:  # imported and listening: from now on, time counts
+            one.worker.ready = True
+            one.deadline = time.monotonic() + self.timeout_s
             return
+        busy.remove(one)
         good, value = message
-        worker.chunk = None
+        if isinstance(value, MachineError):
+            one.worker.stop()  # what it ran out of may be its own leak
+            if one.task.alone and value.out_of_memory and usable_memory() > self.memory:
+                # Nothing else ran, and the machine has what a file may take: it is the file.
+                text = f"it took more memory than the {self.memory / 1e9:.1f} GB of max_memory"
+                yield one.task.items, Failure("memory", text)
+            else:
+                tasks.postpone(one.task, value)
+            return
+        give_back(one.worker, keep=max(self.jobs, usable_cores()))
         if not good:
             raise value
-        yield chunk, value
+        yield one.task.items, value
 
-    def _diagnose(self, worker: _Worker, error: Exception) -> Failure:
-        if isinstance(error, TimeoutError):
-            return Failure("timeout", f"it took longer than {self.timeout_s:g} s")
-        code = worker.process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Failure("crashed", f"the process that handled it died ({how})")
-
-
-def _next(source: Iterator[Sequence[Item]], retry: deque[Sequence[Item]]) -> Sequence[Item] | None:
-    return retry.popleft() if retry else next(source, None)
-
-
-def _start(work: Callable[[Sequence[Item]], Result]) -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-    process.start()
-    theirs.close()
-    return _Worker(process, ours)
+    def _without_answer(
+        self, one: _Busy, tasks: _Tasks, late: bool
+    ) -> Iterator[tuple[Sequence[Any], Failure]]:
+        """Say what a worker that hung or died says of its chunk."""
+        code = 0 if late else one.worker.exit_code()
+        one.worker.stop()
+        if not one.worker.ready:
+            raise MachineError(NO_START.format(how=f" ({_ending(code)})" if code else ""))
+        if code == -signal.SIGKILL:
+            tasks.postpone(one.task, MachineError(KILLED))
+            return
+        guilty = tasks.split(one.task, one.worker.item_begun()[0])
+        if guilty and (late or code == -signal.SIGALRM):
+            yield guilty, Failure("timeout", f"it took longer than {self.timeout_s:g} s")
+        elif guilty:
+            yield guilty, Failure("crashed", f"the process that handled it died ({_ending(code)})")
 
 
-def _stop(worker: _Worker) -> None:
-    worker.pipe.close()
-    worker.process.join(timeout=0.2)
-    if worker.process.is_alive():
-        worker.process.kill()
-        worker.process.join()
+class _Tasks:
+    """What is left to do: the chunks in their order, what failed ones leave first."""
+
+    def __init__(self, chunks: Iterable[Sequence[Any]]) -> None:
+        self._source = iter(chunks)
+        self._parts: deque[_Task] = deque()
+        self._postponed: deque[_Task] = deque()
+
+    def take(self, *, nothing_runs: bool) -> _Task | None:
+        """Return the next task; one that the machine failed only when nothing else runs."""
+        if self._parts:
+            return self._parts.popleft()
+        chunk = next(self._source, None)
+        if chunk is not None:
+            return _Task(chunk)
+        return self._postponed.popleft() if self._postponed and nothing_runs else None
+
+    def split(self, task: _Task, begun: int) -> Sequence[Any]:
+        """Do the task without the item that was begun, and return that one.
+
+        Where it is not known, the task is done in halves and nothing is returned.
+        """
+        n = len(task.items)
+        if n == 1:
+            return task.items
+        middle, rest = (begun, begun + 1) if 0 <= begun < n else (n // 2, n // 2)
+        parts = [task.items[:middle], task.items[rest:]]
+        self._parts.extend(_Task(part, task.alone) for part in parts if part)
+        return task.items[middle:rest]
+
+    def postpone(self, task: _Task, error: MachineError) -> None:
+        """Try the items one by one when all else is done; raises `error` if that was done."""
+        if task.alone and len(task.items) == 1:
+            raise error
+        self._postponed.extend(_Task([item], alone=True) for item in task.items)
 
 
-def _serve(pipe: Connection, work: Callable[[Sequence[Item]], Result]) -> None:
-    """Work until the pipe closes: the parent's death ends the worker too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        pipe.send(None)
-        while True:
-            chunk = pipe.recv()
-            try:
-                outcome: tuple[bool, Result | Exception] = (True, work(chunk))
-            except Exception as error:  # noqa: BLE001 - a bug in `work` is raised in the parent
-                outcome = (False, error)
-            pipe.send(outcome)
+def _ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -13,15 +13,14 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
-from audit.executors import Executor, Failure, Processes, Serial, usable_cores
+from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
 from audit.pairs.signature_store import write_signatures
@@ -36,11 +35,9 @@ from audit.run.writer_lock import hold_run
 from audit.sources import Source
 from audit.sources.paths import path_of
 
-if TYPE_CHECKING:
-    pass
-
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
+LEAST_MEMORY = 128 << 20  # bytes that decoding one file may take, on the smallest machine
 APPEND_ROWS = 2048
 APPEND_S = 2.0
 FIRST_FINDINGS = "findings-0001.duckdb"
@@ -91,10 +88,10 @@ def scan(
 ) -> ScanResult:
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
-    `checks` selects the checks to run, never what is measured; `jobs` is the number of processes
-    (default: the usable cores; 1: none but this one). The run is locked from list to publish,
-    unless `lock` is False. Raises LockedError when another writer holds it, UsageError for unknown
-    checks or thresholds.
+    `checks` selects the checks to run, never what is measured; `jobs` is the number of worker
+    processes (default: the usable cores). The run is locked from list to publish, unless `lock` is
+    False. Raises LockedError when another writer holds it, UsageError for unknown checks or
+    thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
@@ -124,12 +121,12 @@ def _scan(
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = previous is not None and not pending and not n_resumed and n_kept is None
         if not unchanged:
-            workers = executor or _executor(jobs, pending, config)
+            config, workers = _with_workers(config, jobs, pending, executor)
             parts = _Parts(store, run)
             _measure(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
-            _relate(store, run, previous, config, progress)
+            _relate(store, run, previous, config, workers, progress)
             clock.lap("relate")
             store.set_meta(_facts(source) | {"related_as": _related_as(config)})
             store.checkpoint()
@@ -191,7 +188,8 @@ def _measured_as(config: Config) -> str:
         {
             "features": dict(feature_versions()),
             "signature": SIGNATURE_VERSION,
-            "limits": asdict(config.limits),
+            # not the memory: a file that lacked some is tried again at every scan
+            "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
             **({"hashes": sorted(config.hashes)} if config.hashes else {}),
         }
     )
@@ -295,12 +293,18 @@ def _chunks(store: Store) -> Iterator[list[FileJob]]:
         yield chunk
 
 
-def _executor(jobs: int | None, pending: int, config: Config) -> Executor:
-    """Return processes where there is work for them: starting one costs as much as 1,000 files."""
+def _with_workers(
+    config: Config, jobs: int | None, pending: int, executor: Executor | None
+) -> tuple[Config, Executor]:
+    """Return the workers, and the settings with the memory that each of them may take."""
+    if executor is not None:
+        return config, executor
     wanted = jobs if jobs is not None else usable_cores()
     if jobs is None and pending <= CHUNK_FILES:
-        wanted = 1
-    return Serial() if wanted <= 1 else Processes(wanted, config.timeout_s)
+        wanted = 1  # starting another costs as much as 300 files
+    share = max(usable_memory() // (2 * wanted), LEAST_MEMORY)
+    limits = replace(config.limits, max_memory=min(config.limits.max_memory, share))
+    return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
 
 
 # ---- relating ----
@@ -311,6 +315,7 @@ def _relate(
     run: Path,
     previous: generations.Generation | None,
     config: Config,
+    workers: Executor,
     progress: ProgressCallback,
 ) -> None:
     """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
@@ -329,6 +334,7 @@ def _relate(
         store,
         run,
         config.limits,
+        workers,
         options=SearchOptions(**config.relate),  # type: ignore[arg-type]
         more_hashes=config.relate_hashes,
         known=known,

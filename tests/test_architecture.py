@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 # or of lines above. A room that is not in this table fails.
 ROOMS = {
     "audit": (
-        "errors, records executors stats progress, sources neighbors run, picture, pairs,"
+        "errors, workers, records executors stats progress, sources neighbors run, picture, pairs,"
         "checking, checks, review, report subset, scanning browse, ui, cli, __main__"
     ),
     "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",

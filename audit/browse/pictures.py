@@ -19,7 +19,7 @@ from audit.browse.images import Card
 from audit.neighbors.affine import lay_over, refine_map
 from audit.neighbors.orientations import INVERSE, ORIENTATIONS, orient
 from audit.picture.pixels import Pixels
-from audit.report.thumbnails import Thumbnail, jpeg, pixels_of, shrunk
+from audit.report.thumbnails import Thumbnail, jpeg, preview_sample
 
 LONGEST = 1200  # px
 COMPARED = 480  # px
@@ -51,12 +51,12 @@ class PictureDifference:
 
 def view(card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST) -> Thumbnail:
     """Return the picture of a sample with its boxes, or the reason why there is none."""
-    pixels, said = pixels_of(card)
-    if pixels is None:
+    preview, said = preview_sample(card, longest)
+    if preview.pixels is None:
         return Thumbnail(error=said)
-    small = shrunk(pixels, longest)
+    small = preview.pixels
     if boxes:
-        small = _drawn(small, small.shape[1] / pixels.shape[1], boxes)
+        small = _drawn(small, small.shape[1] / preview.width, boxes)
     return Thumbnail(jpeg(small, 88), note=said)
 
 
@@ -76,10 +76,13 @@ def difference(first: Card, second: Card) -> PictureDifference:
 
     Never raises for what is in the files.
     """
-    (a, why_a), (b, why_b) = pixels_of(first), pixels_of(second)
-    if a is None or b is None:
-        return PictureDifference(error=why_a if a is None else why_b)
-    a, b = shrunk(a, COMPARED), shrunk(b, COMPARED)
+    a, b = (preview_sample(card, COMPARED)[0] for card in (first, second))
+    if a.pixels is None or b.pixels is None:
+        return PictureDifference(error=a.error or b.error)
+    return _compare(a.pixels, b.pixels)
+
+
+def _compare(a: Pixels, b: Pixels) -> PictureDifference:
     oriented, way = _best_orientation(a, b)
     laid, covered = _register(a, oriented)
     gap = np.abs(a.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)

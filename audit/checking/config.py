@@ -2,7 +2,9 @@
 
     [scan]
     exclude = ["**/thumbs/**"]
-    max_pixels = 200_000_000
+    max_pixels = 200_000_000     # of one file, by its header
+    max_memory = 4_000_000_000   # bytes to decode one file (default: 2 GiB, or a worker's share of
+                                 # half the free memory)
 
     [measure]
     hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
@@ -36,7 +38,7 @@ from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES
 
-SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "timeout_s")
+SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "max_memory", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
 RELATE_KEYS = {*RELATE_RANGES, "turned", "uncertainty_band"}
 # Names of version 0.1, which keep working.
@@ -100,6 +102,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             limits=Limits(
                 max_pixels=int(scan.get("max_pixels", defaults.max_pixels)),
                 max_bytes=int(scan.get("max_bytes", defaults.max_bytes)),
+                max_memory=int(scan.get("max_memory", defaults.max_memory)),
             ),
             timeout_s=float(scan.get("timeout_s", 60.0)),
             thresholds={code: dict(values) for code, values in checks.items()},

@@ -29,7 +29,8 @@ class PixelBomb(Check):
 
     ## What to do
     Drop it, unless it is a map, a microscope slide or a satellite scene: then scan with a higher
-    `max_pixels` under `[scan]` in `audit.toml`, or cut it into tiles first.
+    `max_pixels` or `max_memory` under `[scan]` in `audit.toml`, or cut it into tiles first. A file
+    that only lacked memory is tried again at the next scan.
 
     ## Limits
     The header is trusted: the check does not test whether the data really exist.
@@ -53,14 +54,18 @@ class PixelBomb(Check):
              [{**BOMB, "id": "b.tif", "width": None, "height": None, "n_bytes": 2_000_000_000,
                "content_hash": None}],
              ["b.tif"]),
+        Case("more memory than the scan may use",
+             [{**BOMB, "id": "c.webp", "error_kind": "memory", "width": 12_000, "height": 11_000,
+               "error": "decoding it takes about 3.0 GB; max_memory is 1.0 GB"}],
+             ["c.webp"]),
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding per file."""
         sql = """
-            SELECT id, subject, n_bytes, width, height,
-                pixels, error
-            FROM images WHERE status = 'unreadable' AND error_kind = 'bomb' ORDER BY id
+            SELECT id, subject, n_bytes, width, height, pixels, error_kind, error
+            FROM images WHERE status = 'unreadable' AND error_kind IN ('bomb', 'memory')
+            ORDER BY id
         """
         for row in store.query(sql).iter_rows(named=True):
             yield Finding(
@@ -79,7 +84,7 @@ class PixelBomb(Check):
 
 
 def _message(row: Mapping[str, Any]) -> str:
-    if not row["pixels"]:
+    if not row["pixels"] or row["error_kind"] == "memory":
         why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
         return f"This file of {row['n_bytes']:,} bytes was not decoded: {why}."
     # 3 bytes per pixel: what every loader that converts to RGB allocates at least.

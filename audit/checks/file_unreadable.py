@@ -62,6 +62,7 @@ class Unreadable(Check):
         Case("an intact photograph", [{}]),
         Case("a truncated file is left to FILE002", [{**NO_PICTURE, "error_kind": "truncated"}]),
         Case("a pixel bomb is left to FILE005", [{**NO_PICTURE, "error_kind": "bomb"}]),
+        Case("too much memory is left to FILE005", [{**NO_PICTURE, "error_kind": "memory"}]),
         Case("damaged, but decoded in part", [{"status": "damaged", "error_kind": "corrupt"}]),
     )
     DIRTY = (
@@ -108,7 +109,7 @@ class Unreadable(Check):
                 coalesce(error_kind, 'unknown') AS kind
             FROM images
             WHERE status = 'unreadable'
-                AND coalesce(error_kind, '') NOT IN ('truncated', 'corrupt', 'bomb')
+                AND coalesce(error_kind, '') NOT IN ('truncated', 'corrupt', 'bomb', 'memory')
             ORDER BY id
         """
         for row in store.query(sql).iter_rows(named=True):

@@ -43,6 +43,8 @@ class FailOn(StrEnum):
     NEVER = "never"
 
 
+LEAST_ADDRESS_SPACE = 4 << 30  # bytes
+
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
 FailOption = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity.")]
 ChecksOption = Annotated[
@@ -202,14 +204,14 @@ def overlap(
     """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
     from audit.checking.config import load_config
     from audit.errors import UsageError
-    from audit.executors import Processes, Serial, usable_cores
+    from audit.executors import Processes, usable_cores
     from audit.pairs.overlap import find_overlap
     from audit.sources import open_source
 
     if len(new) < 2:
         raise UsageError("overlap takes NEW and RUN: audit overlap new_images runs/images.")
-    settings, wanted = load_config(config), jobs or usable_cores()
-    executor = Serial() if wanted == 1 else Processes(wanted, settings.timeout_s)
+    settings = load_config(config)
+    executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
     typer.echo(found.document() if as_json else _overlap_text(found))
@@ -389,12 +391,38 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
+def _check_address_space() -> None:
+    """Raise UsageError under a `ulimit -v` that libraries would answer with a crash."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        from audit.errors import UsageError
+
+        raise UsageError(
+            f"This shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
+            f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or bound the memory of "
+            "the container instead."
+        )
+
+
 def command_line() -> None:
     """Run the command line; what goes wrong becomes one sentence and an exit code."""
-    from audit.errors import AuditError, error_place, error_text, error_trace
+    from audit.errors import (
+        AuditError,
+        MachineError,
+        error_place,
+        error_text,
+        error_trace,
+        find_machine_error,
+    )
 
     try:
+        _check_address_space()
         app()
+    except MachineError as error:
+        _say(f"audit: {error}")
+        sys.exit(ExitCode.NO_RESULT)
     except AuditError as error:
         _say(f"audit: {error}")
         sys.exit(ExitCode.USAGE)
@@ -404,6 +432,9 @@ def command_line() -> None:
     except BrokenPipeError:
         sys.exit(ExitCode.CLEAN)
     except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        if machine := find_machine_error(error):
+            _say(f"audit: {machine}")
+            sys.exit(ExitCode.NO_RESULT)
         _say(
             f"audit: no result, because this program failed: {error_text(error)} "
             f"({error_place(error)}). Nothing that was published before has changed; please "

@@ -75,7 +75,7 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
             raise RunError(f"{run} holds no near-duplicate search: scan its source again.")
         measured = measure_new(source, executor, limits)
         exact = _exact(store, measured.features)
-        near, sentences = _near(store, run, measured, set(exact), limits)
+        near, sentences = _near(store, run, measured, set(exact), limits, executor)
     matches = sorted([*exact.values(), *near], key=lambda m: m.new)
     total = measured.features.num_rows
     pictured = total - measured.features["pixel_hash"].null_count
@@ -120,7 +120,12 @@ def _exact(store: Store, features: pa.Table) -> dict[str, Match]:
 
 
 def _near(
-    store: Store, run: Path, measured: Measured, done: set[str], limits: Limits
+    store: Store,
+    run: Path,
+    measured: Measured,
+    done: set[str],
+    limits: Limits,
+    executor: Executor,
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Return near-duplicates of the new images that are not in the library as they are."""
     library = store.query(PICTURES)
@@ -135,8 +140,8 @@ def _near(
         new["phash"].to_numpy().astype(np.uint64),
         library["phash"].to_numpy().astype(np.uint64),
         float(store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")),
-        open_new=picture_opener(new["path"], new["content_hash"], limits),
-        open_library=picture_opener(library["uri"], library["content_hash"], limits),
+        open_new=picture_opener(new["path"], new["content_hash"], limits, executor),
+        open_library=picture_opener(library["uri"], library["content_hash"], limits, executor),
     )
     sentences = list(searched.completeness.sentences())
     if not stored.all():

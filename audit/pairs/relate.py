@@ -21,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from audit.executors import Executor
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import Signatures
 from audit.neighbors.transformation import describe_pair
 from audit.pairs.signature_store import load_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
-from audit.picture.features import feature_picture
+from audit.picture.decode import Limits
+from audit.picture.preview import feature_pictures
 from audit.run.store import Store, identifier
 from audit.sources.paths import path_of
 
@@ -47,6 +48,7 @@ def relate_pictures(
     store: Store,
     run: Path,
     limits: Limits,
+    executor: Executor,
     *,
     options: SearchOptions | None = None,
     more_hashes: Sequence[str] = (),
@@ -55,9 +57,9 @@ def relate_pictures(
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
-    `run` holds the signatures; `more_hashes` are measured columns whose close pairs are candidates
-    as well; `known` is what an earlier scan decided (see `load_pair_cache`); `progress` gets
-    (pictures done, all), by the share of the work.
+    `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`
+    are measured columns whose close pairs are candidates as well; `known` is what an earlier scan
+    decided (see `load_pair_cache`); `progress` gets (pictures done, all), by the share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
@@ -73,7 +75,7 @@ def relate_pictures(
             table,
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
-            open_picture=picture_opener(rows["uri"], rows["content_hash"], limits),
+            open_picture=picture_opener(rows["uri"], rows["content_hash"], limits, executor),
             more_hashes=_more_hashes(store, rows, more_hashes),
             options=options,
             known=known,
@@ -101,25 +103,23 @@ def _more_hashes(
 
 
 def picture_opener(
-    uris: Sequence[str] | pl.Series, content_hashes: Sequence[str] | pl.Series, limits: Limits
+    uris: Sequence[str] | pl.Series,
+    content_hashes: Sequence[str] | pl.Series,
+    limits: Limits,
+    executor: Executor,
 ) -> Callable[[int], npt.NDArray[np.uint8] | None]:
     """Return a function from row number to feature picture; None where the file is not that any
     more.
     """
+    open_one = feature_pictures(executor, limits)
 
     @lru_cache(maxsize=64)
     def open_picture(row: int) -> npt.NDArray[np.uint8] | None:
         path = path_of(uris[row])
         if path is None:
             return None
-        try:
-            data = read_bytes(path, limits)
-        except DecodeError:
-            return None
-        facts, picture = decode_picture(data, path, limits)
-        if picture is None or facts["content_hash"] != content_hashes[row]:
-            return None
-        return feature_picture(picture.rgb)
+        preview = open_one(path)
+        return preview.pixels if preview.content_hash == content_hashes[row] else None
 
     return open_picture
 

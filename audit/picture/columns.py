@@ -14,7 +14,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "error_kind",
         "VARCHAR",
         "missing | permission | empty | not-an-image | unsupported | truncated | corrupt | bomb | "
-        "crashed | timeout | io; null when ok",
+        "memory | crashed | timeout | io; null when ok",
     ),
     Column("error", "VARCHAR", "message of the decoder or the system; null when ok"),
     Column(

@@ -18,8 +18,12 @@ The policy for files that are not plain 8-bit RGB, everywhere in this project:
 - **Bombs**: a file whose header declares more than `max_pixels` is not decoded; files above
   `max_bytes` are not read. Formats that run another program or a page-description language (EPS,
   WMF) are rejected.
+- **Memory**: before anything is decoded, what it will take at its peak is known from size, mode and
+  format (`audit.picture.budget`); a file above `max_memory` is not decoded.
 - **Damage**: the result of a tolerant second decode is measured and marked `damaged`. A decoder
   that crashes or hangs takes down one worker, never the scan (see `executors`).
+- **The machine**: a full disk, no memory, too many open files are no verdict on a file. They are
+  raised as MachineError, from the middle of a decoder too.
 
 Cost: on a 0.2-megapixel photograph the decode is 1.1 ms; everything else here is about 0.2 ms.
 """
@@ -31,7 +35,6 @@ import io
 import os
 import re
 import stat
-import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +45,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from audit.errors import find_machine_error
+from audit.picture.budget import decode_memory
 from audit.picture.header import exif_columns, header_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
@@ -60,10 +65,13 @@ HARMLESS = re.compile(r"Invalid SOS param|Adobe color transform|bad ICC marker",
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one file: `max_pixels` of a header, `max_bytes` of a file."""
+    """Bounds on one file: `max_pixels` of a header, `max_bytes` of a file, `max_memory` (bytes) of
+    decoding it.
+    """
 
     max_pixels: int = 134_217_728
     max_bytes: int = 1_073_741_824
+    max_memory: int = 2 << 30
 
 
 class Scratch:
@@ -100,7 +108,10 @@ def _opener(path: str, flags: int) -> int:
 
 
 def read_bytes(path: str | bytes, limits: Limits) -> bytes:
-    """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io."""
+    """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io.
+
+    Raises MachineError where the machine has run out of something.
+    """
     try:
         with open(path, "rb", buffering=0, opener=_opener) as file:
             status = os.fstat(file.fileno())
@@ -117,6 +128,7 @@ def read_bytes(path: str | bytes, limits: Limits) -> bytes:
     except PermissionError:
         raise DecodeError("permission", "the file may not be read by this user") from None
     except OSError as error:
+        _raise_machine_error(error)
         raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None
     if not data:
         raise DecodeError("empty", "the file has no bytes")
@@ -128,8 +140,7 @@ def decode_picture(
 ) -> tuple[dict[str, Any], Picture | None]:
     """Return the columns of one file's bytes and its picture, None if it cannot be decoded.
 
-    Never raises for what is in `data`; memory is bounded by about 12 bytes per pixel of
-    `limits.max_pixels`.
+    Never raises for what is in `data`; MachineError where the machine has run out of something.
     """
     columns: dict[str, Any] = {
         "status": "ok",
@@ -147,13 +158,18 @@ def decode_picture(
                 picture = _decode_opened(data, columns, limits, scratch or Scratch())
         except DecodeError as error:
             columns |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
-        except MemoryError:
-            columns |= _unreadable("bomb", "decoding it needs more memory than there is")
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
+            _raise_machine_error(error)
             kind = "unsupported" if "nsupported" in str(error) else "corrupt"
             columns |= _unreadable(kind, f"{type(error).__name__}: {error}")
     _note_warnings(columns, [str(w.message) for w in decoder_warnings])
     return columns, picture
+
+
+def _raise_machine_error(error: Exception) -> None:
+    """Raise what the machine ran out of, where that is what stopped a decoder."""
+    if machine := find_machine_error(error):
+        raise machine from error
 
 
 def _unreadable(kind: str, text: str) -> dict[str, Any]:
@@ -178,6 +194,13 @@ def _decode_opened(
             "bomb",
             f"the header promises {width:,} x {height:,} pixels in {len(data):,} bytes; "
             f"max_pixels is {limits.max_pixels:,}",
+        )
+    needed = decode_memory(image)
+    if needed > limits.max_memory:
+        raise DecodeError(
+            "memory",
+            f"decoding {width:,} x {height:,} pixels of this kind takes about "
+            f"{needed / 1e9:.1f} GB; max_memory is {limits.max_memory / 1e9:.1f} GB",
         )
     columns |= header_columns(image, data)
     jpeg = image.format in ("JPEG", "MPO")
@@ -208,19 +231,44 @@ def _open(data: bytes, columns: dict[str, Any]) -> Image.Image:
 @contextlib.contextmanager
 def _native_warnings(columns: dict[str, Any]) -> Iterator[None]:
     """Keep what libtiff writes to the stderr of the process: Pillow does not pass it on."""
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
+    # A pipe that nobody waits for: it needs no folder to write to, and what is beyond its 64 kB
+    # is lost instead of waited for.
+    reading, writing = os.pipe()
+    try:
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        saved = _replace_stderr(writing)
         try:
             yield
         finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-            file.seek(0)
-            lines = file.read(4096).decode("utf-8", "replace").splitlines()
-            if lines:
-                more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-                columns["decoder_warnings"] = lines[0][:300] + more
+            _restore_stderr(saved)
+            with contextlib.suppress(BlockingIOError):
+                lines = os.read(reading, 4096).decode("utf-8", "replace").splitlines()
+                if lines:
+                    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+                    columns["decoder_warnings"] = lines[0][:300] + more
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _replace_stderr(descriptor: int) -> int | None:
+    """Let descriptor 2 be another; returns a copy of what it was, None where it was closed."""
+    try:
+        saved = os.dup(2)
+    except OSError as error:
+        _raise_machine_error(error)
+        saved = None
+    os.dup2(descriptor, 2)
+    return saved
+
+
+def _restore_stderr(saved: int | None) -> None:
+    if saved is None:
+        os.close(2)
+        return
+    os.dup2(saved, 2)
+    os.close(saved)
 
 
 # ---- JPEG: strict, and a tolerant second decode for what the strict one rejects ----
@@ -276,13 +324,17 @@ def _decode_other(
     try:
         image.load()
     except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
+        _raise_machine_error(error)
         image = _tolerant_load(data, error)
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
         columns |= {"status": "damaged", "error_kind": kind, "error": text}
     if image.format == "PNG":
         columns |= exif_columns(image)  # the block may follow the pixels
-    return eight_bits(image, columns)
+    try:
+        return eight_bits(image, columns)
+    finally:
+        image.close()  # Pillow's copy is as large as the picture that is made of it from here
 
 
 def _note_cmyk_damage(data: bytes, columns: dict[str, Any]) -> None:
@@ -301,7 +353,8 @@ def _tolerant_load(data: bytes, error: Exception) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         image.load()
-    except Exception:  # noqa: BLE001 - decoders raise anything on hostile bytes
+    except Exception as second:  # noqa: BLE001 - decoders raise anything on hostile bytes
+        _raise_machine_error(second)
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from None
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -20,6 +20,7 @@ from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, r
 from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
+from audit.picture.pixels import Picture
 from audit.records import Column, arrow_schema
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Measurer:
         import cv2
         import pyarrow as pa
 
+        _warm_up()
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
@@ -97,6 +99,13 @@ class Measurer:
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+
+
+@cache
+def _warm_up() -> None:
+    """Load or compile the kernels, so that no file's time limit pays for it."""
+    small = measure_picture(Picture(np.zeros((48, 64, 3), np.uint8), None))[1]
+    make_signature(small)
 
 
 def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """From stored samples to the shown picture: depth, palette, orientation, alpha, and the pixel hash.
 
-The policy is written in `audit.picture.decode`; this is its arithmetic, on arrays alone.
+The policy is written in `audit.picture.decode`; this is its arithmetic, on arrays alone. Pictures
+are taken from Pillow and composited in strips of rows: whole intermediate copies would take twice
+the memory of the picture and its result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,7 @@ Pixels = npt.NDArray[np.uint8]
 
 GREY = 128
 GREY_SLACK = 3
+STRIP = 256  # rows
 LAB, SRGB = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
 
 
@@ -34,29 +38,60 @@ def eight_bits(image: Image.Image, columns: dict[str, Any]) -> Pixels:
         samples = np.array(image)
         columns["pixel_hash"] = _hash_pixels(samples)
         return _scaled(samples)
+    mode, convert = image.mode, None
     if image.mode in ("P", "PA", "LA", "La", "RGBa") or "transparency" in image.info:
-        alpha = bool(columns.get("has_alpha"))
-        return np.array(image.convert("RGBA" if alpha else "RGB"))
-    if image.mode == "1":
-        return np.array(image.convert("L"))
-    if image.mode == "LAB":
-        image = ImageCms.profileToProfile(image, LAB, SRGB, outputMode="RGB") or image
-    return np.array(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
+        mode = "RGBA" if columns.get("has_alpha") else "RGB"
+    elif image.mode == "1":
+        mode = "L"
+    elif image.mode == "LAB":
+        mode, convert = "RGB", _from_lab
+    elif image.mode not in ("L", "RGB", "RGBA"):
+        mode = "RGB"
+    return _in_strips(image, mode, convert)
+
+
+def _from_lab(strip: Image.Image) -> Image.Image:
+    return ImageCms.profileToProfile(strip, LAB, SRGB, outputMode="RGB") or strip
+
+
+def _in_strips(
+    image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image] | None
+) -> Pixels:
+    """Return the pixels of an image in another mode."""
+    width, height = image.size
+    channels = () if mode == "L" else (len(mode),)
+    pixels = np.empty((height, width, *channels), np.uint8)
+    for top in range(0, height, STRIP):
+        strip = image.crop((0, top, width, min(top + STRIP, height)))
+        if convert is not None:
+            strip = convert(strip)
+        elif strip.mode != mode or "transparency" in strip.info:
+            strip = strip.convert(mode)
+        pixels[top : top + STRIP] = np.asarray(strip)
+    return pixels
 
 
 def _scaled(samples: npt.NDArray[Any]) -> Pixels:
-    # Not a number, and infinity, become 0: they must not decide the range of all other values.
-    values = np.nan_to_num(samples.astype(np.float32), posinf=0.0, neginf=0.0)
-    low, high = float(values.min(initial=0)), float(values.max(initial=0))
-    if samples.dtype.kind in "iu" and low >= 0 and high <= 65535:
-        scaled = values / 257.0  # 65535 / 255: white stays white
-    elif samples.dtype.kind == "f" and low >= 0 and high <= 1:
-        scaled = values * 255.0
-    else:
-        low = float(values.min())
-        scaled = (values - low) * (255.0 / max(high - low, 1e-12))
-    eight: Pixels = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    parts = [slice(top, top + STRIP) for top in range(0, samples.shape[0], STRIP)]
+    least = min((float(_finite(samples[rows]).min()) for rows in parts), default=0.0)
+    greatest = max((float(_finite(samples[rows]).max()) for rows in parts), default=0.0)
+    low, high = min(least, 0.0), max(greatest, 0.0)
+    eight = np.empty(samples.shape, np.uint8)
+    for rows in parts:
+        values = _finite(samples[rows])
+        if samples.dtype.kind in "iu" and low >= 0 and high <= 65535:
+            scaled = values / 257.0  # 65535 / 255: white stays white
+        elif samples.dtype.kind == "f" and low >= 0 and high <= 1:
+            scaled = values * 255.0
+        else:
+            scaled = (values - least) * (255.0 / max(high - least, 1e-12))
+        eight[rows] = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
     return eight
+
+
+def _finite(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    # Not a number, and infinity, become 0: they must not decide the range of all other values.
+    return np.nan_to_num(samples.astype(np.float32), posinf=0.0, neginf=0.0)
 
 
 # EXIF orientation -> (transpose, flip rows, flip columns), applied in this order.
@@ -96,10 +131,14 @@ def _composited(pixels: Pixels) -> Picture:
     alpha = np.ascontiguousarray(pixels[:, :, 3])
     if int(alpha.min()) == 255:
         return Picture(np.ascontiguousarray(pixels[:, :, :3]), None)
-    weight = alpha[:, :, None].astype(np.uint16)
-    # At most 255 * 255, which fits in 16 bits; 127 rounds the division to the nearest.
-    mixed = pixels[:, :, :3] * weight + 255 * (255 - weight)
-    return Picture(((mixed + 127) // 255).astype(np.uint8), alpha)
+    rgb = np.empty((*alpha.shape, 3), np.uint8)
+    for top in range(0, alpha.shape[0], STRIP):
+        rows = slice(top, top + STRIP)
+        weight = alpha[rows, :, None].astype(np.uint16)
+        # At most 255 * 255, which fits in 16 bits; 127 rounds the division to the nearest.
+        mixed = pixels[rows, :, :3] * weight + 255 * (255 - weight)
+        rgb[rows] = (mixed + 127) // 255
+    return Picture(rgb, alpha)
 
 
 def _hash_pixels(pixels: npt.NDArray[Any], alpha: Pixels | None = None) -> str:

@@ -1,9 +1,9 @@
 """Small JPEGs of samples, made from the files whenever a page or a report needs them.
 
-The files may have gone, changed or be hostile since the scan. Bytes pass through
-`audit.picture.decode` and its limits alone; a file that crashed a decoder, hung it or was a bomb in
-the scan is not opened again. What gives no picture gives a sentence. Making a thumbnail costs one
-decode (1 to 20 ms); one of 160 px has about 5 kB. `audit.browse.thumbnails` keeps those of the app.
+The files may have gone, changed or be hostile since the scan: they are opened in a worker process
+(`audit.picture.preview`), and a file that crashed a decoder, hung it or was a bomb in the scan is
+not opened again. What gives no picture gives a sentence. Making a thumbnail costs one decode (1 to
+20 ms); one of 160 px has about 5 kB. `audit.browse.thumbnails` keeps those of the app.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from typing import Protocol
 
 import cv2
 
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.pixels import Pixels
+from audit.picture.preview import Preview, open_preview, open_previews
 from audit.report.contents import Example, Member, Report
 from audit.sources.paths import path_of
 
 LONGEST = 160  # px
 QUALITY = 78
 LIMIT = 200  # thumbnails a page
-# Tighter than a scan's: a page must not take a minute for one poster.
-LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)
-DANGEROUS = ("crashed", "timeout", "bomb")
+DANGEROUS = ("crashed", "timeout", "bomb", "memory")
 CHANGED = "changed since the scan"
 
 
@@ -76,7 +74,13 @@ class ReportThumbnails:
 def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
     """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
     members = list(dict.fromkeys(_by_rank(report)))
-    thumbnails = {member.id: make_thumbnail(member) for member in members[:limit]}
+    ways = {member: _openable(member) for member in members[:limit]}
+    paths = {path for path, reason in ways.values() if not reason}
+    previews = open_previews(sorted(paths), LONGEST)
+    thumbnails = {
+        member.id: Thumbnail(error=reason) if reason else _thumbnail(member, previews[path])
+        for member, (path, reason) in ways.items()
+    }
     return ReportThumbnails(thumbnails, len(members))
 
 
@@ -90,46 +94,47 @@ def _by_rank(report: Report) -> Iterator[Member]:
 
 def make_thumbnail(sample: Pictured, longest: int = LONGEST, quality: int = QUALITY) -> Thumbnail:
     """Return the small picture of one sample; never raises for what is in the file."""
-    pixels, note = pixels_of(sample)
-    if pixels is None:
-        return Thumbnail(error=note)
-    small = shrunk(pixels, longest)
-    data = jpeg(small, quality)
+    path, reason = _openable(sample)
+    if reason:
+        return Thumbnail(error=reason)
+    return _thumbnail(sample, open_preview(path, longest), quality)
+
+
+def _thumbnail(sample: Pictured, preview: Preview, quality: int = QUALITY) -> Thumbnail:
+    if preview.pixels is None:
+        return Thumbnail(error=preview.error)
+    data = jpeg(preview.pixels, quality)
     if not data:
         return Thumbnail(error="the thumbnail could not be encoded")
-    return Thumbnail(data, small.shape[1], small.shape[0], note=note or damage_note(sample))
+    height, width = preview.pixels.shape[:2]
+    note = _change_note(sample, preview) or damage_note(sample)
+    return Thumbnail(data, width, height, note=note)
 
 
-def pixels_of(sample: Pictured) -> tuple[Pixels | None, str]:
-    """Return the shown picture of a sample and a note on it; None and the reason without one."""
+def preview_sample(sample: Pictured, longest: int) -> tuple[Preview, str]:
+    """Return the picture of a sample, reduced, and a note on it; or why there is none, twice."""
+    path, reason = _openable(sample)
+    if reason:
+        return Preview(error=reason), reason
+    preview = open_preview(path, longest)
+    return preview, preview.error or _change_note(sample, preview)
+
+
+def _openable(sample: Pictured) -> tuple[str, str]:
+    """Return the path of a sample's file, and why it is not opened, "" where it is."""
     if sample.error_kind in DANGEROUS:
-        return None, f"{sample.error_kind}: {sample.error or 'not opened again'}"
+        return "", f"{sample.error_kind}: {sample.error or 'not opened again'}"
     path = path_of(sample.uri) if sample.uri else None
-    if path is None:
-        return None, "not a file of this machine"
-    try:
-        data = read_bytes(path, LIMITS)
-    except (DecodeError, ValueError) as error:
-        return None, str(error)
-    facts, picture = decode_picture(data, path, LIMITS)
-    if picture is None:
-        return None, str(facts.get("error") or "the file holds no picture")
-    changed = sample.content_hash not in (None, facts["content_hash"])
-    return picture.rgb, CHANGED if changed else ""
+    return (path, "") if path is not None else ("", "not a file of this machine")
+
+
+def _change_note(sample: Pictured, preview: Preview) -> str:
+    return CHANGED if sample.content_hash not in (None, preview.content_hash) else ""
 
 
 def damage_note(sample: Pictured) -> str:
     """Return what is wrong with a picture that decodes in part, "" for a sound one."""
     return sample.error_kind or "" if sample.status == "damaged" else ""
-
-
-def shrunk(pixels: Pixels, longest: int) -> Pixels:
-    """Return the picture with its longer side at most `longest` px."""
-    height, width = pixels.shape[:2]
-    scale = min(1.0, longest / max(height, width))
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    # INTER_AREA averages every source pixel; other filters skip most of them at such a reduction.
-    return cv2.resize(pixels, size, interpolation=cv2.INTER_AREA) if scale < 1 else pixels
 
 
 def jpeg(pixels: Pixels, quality: int = QUALITY) -> bytes:

@@ -15,7 +15,7 @@ from audit.run.store import Store
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 # Outcomes that may differ the next time although the file did not change.
-TRANSIENT = "('io', 'permission', 'crashed', 'timeout')"
+TRANSIENT = "('io', 'permission', 'crashed', 'timeout', 'memory')"
 LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 

@@ -27,6 +27,7 @@ from audit.checking.config import Config
 from audit.errors import LockedError, RunError, UsageError
 from audit.executors import Executor, Serial
 from audit.picture.decode import Limits
+from audit.picture.measure import FileJob
 from audit.records import Action, Finding, Sample, Severity
 from audit.report import collect_report
 from audit.run import generations
@@ -130,7 +131,7 @@ class Counting(Serial):
 
     def run(self, work, chunks):  # type: ignore[no-untyped-def]
         for chunk, result in super().run(work, chunks):
-            self.read += [job.sample_id for job in chunk]
+            self.read += [job.sample_id for job in chunk if isinstance(job, FileJob)]
             yield chunk, result
 
 
@@ -411,7 +412,7 @@ class Crashing(Serial):
         from audit.executors import Failure
 
         for chunk in _singles(chunks):
-            bad = chunk[0].sample_id.endswith("cat/0.jpg")
+            bad = isinstance(chunk[0], FileJob) and chunk[0].sample_id.endswith("cat/0.jpg")
             yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
 
 

@@ -1,7 +1,8 @@
 """numba's decorators with types: `@compiled()` is `@njit`, and mypy still sees the function.
 
-Compilation takes a few seconds once; the result is cached beside the package (or in numba's cache
-folder where that cannot be written) for every later process.
+Compilation takes a few seconds once; the result is cached for every later process: beside the
+package, in the user's cache folder where that cannot be written, else in a folder of this user in
+the temporary files. Where nothing at all can be written, every process compiles for itself.
 
 Importing numba takes half a second and a hundred modules, so this file imports it where it is used:
 `@compiled()` compiles when its module is imported, which is right for modules that are kernels
@@ -11,8 +12,12 @@ ordinary code.
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
 from collections.abc import Callable
 from functools import update_wrapper
+from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -38,10 +43,39 @@ def compiled_kernel(
     """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
     import numba
 
-    decorate = numba.njit(
-        parallel=parallel, fastmath=fastmath, nogil=nogil, cache=parallel or nogil
-    )
-    return cast(Callable[[Callable[P, R]], Callable[P, R]], decorate)
+    settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil}
+    if parallel or nogil:
+        return lambda function: _compile_cached(function, settings)
+    return cast(Callable[[Callable[P, R]], Callable[P, R]], numba.njit(**settings))
+
+
+def _compile_cached(function: Callable[P, R], settings: dict[str, bool]) -> Callable[P, R]:
+    """Compile a function with its result kept on disk, wherever that is possible."""
+    import numba
+
+    try:
+        return cast(Callable[P, R], numba.njit(**settings, cache=True)(function))
+    except RuntimeError:  # numba found no folder that it may write
+        folder = _private_folder()
+        if folder is None or str(folder) == numba.config.CACHE_DIR:
+            return cast(Callable[P, R], numba.njit(**settings)(function))
+        numba.config.CACHE_DIR = str(folder)
+        return _compile_cached(function, settings)
+
+
+def _private_folder() -> Path | None:
+    """Return a folder among the temporary files that this user alone may write, or None.
+
+    What lies in it is loaded as code, so a folder that somebody else made is not used.
+    """
+    try:
+        folder = Path(tempfile.gettempdir()) / f"dataset-preflight-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    ours = status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    return folder if ours and stat.S_ISDIR(status.st_mode) else None
 
 
 class FirstCallKernel(Generic[P, R]):
@@ -72,10 +106,7 @@ class FirstCallKernel(Generic[P, R]):
         replaced by its dispatcher.
         """
         if self._dispatcher is None:
-            import numba
-
-            decorate = numba.njit(cache=True, nogil=True)
-            self._dispatcher = cast(Callable[P, R], decorate(self._function))
+            self._dispatcher = _compile_cached(self._function, {"nogil": True})
             names = self._function.__globals__
             for name, value in list(names.items()):
                 if isinstance(value, FirstCallKernel):

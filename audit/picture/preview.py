@@ -1,0 +1,105 @@
+"""Pictures for people and for pairs, opened in a worker process whenever they are needed.
+
+The files may have gone, changed or be hostile since the scan, and whoever asks (a page, a report,
+the comparison of two files) must not die with them. What comes back over the pipe is reduced, so
+that it costs little beside the decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit.executors import Executor, Failure, Processes, usable_cores
+from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.pixels import Pixels
+
+# Tighter than a scan's: a page must not take a minute for one poster.
+LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)
+TIMEOUT_S = 20.0
+CHUNK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The shown picture of a file, reduced, and its full width in px; or why there is none."""
+
+    pixels: Pixels | None = None
+    width: int = 0
+    content_hash: str | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewMaker:
+    """The picklable work of a worker: paths in, previews out, at most `longest` px each.
+
+    Without `longest` a preview is the feature picture (`audit.picture.features`).
+    """
+
+    limits: Limits
+    longest: int | None
+
+    def __call__(self, paths: Sequence[str]) -> list[Preview]:
+        """Return a preview of every file."""
+        return [self._preview(path) for path in paths]
+
+    def _preview(self, path: str) -> Preview:
+        try:
+            data = read_bytes(path, self.limits)
+        except (DecodeError, ValueError) as error:
+            return Preview(error=str(error))
+        facts, picture = decode_picture(data, path, self.limits)
+        content = facts["content_hash"]
+        if picture is None:
+            said = str(facts.get("error") or "the file holds no picture")
+            return Preview(content_hash=content, error=said)
+        return Preview(self._reduced(picture.rgb), picture.rgb.shape[1], content)
+
+    def _reduced(self, pixels: Pixels) -> Pixels:
+        from audit.picture.features import feature_picture
+
+        return feature_picture(pixels) if self.longest is None else reduce_to(pixels, self.longest)
+
+
+def open_previews(paths: Sequence[str], longest: int) -> dict[str, Preview]:
+    """Return a preview of every path, of at most `longest` px; never raises for what is in them."""
+    chunks = (paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK))
+    workers = Processes(usable_cores(), TIMEOUT_S)
+    found: dict[str, Preview] = {}
+    for chunk, outcome in workers.run(PreviewMaker(LIMITS, longest), chunks):
+        if isinstance(outcome, Failure):
+            outcome = [Preview(error=outcome.text)] * len(chunk)
+        found |= dict(zip(chunk, outcome, strict=True))
+    return found
+
+
+def open_preview(path: str, longest: int) -> Preview:
+    """Return the preview of one file."""
+    return open_previews([path], longest)[path]
+
+
+def feature_pictures(executor: Executor, limits: Limits) -> Callable[[str], Preview]:
+    """Return a function from a path to its feature picture, opened by the executor."""
+    work = PreviewMaker(limits, None)
+
+    def open_one(path: str) -> Preview:
+        ((_, outcome),) = executor.run(work, [[path]])
+        return Preview(error=outcome.text) if isinstance(outcome, Failure) else outcome[0]
+
+    return open_one
+
+
+def reduce_to(pixels: Pixels, longest: int) -> Pixels:
+    """Return the picture with its longer side at most `longest` px."""
+    import cv2
+
+    height, width = pixels.shape[:2]
+    scale = min(1.0, longest / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    # INTER_AREA averages every source pixel; other filters skip most of them at such a reduction.
+    if scale >= 1:
+        return pixels
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)

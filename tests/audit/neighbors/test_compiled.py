@@ -1,0 +1,67 @@
+"""Kernels compile wherever the program runs, and what they leave on disk is this user's alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+CALL = """
+import numpy as np
+from audit.picture.hashing import hashes
+print(sorted(hashes(np.zeros((40, 40), np.uint8))))
+import numba
+print(numba.config.CACHE_DIR)
+"""
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Path:
+    """An installation and a home that cannot be written, as in a container started with `--user`."""
+    leave_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "audit", tmp_path / "home" / "audit", ignore=leave_out)
+    subprocess.run(["chmod", "-R", "a-w", str(tmp_path / "home")], check=True)
+    return tmp_path / "home"
+
+
+def call_kernel(home: Path, temporary: Path) -> list[str]:
+    """Run a kernel there without the rights of a superuser; returns the lines it printed."""
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+    if drop and shutil.which("setpriv") is None:
+        pytest.skip("root may write everything, and setpriv is not there to take that away")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+    env = kept | {"HOME": str(home), "PYTHONPATH": str(home), "TMPDIR": str(temporary)}
+    command = [*drop, sys.executable, "-P", "-c", CALL]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=home, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_kernels_are_kept_among_temporary_files_where_nothing_else_can_be_written(
+    read_only: Path, tmp_path: Path
+) -> None:
+    names, folder = call_kernel(read_only, tmp_path)
+    assert names == "['dhash', 'phash', 'phash256']"
+    assert Path(folder).parent == tmp_path
+    assert Path(folder).stat().st_mode & 0o077 == 0
+    assert list(Path(folder).rglob("*.nbi"))
+
+
+@pytest.mark.slow
+def test_what_somebody_else_could_have_put_there_is_not_run(
+    read_only: Path, tmp_path: Path
+) -> None:
+    theirs = tmp_path / f"dataset-preflight-{os.getuid()}"
+    theirs.mkdir(mode=0o777)
+    theirs.chmod(0o777)
+    names, folder = call_kernel(read_only, tmp_path)
+    assert names == "['dhash', 'phash', 'phash256']"
+    assert folder == ""
+    assert list(theirs.iterdir()) == []
