@@ -37,9 +37,10 @@ MEMORY = 2 << 30
 """Bytes that a worker may take for one file, unless told otherwise."""
 PREPARING_S = 600.0
 """What compiling on a fresh and busy machine may take before the first item is begun, s."""
+MOST_STARTS = 3
 NO_START = (
-    "A worker process ended while it started{how}: run the same command again, with more free "
-    "memory or fewer --jobs if it happens again."
+    "Worker processes end while they start ({how}): run the same command again with more free "
+    "memory or fewer --jobs."
 )
 KILLED = (
     "A worker process was killed twice by the system, as happens when the memory is used up: close "
@@ -110,10 +111,14 @@ class Serial:
 
 @dataclass(slots=True)
 class _Task:
-    """A chunk to be done; `alone` once the machine failed it, so that it is tried last."""
+    """A chunk to be done; `alone` once the machine failed it, so that it is tried last.
+
+    `starts` counts the workers that died before they could begin it.
+    """
 
     items: Sequence[Any]
     alone: bool = False
+    starts: int = 0
 
 
 @dataclass(slots=True)
@@ -218,7 +223,8 @@ class Processes:
         code = 0 if late else one.worker.exit_code()
         one.worker.stop()
         if not one.worker.ready:
-            raise MachineError(NO_START.format(how=f" ({_ending(code)})" if code else ""))
+            tasks.start_again(one.task, _ending(code))
+            return
         if code == -signal.SIGKILL:
             tasks.postpone(one.task, MachineError(KILLED))
             return
@@ -245,6 +251,13 @@ class _Tasks:
         if chunk is not None:
             return _Task(chunk)
         return self._postponed.popleft() if self._postponed and nothing_runs else None
+
+    def start_again(self, task: _Task, ending: str) -> None:
+        """Give the task to another worker; raises MachineError when several died at their start."""
+        task.starts += 1
+        if task.starts == MOST_STARTS:
+            raise MachineError(NO_START.format(how=ending))
+        self._parts.append(task)
 
     def split(self, task: _Task, begun: int) -> Sequence[Any]:
         """Do the task without the item that was begun, and return that one.
