@@ -4,21 +4,34 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := app.py audit pipeline_profiler tests benchmarks sample_data docs
 
-.PHONY: demo app test quick lint format bench docs clean
+LOCKED := --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade \
+	--python-version 3.11 -q
+LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;Unlicense;CC0
+# namex (of keras) leaves its licence, Apache 2.0, out of what it declares.
+NOT_ASKED := dataset-preflight namex
 
-# The core alone, enough for the demo.
-$(VENV)/core: pyproject.toml constraints.txt
+.PHONY: demo app test quick lint supply lock format bench docs clean
+
+# The core alone, enough for the demo: exactly what requirements/core.txt names, by hash.
+$(VENV)/core: pyproject.toml requirements/core.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/core.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
-# Everything, enough for every test. A torch that is already installed stays.
-$(VENV)/all: pyproject.toml constraints.txt
+# The core and the app.
+$(VENV)/app: $(VENV)/core requirements/app.txt
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/app.txt
+	touch $@
+
+# Everything, enough for every test. torch comes as a build for this machine (CPU, CUDA), so it has
+# a version and no hash; one that is already installed stays.
+$(VENV)/all: pyproject.toml requirements/all.txt requirements/torch.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	if $(BIN)/python -c "import torch" 2>/dev/null; \
-	then $(BIN)/python -m pip install -q -e '.[all]'; \
-	else $(BIN)/python -m pip install -q -c constraints.txt -e '.[all]'; fi
-	touch $(VENV)/core $@
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/all.txt
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q -r requirements/torch.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $(VENV)/core $(VENV)/app $@
 
 # A Chromium for the browser tests: the one there is, the distribution's, or Playwright's own.
 $(VENV)/browser: $(VENV)/all
@@ -38,9 +51,9 @@ demo: $(VENV)/core
 	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
-	@echo "  $(BIN)/python -m pip install -c constraints.txt -e '.[app]' && $(BIN)/audit app runs/sample_data"
+	@echo "  make app"
 
-app: $(VENV)/all
+app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json*
 
 test: $(VENV)/all $(VENV)/browser
@@ -55,6 +68,21 @@ lint: $(VENV)/all
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
+# What is installed fits together, and nothing in it has a licence that users could not accept.
+supply: $(VENV)/all
+	$(BIN)/python -m pip check
+	$(BIN)/pip-licenses --from=mixed --partial-match --allow-only="$(LICENCES)" \
+		--ignore-packages $(NOT_ASKED) >/dev/null
+
+# Resolves all versions anew; the platforms and Pythons that are supported share one file.
+lock:
+	$(PYTHON) -m pip install -q uv
+	echo "setuptools>=77" | uv pip compile $(LOCKED) pyproject.toml - -o requirements/core.txt
+	echo "setuptools>=77" | uv pip compile $(LOCKED) -c requirements/core.txt \
+		--extra app pyproject.toml - -o requirements/app.txt
+	echo "setuptools>=77" | uv pip compile $(LOCKED) -c requirements/app.txt \
+		--extra app --extra tf --extra dev pyproject.toml - -o requirements/all.txt
+
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -64,7 +92,7 @@ docs: $(VENV)/core
 	$(BIN)/python docs/make_commands.py
 
 bench: $(VENV)/all
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pip install -q -e '.[bench]'
 	$(BIN)/python benchmarks/scan.py $(DATA)
 
 clean:

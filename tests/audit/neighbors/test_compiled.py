@@ -23,7 +23,7 @@ print(numba.config.CACHE_DIR)
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Path:
-    """An installation and a home that cannot be written, as in a container started with `--user`."""
+    """An installation and a home that cannot be written, as in a container for any user."""
     leave_out = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "audit", tmp_path / "home" / "audit", ignore=leave_out)
     subprocess.run(["chmod", "-R", "a-w", str(tmp_path / "home")], check=True)
