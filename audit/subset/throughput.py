@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from audit.errors import UsageError
 
 SCHEMA = "profile/1"
 UNDISTURBED = "W"
+LARGEST = 256 << 20  # bytes of a session once unpacked
 
 
 def session_throughput(path: Path) -> float:
@@ -39,10 +41,10 @@ def session_throughput(path: Path) -> float:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(LARGEST)  # a file of a megabyte may unpack to gigabytes
         document = json.loads(text)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:
         raise UsageError(
             f"--throughput {str(path)!r} is neither a number (files per second) nor a saved "
             "profiler session."
