@@ -4,7 +4,8 @@ AuditError
 ├── UsageError          a bad path, option, column, code or file the user gave (exit code 2)
 ├── MissingExtraError   an optional dependency is not installed; says which extra to install
 ├── RunError            a run directory that is absent, damaged, or from another version
-│   └── LockedError     another process is writing this run
+│   ├── LockedError     another process is writing this run
+│   └── DamagedError    a file of the run is not what was written; says what makes it again
 └── CheckContractError  a check file breaks the contract; says file and rule
 
 A problem in the *data* is never one of these: it is a Finding.
@@ -43,6 +44,15 @@ class RunError(AuditError):
 
 class LockedError(RunError):
     """Another process is writing to this run."""
+
+
+class DamagedError(RunError):
+    """A file of the run is not what was written to it; `what` says it without the fix."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        """Say what is damaged, and what makes it again."""
+        super().__init__(f"{what}: {fix}")
+        self.what = what
 
 
 class CheckContractError(AuditError):

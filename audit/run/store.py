@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from audit.errors import LockedError, RunError, UsageError
+from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.executors import usable_cores
 from audit.records import Column, Finding, arrow_schema
 
@@ -29,6 +29,8 @@ SCHEMA_VERSION = 2
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT = "1GB"
+# A scan takes rows only from databases that are whole, so this holds for any damage.
+AGAIN = "scan its source again into this run; decisions stay."
 
 SAMPLES: tuple[Column, ...] = (
     Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
@@ -155,6 +157,12 @@ EFFECTIVE_SIZES_VIEW = (
     "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
+# What DuckDB says of a file that is not what it wrote. No lock, no full disk, no missing permission
+# and no newer version is among these: the file may be whole, and nothing may be thrown away.
+DAMAGE = re.compile(
+    "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
+    "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
+)
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
@@ -188,17 +196,20 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
-        """Open `path` for reading; raises RunError if it is absent or not a DuckDB file."""
+        """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
-            raise RunError(f"{path} does not exist: run `audit scan` first.")
+            raise DamagedError(f"{path} is missing", AGAIN)
         config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
         return cls(_connect(path, read_only=True, config=config), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
         quoted = str(path).replace("'", "''")
+        sql = f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)"
+        if self._tracer:
+            self._tracer(sql, ())
         try:
-            self.execute(f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)")
+            self._con.execute(sql).fetchall()
         except duckdb.Error as error:
             raise _open_error(path, error) from None
 
@@ -296,7 +307,8 @@ class Store:
         """Run a statement for its effect."""
         if self._tracer:
             self._tracer(sql, params)
-        self._con.execute(sql, list(params)).fetchall()
+        with _damage_explained():
+            self._con.execute(sql, list(params)).fetchall()
 
     def checkpoint(self) -> None:
         """Write everything to the main file."""
@@ -310,10 +322,11 @@ class Store:
 
         if self._tracer:
             self._tracer(sql, params)
-        relation = self._con.sql(sql, params=list(params) or None)
-        if relation is None:
-            return pl.DataFrame()
-        frame = pl.from_arrow(relation.to_arrow_table())
+        with _damage_explained():
+            relation = self._con.sql(sql, params=list(params) or None)
+            if relation is None:
+                return pl.DataFrame()
+            frame = pl.from_arrow(relation.to_arrow_table())
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -324,7 +337,7 @@ class Store:
     def pages(self, sql: str, size: int = 5000) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a SELECT as tuples, `size` at a time, while others write."""
         # A cursor is a connection of its own: left to the collector it would outlive the store.
-        with contextlib.closing(self._con.cursor()) as cursor:
+        with contextlib.closing(self._con.cursor()) as cursor, _damage_explained():
             cursor.execute(sql)
             while rows := cursor.fetchmany(size):
                 yield from rows
@@ -341,8 +354,15 @@ class Store:
         """Return the first value of the first row, None if there is no row."""
         if self._tracer:
             self._tracer(sql, params)
-        row = self._con.execute(sql, list(params)).fetchall()
+        with _damage_explained():
+            row = self._con.execute(sql, list(params)).fetchall()
         return row[0][0] if row else None
+
+    def read_everything(self) -> None:
+        """Read every table of the connection's own database; raises DamagedError."""
+        tables = self.rows("SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal")
+        for row in tables:
+            self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(row['name'])} t")
 
     def lock_for_reading(self) -> None:
         """From now on no file, network or setting is reached through this connection."""
@@ -399,10 +419,28 @@ def _open_error(path: Path, error: duckdb.Error) -> RunError:
         return LockedError(
             f"{path.parent} is being written by {who}: wait for it to finish, or stop it."
         )
-    return RunError(
-        f"{path} cannot be opened as a DuckDB file ({text.splitlines()[0][:200]}): "
-        "scan again into this run or another."
-    )
+    said = text.splitlines()[0][:200]
+    if DAMAGE.search(text) or not path.exists():
+        return DamagedError(f"{path} is damaged ({said})", AGAIN)
+    return RunError(f"{path} cannot be opened ({said}): check its disk and permissions.")
+
+
+@contextlib.contextmanager
+def _damage_explained() -> Iterator[None]:
+    """Make a sentence of what DuckDB says when it meets a damaged block."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if not DAMAGE.search(str(error)):
+            raise
+        said = str(error).splitlines()[0][:200]
+        raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
+
+
+def check_readable(path: Path) -> None:
+    """Read every table of a database; raises DamagedError where DuckDB finds damage."""
+    with Store.open(path) as store:
+        store.read_everything()
 
 
 # ---- findings as rows ----

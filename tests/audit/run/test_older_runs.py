@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -55,8 +56,9 @@ def old_run(tree: Path, tmp_path: Path) -> Path:
     scan(tree, run)
     decide_samples(run, ["train/cat/0.jpg"], Action.DROP, note="blurred")
     make_old(run / "gen-0001" / generations.MEASUREMENTS)
-    pointer = run / "CURRENT"
-    pointer.write_text(pointer.read_text().replace('"schema": 2', '"schema": 1'))
+    (run / "gen-0001" / "generation.json").unlink()
+    named = {"schema": 1, "generation": "gen-0001", "findings": "findings-0001.duckdb"}
+    (run / "CURRENT").write_text(json.dumps(named) + "\n")
     (run / "signatures").rename(run / "thumbnails")
     return run
 
