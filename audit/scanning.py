@@ -166,7 +166,7 @@ def recheck(
     Raises LockedError when another writer holds the run, unless `lock` is False.
     """
     configured = configure_checks(checks, (config or Config()).thresholds)
-    generations.require(run)  # a run that is not there is said before a lock would make its folder
+    generations.require_whole(run)  # what is not there is said before a lock makes its folder
     with hold_run(run, "recheck", enabled=lock):
         heal_run(run)
         # read again inside the lock: a scan may have published since

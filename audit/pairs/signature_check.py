@@ -22,7 +22,7 @@ def check_signatures(run: Path) -> CheckedPart:
     damaged = [path for path, whole in parts if not whole]
     lacking = _count_lacking(run)
     if not damaged and not lacking:
-        detail = f"{len(parts):,} parts" if parts else "none"
+        detail = f"{len(parts):,} part{'s' * (len(parts) != 1)}" if parts else "none"
         return CheckedPart(FOLDER, SOUND if parts else ABSENT, detail)
     said = [f"{len(damaged):,} of {len(parts):,} parts changed since"] * bool(damaged)
     said += [f"{lacking:,} pictures have none"] * bool(lacking)

@@ -267,7 +267,7 @@ def _ledger_part(found: FoundLedger) -> CheckedPart:
     lost = "; ".join(describe_lost(found)) or "nothing"
     if not (found.kept or found.lost):
         lost = "every decision: how many there were cannot be told"
-    return CheckedPart(LEDGER, DAMAGED, "; ".join(said), lost, f"{REPAIR} keeps {held}")
+    return CheckedPart(LEDGER, DAMAGED, "; ".join(said), lost, f"{REPAIR}, which keeps {held}")
 
 
 def _copy_part(found: FoundLedger) -> CheckedPart:
@@ -286,7 +286,8 @@ def _copy_part(found: FoundLedger) -> CheckedPart:
 def count_rows(rows: list[CopiedRow]) -> str:
     """Return how many decisions and undos these are, in words."""
     undos = sum(row.table == "undos" for row in rows)
-    return f"{len(rows) - undos:,} decisions and {undos:,} undos"
+    made = len(rows) - undos
+    return f"{made:,} decision{'s' * (made != 1)} and {undos:,} undo{'s' * (undos != 1)}"
 
 
 def describe_lost(found: FoundLedger) -> list[str]:
