@@ -148,7 +148,8 @@ class Ledger:
                 for (batch,) in batches
                 for row in con.execute(f"{LOGGED} WHERE batch = ? ORDER BY d.id DESC", [batch])
             ]
-        return [self._decision(row) for row in undone_rows]
+            # before the commit: an undo that cannot be reported is not recorded
+            return [self._decision(row) for row in undone_rows]
 
     def _nothing_to_undo(self, con: sqlite3.Connection, who: str, anyone: bool) -> UsageError:
         other = con.execute(
@@ -296,6 +297,8 @@ class Ledger:
                         f"reads {VERSION}): upgrade with `pip install -U dataset-preflight`."
                     )
                 yield con
+        except UnicodeDecodeError:
+            raise self._damaged("it holds text that is no text") from None
         except sqlite3.Error as error:
             raise self._explained(error) from None
 

@@ -33,6 +33,8 @@ from audit.run.verify import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart
 
 REPAIR = "`audit verify RUN --repair`"
 Key = tuple[str, int]  # table and id
+# Python cannot even decode a message of SQLite that quotes damaged text.
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 # Of the file's header, what every ledger has alike. SQLite counts the rest up or passes over it.
 FIXED = (slice(0, 24), slice(44, 48), slice(52, 60), slice(64, 68))
 
@@ -132,7 +134,7 @@ def _read_ledger(run: Path, found: FoundLedger) -> None:
             problem = con.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
                 found.problems.append(f"SQLite says: {problem}")
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         found.problems.append(f"SQLite says: {error}")
 
 
@@ -202,11 +204,12 @@ def _rows_found(con: sqlite3.Connection, found: FoundLedger) -> Iterator[CopiedR
         sql = f"SELECT {', '.join(names)}, {digest} FROM {table} NOT INDEXED"
         try:
             rows = con.execute(f"{sql} ORDER BY id").fetchall()
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             found.problems.append(f"SQLite says: {error}")
             rows = list(_rows_one_by_one(con, sql, table, found))
         for *row, linked in rows:
-            yield CopiedRow(table, tuple(row), str(linked), 0)
+            if isinstance(row[0], int):  # it is not where the definition of the table is damaged
+                yield CopiedRow(table, tuple(row), str(linked), 0)
 
 
 def _rows_one_by_one(
@@ -214,10 +217,10 @@ def _rows_one_by_one(
 ) -> Iterator[tuple[object, ...]]:
     """Yield the rows that can be reached by their id: a damaged page hides its own only."""
     highest = max((number for name, number in found.copied if name == table), default=0)
-    with suppress(sqlite3.Error, TypeError):
+    with suppress(*UNREADABLE, TypeError):
         highest = max(highest, con.execute(f"SELECT max(id) FROM {table}").fetchone()[0])
     for number in range(1, highest + 1):
-        with suppress(sqlite3.Error):
+        with suppress(*UNREADABLE):
             yield from con.execute(f"{sql} WHERE id = ?", [number]).fetchall()
 
 

@@ -88,7 +88,7 @@ def _writers_kept_out(path: Path) -> Iterator[None]:
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise LockedError(f"{path} is being written: repair it again.") from None
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             pass
         yield
 
