@@ -75,8 +75,9 @@ def repair_run(run: Path, *, lock: bool = True) -> Verification:
     restored from each other; no decision is invented. Raises as `verify_run` does, and LockedError
     where another writer holds the run.
     """
-    if not verify_run(run).damaged:
-        return verify_run(run)
+    found = verify_run(run)
+    if not found.damaged:
+        return found
     with hold_run(run, "repair", enabled=lock):
         done = [*repair_ledger(run), *repair_scans(run), *repair_signatures(run)]
         _, bad = find_damaged_thumbnails(run)

@@ -32,13 +32,12 @@ def check_signatures(run: Path) -> CheckedPart:
 def _count_lacking(run: Path) -> int:
     """Return how many measured pictures of the current generation have no signature stored."""
     try:
-        store = generations.open_run(run)
+        with generations.open_run(run) as store:
+            store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+            store.create_from("signed", stored_hashes(run))
+            return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
     except RunError:  # a damaged generation is a part of its own
         return 0
-    with store:
-        store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
-        store.create_from("signed", stored_hashes(run))
-        return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
 
 
 def repair_signatures(run: Path) -> list[str]:
