@@ -33,7 +33,8 @@ from audit.run import generations
 from audit.run.digests import find_damage
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, keep_rows
-from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
+from audit.run.store import Store
+from audit.run.tables import SAMPLES, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.sources import Source
 from audit.sources.paths import path_of

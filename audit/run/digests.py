@@ -17,7 +17,8 @@ from typing import Any
 import blake3
 
 from audit.errors import DamagedError
-from audit.run.store import SCHEMA_VERSION, check_readable
+from audit.run.store import check_readable
+from audit.run.tables import SCHEMA_VERSION
 
 SEAL = "generation.json"
 OWN = "digest"

@@ -27,7 +27,8 @@ from pathlib import Path
 
 from audit.errors import DamagedError, LockedError, RunError
 from audit.run import digests
-from audit.run.store import AGAIN, SCHEMA_VERSION, Store, Tracer
+from audit.run.store import AGAIN, Store, Tracer
+from audit.run.tables import SCHEMA_VERSION
 
 MEASUREMENTS = "measurements.duckdb"
 POINTER = "CURRENT"

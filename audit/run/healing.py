@@ -19,7 +19,8 @@ from pathlib import Path
 from audit.errors import DamagedError, RunError
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, POINTER, Generation
-from audit.run.store import SCHEMA_VERSION, Store
+from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
