@@ -185,10 +185,10 @@ def find_reusable(run: Path) -> Generation | None:
     for folder in reversed(list_generations(run)):
         if digests.find_damage(folder / MEASUREMENTS):
             continue
+        if named is not None and named.path == folder:
+            return named if named.schema == SCHEMA_VERSION else None
         if _schema_of(folder / MEASUREMENTS) != SCHEMA_VERSION:
             return None
-        if named is not None and named.path == folder:
-            return named
         findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
         return Generation(folder, findings[-1])
     return None
