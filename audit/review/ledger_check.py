@@ -4,7 +4,7 @@ The ledger and RUN/decisions.chain hold every row twice, each with its place in 
 to one is found, and what it hit is known from the other. What the chain shows: that no row was
 changed, lost or slipped in by accident, or by somebody who changed one of the two files. What it
 cannot show: that somebody wrote both anew, because nothing secret goes into a digest. Checking
-100,000 decisions takes about two seconds.
+100,000 decisions takes about three seconds.
 """
 
 from __future__ import annotations
@@ -243,6 +243,8 @@ def _proven(previous: str, rows: list[CopiedRow]) -> CopiedRow | None:
     """Return the row whose values give the digest that one of the two files has."""
     for row in rows:
         digest = link_row(previous, row.table, row_text(row.row))
+        if digest == row.digest:
+            return row
         if digest in {other.digest for other in rows}:
             return replace(row, digest=digest)
     return None

@@ -46,7 +46,10 @@ Row = tuple[Any, ...]
 
 def row_text(row: Sequence[Any]) -> str:
     """Return a row's values as JSON: what its digest is over and what the copy holds."""
-    return json.dumps(list(row), default=repr)
+    try:
+        return json.dumps(list(row))
+    except TypeError:  # a value of a damaged row is of a kind that no ledger has
+        return json.dumps(list(row), default=repr)
 
 
 def link_row(previous: str, table: str, text: str) -> str:
