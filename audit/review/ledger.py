@@ -7,7 +7,7 @@ systems; `BEGIN IMMEDIATE`, so that a writer waits for its turn instead of faili
 call opens the file again (0.3 ms): no thread shares a connection, and a run that was deleted or
 became read-only meanwhile is noticed. Rows are chained by digests (`ledger_file`), and a second
 copy beside the file (`ledger_copy`) tells a reader at once that the ledger was emptied or exchanged
-for an older one. One decision costs three syncs of the disk, 100,000 in one batch about three seconds.
+for an older one. One decision costs three syncs of the disk, 100,000 in one batch three seconds.
 """
 
 from __future__ import annotations
