@@ -4,7 +4,8 @@ AuditError
 ├── UsageError          a bad path, option, column, code or file the user gave (exit code 2)
 ├── MissingExtraError   an optional dependency is not installed; says which extra to install
 ├── RunError            a run directory that is absent, damaged, or from another version
-│   └── LockedError     another process is writing this run
+│   ├── LockedError     another process is writing this run
+│   └── DamagedError    a file of the run is not what was written; says what makes it again
 ├── CheckContractError  a check file breaks the contract; says file and rule
 └── MachineError        the machine gave out: disk, memory, files open at once (exit code 4)
 
@@ -46,6 +47,15 @@ class RunError(AuditError):
 
 class LockedError(RunError):
     """Another process is writing to this run."""
+
+
+class DamagedError(RunError):
+    """A file of the run is not what was written to it; `what` says it without the fix."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        """Say what is damaged, and what makes it again."""
+        super().__init__(f"{what}: {fix}")
+        self.what = what
 
 
 class CheckContractError(AuditError):

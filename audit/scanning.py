@@ -23,14 +23,17 @@ from audit.checking.runner import CheckConfig, checks_key, configure_checks, run
 from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
-from audit.pairs.signature_store import write_signatures
+from audit.pairs.signature_store import stored_hashes, write_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows, feature_columns
 from audit.records import arrow_schema
 from audit.run import generations
+from audit.run.digests import find_damage
+from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, keep_rows
-from audit.run.store import SAMPLES, SCHEMA_VERSION, Store
+from audit.run.store import Store
+from audit.run.tables import SAMPLES, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.sources import Source
 from audit.sources.paths import path_of
@@ -109,6 +112,7 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
+    heal_run(run)
     previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
@@ -116,11 +120,14 @@ def _scan(
         total = _list(store, source, progress)
         clock.lap("list")
         n_resumed, n_kept = keep_rows(
-            store, previous.measurements if previous else None, _related_as(config)
+            store,
+            previous.measurements if previous else None,
+            _related_as(config),
+            stored_hashes(run),
         )
         pending = store.scalar("SELECT count(*) FROM pending")
-        unchanged = previous is not None and not pending and not n_resumed and n_kept is None
-        if not unchanged:
+        unchanged = None if pending or n_resumed or n_kept is not None else previous
+        if unchanged is None:
             config, workers = _with_workers(config, jobs, pending, executor)
             parts = _Parts(store, run)
             _measure(parts, workers, config, progress, done=total - pending, total=total)
@@ -130,9 +137,9 @@ def _scan(
             clock.lap("relate")
             store.set_meta(_facts(source) | {"related_as": _related_as(config)})
             store.checkpoint()
-    if unchanged:
+    if unchanged is not None:
         generations.discard_building(run)
-        _check_again_if_needed(run, configured, progress)
+        _check_again_if_needed(run, unchanged, configured, progress)
         clock.lap("judge")
         return ScanResult(run, total, 0, total, 0, True, clock.laps)
     building = generations.building(run)
@@ -157,10 +164,11 @@ def recheck(
     Raises LockedError when another writer holds the run, unless `lock` is False.
     """
     configured = configure_checks(checks, (config or Config()).thresholds)
-    generations.require(run)  # a run that is not there is said before a lock would make its folder
+    generations.require_whole(run)  # what is not there is said before a lock makes its folder
     with hold_run(run, "recheck", enabled=lock):
+        heal_run(run)
         # read again inside the lock: a scan may have published since
-        _publish_findings(run, generations.require(run), configured, progress)
+        _publish_findings(run, generations.require_whole(run), configured, progress)
 
 
 # ---- listing ----
@@ -371,12 +379,22 @@ def _run_checks(
 
 
 def _check_again_if_needed(
-    run: Path, checks: Sequence[CheckConfig], progress: ProgressCallback
+    run: Path,
+    generation: generations.Generation,
+    checks: Sequence[CheckConfig],
+    progress: ProgressCallback,
 ) -> None:
-    """Re-check an unchanged dataset where checks or thresholds differ from the published ones."""
-    generation = generations.require(run)
-    with Store.open(generation.findings) as store:
-        if store.scalar("SELECT key FROM checked_as") == checks_key(checks):
+    """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
+
+    Findings that are damaged are made again too; the generation may be an older one, where the
+    published one is damaged: then it is published.
+    """
+    if not find_damage(generation.findings):
+        with Store.open(generation.findings) as store:
+            same = store.scalar("SELECT key FROM checked_as") == checks_key(checks)
+        if same:
+            if generations.current(run) != generation:
+                generations.make_current(run, generation)
             return
     _publish_findings(run, generation, checks, progress)
 

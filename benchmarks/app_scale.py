@@ -35,7 +35,8 @@ import polars as pl
 
 from audit.picture.features import FEATURE_ROW, MEASURED
 from audit.run.generations import MEASUREMENTS, building, discard_building, publish
-from audit.run.store import SCHEMA_VERSION, Store
+from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 from audit.ui.launch import command
 
 SPLITS = ("train", "train", "train", "train", "val", "test")

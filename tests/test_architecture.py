@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 ROOMS = {
     "audit": (
         "errors, workers, records executors stats progress, sources neighbors run, picture, pairs,"
-        "checking, checks, review, report subset, scanning browse, ui, cli, __main__"
+        "checking, checks, review, report subset, scanning browse, verifying, ui, cli, __main__"
     ),
     "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
 }

@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
-from audit.run.store import SAMPLES, Store, identifier
+from audit.run.store import Store, identifier
+from audit.run.tables import SAMPLES
 
 NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "HUGEINT", "DECIMAL")
 # Numbers that say nothing by their size: hashes, times in nanoseconds.

@@ -3,7 +3,8 @@
 `audit.report.thumbnails` makes them; here they have at most 256 px and about 8 kB, and reading one
 back costs 0.1 ms in place of a decode. The folder is kept below `LIMIT_BYTES` by removing what was
 viewed longest ago. Where it cannot be written, thumbnails are made each time and nothing else
-changes.
+changes. After its JPEG a file has a digest of it, which programs that show JPEGs pass over: a
+thumbnail that is damaged is made again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import blake3
+
 from audit.browse.images import Card
 from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, make_thumbnail
 
@@ -23,6 +26,8 @@ QUALITY = 82
 LIMIT_BYTES = 256 << 20
 PRUNE_EVERY = 512  # new thumbnails between two checks of the size of the folder
 FOLDER = "app-thumbnails"
+MARK, END = b"\0blake3:", b"\xff\xd9"  # before the digest; the end of every JPEG
+DIGEST = 16  # bytes
 
 
 class ThumbnailCache:
@@ -43,9 +48,10 @@ class ThumbnailCache:
         path = self._path(card)
         if path is not None:
             with contextlib.suppress(OSError):
-                data = path.read_bytes()
-                os.utime(path)  # `prune` goes by this time, so what was viewed last stays longest
-                return Thumbnail(data, note=damage_note(card))
+                data = read_stored(path)
+                if data is not None:
+                    os.utime(path)  # `prune` goes by this: what was viewed last stays longest
+                    return Thumbnail(data, note=damage_note(card))
         thumbnail = make_thumbnail(card, LONGEST, QUALITY)
         # A file that changed since the scan must not be stored under the hash it had then.
         if path is not None and thumbnail.data and thumbnail.note != CHANGED:
@@ -64,7 +70,7 @@ class ThumbnailCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                file.write(data + MARK + _digest(data))
             os.replace(draft, path)
             self._written += 1
             if self._written % PRUNE_EVERY == 1:
@@ -84,3 +90,32 @@ class ThumbnailCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
+
+
+def _digest(data: bytes) -> bytes:
+    return bytes(blake3.blake3(data).digest(DIGEST))
+
+
+def read_stored(path: Path) -> bytes | None:
+    """Return the JPEG of a stored thumbnail, None where it is damaged; raises OSError.
+
+    One without a digest (version 0.1 wrote none) is whole if it has the end of a JPEG.
+    """
+    content = path.read_bytes()
+    data, mark, digest = content.rpartition(MARK)
+    if not mark:
+        return content if content.endswith(END) else None
+    return data if digest == _digest(data) else None
+
+
+def find_damaged_thumbnails(run: Path) -> tuple[int, list[Path]]:
+    """Return how many thumbnails the app keeps of a run, and which of them are damaged."""
+    paths = sorted((run / FOLDER).glob("??/*.jpg"))
+    return len(paths), [path for path in paths if _is_damaged(path)]
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        return read_stored(path) is None
+    except FileNotFoundError:  # the app has just removed it
+        return False

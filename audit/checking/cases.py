@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from audit.picture.features import FEATURE_ROW
 from audit.records import Column, arrow_schema
-from audit.run.store import OTHER_TABLES, SAMPLES, Store
+from audit.run.store import Store
+from audit.run.tables import OTHER_TABLES, SAMPLES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,8 +1,8 @@
 """Exit codes of `audit`: what they mean, and which one wins where several apply.
 
-0 nothing at or above `--fail-on`; 1 findings; 2 the caller can fix it (usage, lock, missing extra,
-no such run); 3 a check or a source reader broke and the rest ran; 4 the machine or this program
-failed and there is no result; 130 interrupted.
+0 nothing at or above `--fail-on`; 1 findings, or damage that `audit verify` found; 2 the caller can
+fix it (usage, lock, missing extra, no such run); 3 a check or a source reader broke and the rest
+ran; 4 the machine or this program failed and there is no result; 130 interrupted.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import typer
 from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
+from audit.cli.verify import verify_command
 
 if TYPE_CHECKING:
     import polars as pl
@@ -219,7 +220,7 @@ def overlap(
 
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
-    ("export", export_command),
+    ("export", export_command), ("verify", verify_command),
 ):  # fmt: skip
     app.command(name)(command)
 

@@ -5,8 +5,9 @@ back, and what holds now is derived. SQLite, because many processes may decide a
 decision must be whole or absent; a rollback journal and not WAL, which fails on network file
 systems; `BEGIN IMMEDIATE`, so that a writer waits for its turn instead of failing half-way. Every
 call opens the file again (0.3 ms): no thread shares a connection, and a run that was deleted or
-became read-only meanwhile is noticed. One decision costs two syncs of the disk, 100,000 in one
-batch about a second.
+became read-only meanwhile is noticed. Rows are chained by digests (`ledger_file`), and a second
+copy beside the file (`ledger_copy`) tells a reader at once that the ledger was emptied or exchanged
+for an older one. One decision costs three syncs of the disk, 100,000 in one batch three seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import getpass
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,28 +23,22 @@ from typing import Any
 
 import polars as pl
 
-from audit.errors import LockedError, RunError, UsageError
+from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.records import DECISIONS, Action
+from audit.review.ledger_copy import CopiedRow, LedgerCopy
+from audit.review.ledger_file import (
+    VERSION,
+    append_rows,
+    create_tables,
+    is_chained,
+    migrate_tables,
+    next_id,
+)
 
 LEDGER = "decisions.sqlite"
-VERSION = 1
+REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 BUSY_S = 30.0  # s that a writer waits for others
-SCHEMA = """
-    CREATE TABLE IF NOT EXISTS decisions (
-        id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, at TEXT NOT NULL, by TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('sample', 'finding')), subject TEXT NOT NULL,
-        content_hash TEXT, verb TEXT NOT NULL, value TEXT, note TEXT NOT NULL, evidence TEXT
-    );
-    CREATE TABLE IF NOT EXISTS undos (
-        id INTEGER PRIMARY KEY, at TEXT NOT NULL, by TEXT NOT NULL, batch INTEGER NOT NULL UNIQUE
-    );
-    CREATE INDEX IF NOT EXISTS decisions_batch ON decisions (batch);
-"""
-APPEND_ONLY = (
-    "CREATE TRIGGER IF NOT EXISTS {table}_{verb} BEFORE {verb} ON {table} "
-    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-)
-INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+VERBS = {verb.value for verb in DECISIONS}
 LOGGED = (
     "SELECT d.id, d.at, d.by, d.verb, d.value, d.subject, d.kind, d.content_hash, d.note, "
     "u.batch IS NOT NULL, d.batch, d.evidence FROM decisions d LEFT JOIN undos u USING (batch)"
@@ -102,7 +97,8 @@ class Ledger:
 
     def __init__(self, run: Path, clock: Callable[[], datetime] = _now) -> None:
         """Name the ledger of `run`; no file is made before the first decision."""
-        self.run, self.path, self._clock = run, run / LEDGER, clock
+        self.run, self.path, self.copy = run, run / LEDGER, LedgerCopy(run)
+        self._clock = clock
 
     # ---- writing ----
 
@@ -114,7 +110,7 @@ class Ledger:
             _validate(entry)
         at, me = self._clock().isoformat(timespec="seconds"), whoami()
         with self._writing() as con:
-            first = 1 + con.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0]
+            first = next_id(con, "decisions")
             decisions = [
                 Decision(
                     number, at, _text(e.by or me), Action(e.verb), e.value and _text(e.value),
@@ -123,7 +119,7 @@ class Ledger:
                 )
                 for number, e in enumerate(entries, first)
             ]  # fmt: skip
-            con.executemany(INSERT, map(_row, decisions))
+            append_rows(con, "decisions", list(map(_row, decisions)))
         return decisions
 
     def undo(self, n: int = 1, by: str | None = None, *, anyone: bool = False) -> list[Decision]:
@@ -144,16 +140,16 @@ class Ledger:
             if not batches:
                 raise self._nothing_to_undo(con, who, anyone)
             at = self._clock().isoformat(timespec="seconds")
-            con.executemany(
-                "INSERT INTO undos (at, by, batch) VALUES (?, ?, ?)",
-                [(at, who, batch) for (batch,) in batches],
-            )
+            first = next_id(con, "undos")
+            rows = [(number, at, who, batch) for number, (batch,) in enumerate(batches, first)]
+            append_rows(con, "undos", rows)
             undone_rows = [
                 row
                 for (batch,) in batches
                 for row in con.execute(f"{LOGGED} WHERE batch = ? ORDER BY d.id DESC", [batch])
             ]
-        return [_decision(row) for row in undone_rows]
+            # before the commit: an undo that cannot be reported is not recorded
+            return [self._decision(row) for row in undone_rows]
 
     def _nothing_to_undo(self, con: sqlite3.Connection, who: str, anyone: bool) -> UsageError:
         other = con.execute(
@@ -172,7 +168,7 @@ class Ledger:
     def log(self, limit: int | None = None) -> list[Decision]:
         """Return the decisions, undone ones too, newest first."""
         rows = self._read(f"{LOGGED} ORDER BY d.id DESC LIMIT ?", [-1 if limit is None else limit])
-        return [_decision(row) for row in rows]
+        return [self._decision(row) for row in rows]
 
     def revision(self) -> str:
         """Return a text that changes with every decision and every undo: a cache key."""
@@ -192,8 +188,14 @@ class Ledger:
             "id", "at", "by", "verb", "value", "subject", "kind", "content_hash", "note",
             "undone", "batch", "evidence",
         ]  # fmt: skip
+        for row in rows:
+            if row[3] not in VERBS:
+                raise self._unknown(row[0], row[3])
         schema = {name: CURRENT.get(name, pl.Int64()) for name in names}
-        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        try:
+            frame = pl.DataFrame(rows, schema=schema, orient="row")
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            raise self._damaged("a value is of another kind than was written") from None
         last = pl.exclude("kind", "subject", "content_hash").last()
         # A sample may be relabelled, then moved, then kept: each of the three still holds.
         values = [
@@ -209,29 +211,77 @@ class Ledger:
     def _read(self, sql: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
         if not self.run.is_dir():
             raise self._gone()
+        last = self.copy.last()  # first: what is committed meanwhile is no loss
         if not self.path.exists():
+            if last is not None:
+                raise self._damaged(f"it is gone, and {_counted(last)} were recorded")
             return []
         with self._open("rw") as con:
-            if con.execute("PRAGMA user_version").fetchone()[0] == 0:
-                return []  # another process is about to make the tables
-            return con.execute(sql, params).fetchall()
+            version = con.execute("PRAGMA user_version").fetchone()[0]
+            self._compare(con, version, last)
+            # version 0: another process is about to make the tables
+            return con.execute(sql, params).fetchall() if version else []
+
+    def _compare(self, con: sqlite3.Connection, version: int, last: CopiedRow | None) -> None:
+        """Raise DamagedError where the ledger lacks the last row of its copy."""
+        if last is None:
+            return
+        if version == 0:
+            raise self._damaged(f"it is empty, and {_counted(last)} were recorded")
+        found = None
+        if version > 1 and last.table in ("decisions", "undos"):
+            sql = f"SELECT digest FROM {last.table} WHERE id = ?"
+            found = con.execute(sql, [last.id]).fetchone()
+        if found != (last.digest,):
+            what = f"row {last.id} of {last.table}"
+            raise self._damaged(f"it lacks {what}, which was recorded, or holds another")
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         if not self.run.is_dir():
             raise self._gone()
+        last, inode = self.copy.last(), self._inode()
         with self._open("rwc") as con:
             # A deferred transaction takes its lock at the first write, and two that have both read
             # by then cannot both go on: one would fail without waiting.
             con.execute("BEGIN IMMEDIATE")
             try:
-                if con.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    _create(con)
+                if inode not in (None, self._inode()):
+                    raise LockedError(
+                        f"{self.path} was repaired meanwhile: nothing was recorded; try again."
+                    )
+                self._prepare(con, last)
                 yield con
             except BaseException:
                 con.rollback()
                 raise
             con.commit()
+            self._copy(con)
+
+    def _inode(self) -> int | None:
+        with suppress(OSError):
+            return self.path.stat().st_ino
+        return None
+
+    def _prepare(self, con: sqlite3.Connection, last: CopiedRow | None) -> None:
+        """Make the tables of a new ledger, chain those of version 1."""
+        version = con.execute("PRAGMA user_version").fetchone()[0]
+        self._compare(con, version, last)
+        if version == 0:
+            create_tables(con)
+        elif version == 1:
+            if is_chained(con):
+                raise self._damaged("its version is not that of its tables")
+            migrate_tables(con)
+
+    def _copy(self, con: sqlite3.Connection) -> None:
+        """Bring the copy up to the ledger; what fails here is made up for by the next writer."""
+        with suppress(OSError, sqlite3.Error):
+            con.execute("BEGIN IMMEDIATE")  # two copying at once would add the same rows
+            try:
+                self.copy.catch_up(con)
+            finally:
+                con.rollback()
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
@@ -247,6 +297,8 @@ class Ledger:
                         f"reads {VERSION}): upgrade with `pip install -U dataset-preflight`."
                     )
                 yield con
+        except UnicodeDecodeError:
+            raise self._damaged("it holds text that is no text") from None
         except sqlite3.Error as error:
             raise self._explained(error) from None
 
@@ -266,11 +318,27 @@ class Ledger:
                 "and its folder, or decide on a copy of the run."
             )
         if "NOTADB" in name or "CORRUPT" in name:
-            return RunError(
-                f"{self.path} is damaged or no ledger ({error}): put a backup in its place, or "
-                "move it away to start an empty ledger."
-            )
+            return self._damaged(f"SQLite says: {error}")
         return RunError(f"{self.path} cannot be used ({error}): check its disk, then try again.")
+
+    def _damaged(self, why: str) -> DamagedError:
+        return DamagedError(f"{self.path} is damaged ({why})", REPAIR)
+
+    def _unknown(self, number: object, verb: object) -> RunError:
+        return RunError(
+            f"{self.path} holds a decision, number {number}, whose verb {str(verb)!r} is unknown: "
+            "a newer version wrote it (`pip install -U dataset-preflight`) or it is damaged "
+            "(`audit verify RUN`)."
+        )
+
+    def _decision(self, row: tuple[Any, ...]) -> Decision:
+        number, at, by, verb, value, subject, kind, content, note, undone, batch, evidence = row
+        if verb not in VERBS:
+            raise self._unknown(number, verb)
+        return Decision(
+            number, at, by, Action(verb), value, subject, kind, content, note, bool(undone),
+            str(batch), evidence,
+        )  # fmt: skip
 
     def _gone(self) -> RunError:
         return RunError(
@@ -286,14 +354,10 @@ def whoami() -> str:
         return "unknown"
 
 
-def _create(con: sqlite3.Connection) -> None:
-    # executescript would end the transaction.
-    for statement in SCHEMA.split(";"):
-        con.execute(statement)
-    for table in ("decisions", "undos"):
-        for verb in ("update", "delete"):
-            con.execute(APPEND_ONLY.format(table=table, verb=verb))
-    con.execute(f"PRAGMA user_version = {VERSION}")
+def _counted(last: CopiedRow) -> str:
+    """Return how many decisions there were, by the last row of the copy."""
+    number = last.id if last.table == "decisions" else last.other
+    return f"{number:,} decision{'s' * (number != 1)}"
 
 
 def _validate(entry: Entry) -> None:
@@ -321,12 +385,4 @@ def _row(d: Decision) -> tuple[Any, ...]:
     return (
         d.id, int(d.batch), d.at, d.by, d.kind, d.subject, d.content_hash, d.verb.value, d.value,
         d.note, d.evidence,
-    )  # fmt: skip
-
-
-def _decision(row: tuple[Any, ...]) -> Decision:
-    number, at, by, verb, value, subject, kind, content, note, undone, batch, evidence = row
-    return Decision(
-        number, at, by, Action(verb), value, subject, kind, content, note, bool(undone), str(batch),
-        evidence,
     )  # fmt: skip

@@ -3,29 +3,38 @@
     RUN/CURRENT                        names the current generation and its findings file
     RUN/gen-0001/measurements.duckdb   what the source listed and a scan measured
     RUN/gen-0001/findings-0001.duckdb  what the checks said
+    RUN/gen-0001/generation.json       the digests of both (`audit.run.digests`)
     RUN/building/                      the next generation, while a scan is at work
 
 DuckDB admits one writing process or many readers, and a reader that holds a file keeps its old
 content. So nothing that is published ever changes: a scan builds beside, then renames and replaces
 CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for
 comparison.
+
+A folder gets the name of a generation, and a file that of findings, only when it is finished. So
+CURRENT can be found again from the names where it is damaged or names what is not there: the newest
+generation that is whole. Readers do that for themselves; only a writer (`audit.run.healing`)
+changes files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.errors import LockedError, RunError
-from audit.run.store import SCHEMA_VERSION, Store, Tracer
+from audit.errors import DamagedError, LockedError, RunError
+from audit.run import digests
+from audit.run.store import AGAIN, Store, Tracer
+from audit.run.tables import SCHEMA_VERSION
 
 MEASUREMENTS = "measurements.duckdb"
+POINTER = "CURRENT"
 KEPT = 2
+GENERATION = re.compile(r"gen-\d{4,}")
+FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +51,92 @@ class Generation:
         return self.path / MEASUREMENTS
 
 
+# ---- which one is current ----
+
+
 def current(run: Path) -> Generation | None:
     """Return the published generation of a run, None if nothing was published yet.
 
     It may have an older schema: readers use `require`, a scan that wants its rows
-    `find_reusable`. Raises RunError where CURRENT is damaged or of a newer version.
+    `find_reusable`. Where CURRENT is missing, damaged or names what is not there, it is the newest
+    generation that is whole. Raises DamagedError where there is none, and RunError where a newer
+    version wrote it.
     """
-    pointer = run / "CURRENT"
+    try:
+        said = read_pointer(run)
+    except DamagedError as error:
+        found = find_whole(run)
+        if found is None:
+            raise DamagedError(f"{error.what}, and no generation is whole", AGAIN) from None
+        said = found
+    if said is None:
+        said = find_whole(run)
+    return None if said is None else _refuse_newer(run, said)
+
+
+def read_pointer(run: Path) -> Generation | None:
+    """Return what CURRENT names, None without one; raises DamagedError, and RunError if newer."""
+    pointer = run / POINTER
     if not pointer.exists():
         return None
     try:
-        said = json.loads(pointer.read_text())
-        generation, version = run / said["generation"], int(said["schema"])
-        found = Generation(generation, generation / said["findings"], version)
-    except (ValueError, KeyError, TypeError, OSError):
-        raise RunError(f"{pointer} is damaged: scan again into this run or another.") from None
-    if version > SCHEMA_VERSION:
+        said = digests.read_document(pointer)
+        version = int(said["schema"])
+        if version > SCHEMA_VERSION:
+            return Generation(run, run, version)
+        generation, findings = said["generation"], said["findings"]
+        if not (GENERATION.fullmatch(generation) and FINDINGS.fullmatch(findings)):
+            raise ValueError
+        if version == SCHEMA_VERSION and len(said) > len(("schema", "generation", "findings")):
+            raise ValueError  # the key of the digest itself was damaged
+    except (IsADirectoryError, ValueError, KeyError, TypeError, OverflowError):
+        raise DamagedError(f"{pointer} is damaged (it names no generation)", AGAIN) from None
+    except OSError as error:
         raise RunError(
-            f"{run} was written by a newer version (schema {version}, this one reads "
+            f"{pointer} cannot be read ({error.strerror}): check its disk and permissions."
+        ) from None
+    found = Generation(run / generation, run / generation / findings, version)
+    for path in (found.measurements, found.findings):
+        if not path.exists():
+            missing = path.relative_to(run)
+            raise DamagedError(f"{pointer} names {missing}, which is not there", AGAIN)
+    return found
+
+
+def find_whole(run: Path) -> Generation | None:
+    """Return the newest generation whose databases are whole, with its newest whole findings."""
+    for folder in reversed(list_generations(run)):
+        if digests.find_damage(folder / MEASUREMENTS):
+            continue
+        for findings in reversed(list_findings(folder)):
+            if not digests.find_damage(findings):
+                return Generation(folder, findings, _schema_of(folder / MEASUREMENTS))
+    return None
+
+
+def _schema_of(measurements: Path) -> int:
+    with Store.open(measurements) as store:
+        said = store.scalar("SELECT max(value) FROM meta WHERE key = 'schema_version'")
+    return int(said or SCHEMA_VERSION)
+
+
+def _refuse_newer(run: Path, found: Generation) -> Generation:
+    if found.schema > SCHEMA_VERSION:
+        raise RunError(
+            f"{run} was written by a newer version (schema {found.schema}, this one reads "
             f"{SCHEMA_VERSION}): upgrade with `pip install -U dataset-preflight`."
         )
     return found
+
+
+def list_generations(run: Path) -> list[Path]:
+    """Return the folders of finished generations, oldest first."""
+    return sorted((p for p in run.glob("gen-*") if GENERATION.fullmatch(p.name)), key=_number)
+
+
+def list_findings(folder: Path) -> list[Path]:
+    """Return the findings files of a generation, oldest first."""
+    return sorted((p for p in folder.iterdir() if FINDINGS.fullmatch(p.name)), key=_number)
 
 
 def require(run: Path) -> Generation:
@@ -80,13 +154,47 @@ def require(run: Path) -> Generation:
     return generation
 
 
+def require_whole(run: Path) -> Generation:
+    """Return the generation to derive findings from, its measurements compared with their digest.
+
+    Its own findings may be damaged or gone. Never an older one in place of damaged measurements:
+    its findings would be about another state of the dataset. Raises RunError as `require` does.
+    """
+    found = find_reusable(run)
+    try:
+        named = read_pointer(run)
+    except DamagedError:
+        named = None
+    if found is None or (named is not None and _number(named.path) > _number(found.path)):
+        named = require(run)
+        damage = digests.find_damage(named.measurements)
+        raise DamagedError(f"{named.measurements} is damaged ({damage})", AGAIN)
+    return found
+
+
 def find_reusable(run: Path) -> Generation | None:
     """Return the generation whose rows a new scan may take over, None if there is none.
 
-    An older schema is not: its files are measured again, and it stays until the scan publishes.
+    The newest whose measurements are whole: its findings may be damaged or gone. An older schema is
+    none: its files are measured again, and it stays until the scan publishes.
     """
-    generation = current(run)
-    return None if generation is None or generation.schema < SCHEMA_VERSION else generation
+    try:
+        named = current(run)
+    except DamagedError:
+        named = None
+    for folder in reversed(list_generations(run)):
+        if digests.find_damage(folder / MEASUREMENTS):
+            continue
+        if named is not None and named.path == folder:
+            return named if named.schema == SCHEMA_VERSION else None
+        if _schema_of(folder / MEASUREMENTS) != SCHEMA_VERSION:
+            return None
+        findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
+        return Generation(folder, findings[-1])
+    return None
+
+
+# ---- reading ----
 
 
 def open_run(run: Path, tracer: Tracer | None = None) -> Store:
@@ -125,6 +233,9 @@ def open_for_users(run: Path) -> Store:
     return store
 
 
+# ---- writing ----
+
+
 def building(run: Path) -> Path:
     """Return the folder where the next generation is built, making it if absent."""
     folder = run / "building"
@@ -138,20 +249,39 @@ def building(run: Path) -> Path:
 
 
 def discard_building(run: Path) -> None:
-    """Remove an unfinished generation."""
-    shutil.rmtree(run / "building", ignore_errors=True)
+    """Remove an unfinished generation, or what else has its name."""
+    folder = run / "building"
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def publish(run: Path, findings: str) -> Generation:
-    """Make `building/` the current generation: sync, rename, replace CURRENT, prune."""
-    number = 1 + max((_number(path) for path in run.glob("gen-*")), default=0)
-    target = run / f"gen-{number:04d}"
-    for path in (run / "building").iterdir():
-        _sync(path)
+    """Make `building/` the current generation: sync, seal, rename, replace CURRENT, prune."""
+    built = run / "building"
+    for path in built.iterdir():
+        digests.sync(path)
+    (built / digests.SEAL).unlink(missing_ok=True)
+    digests.write_seal(built)
+    return publish_sealed(run, findings)
+
+
+def publish_sealed(run: Path, findings: str) -> Generation:
+    """Publish a `building/` that is sealed: rename, replace CURRENT, prune."""
+    target = run / f"gen-{1 + max(map(_number, run.glob('gen-*')), default=0):04d}"
     (run / "building").rename(target)
-    _point(run, target.name, findings)
-    _prune(sorted(run.glob("gen-*"), key=_number), keep=target)
-    return Generation(target, target / findings)
+    found = Generation(target, target / findings)
+    make_current(run, found)
+    _prune(list_generations(run), keep=target)
+    return found
+
+
+def make_current(run: Path, generation: Generation) -> None:
+    """Replace CURRENT, atomically and on disk."""
+    digests.sync(run)  # what it names, before it is named
+    named = {"generation": generation.path.name, "findings": generation.findings.name}
+    digests.write_document(run / POINTER, {"schema": generation.schema, **named})
 
 
 def next_findings(generation: Generation) -> str:
@@ -161,22 +291,18 @@ def next_findings(generation: Generation) -> str:
 
 
 def publish_findings(run: Path, generation: Generation, built: Path, name: str) -> Generation:
-    """Make a re-check's findings current."""
-    _sync(built)
+    """Make a re-check's findings current: sync, rename, seal, replace CURRENT, prune."""
+    digests.sync(built)
     target = generation.path / name
     built.rename(target)
-    _point(run, generation.path.name, name)
-    _prune(sorted(generation.path.glob("findings-*.duckdb"), key=_number), keep=target)
-    return Generation(generation.path, target)
-
-
-def _point(run: Path, generation: str, findings: str) -> None:
-    document = {"schema": SCHEMA_VERSION, "generation": generation, "findings": findings}
-    fresh = run / "CURRENT.new"
-    fresh.write_text(json.dumps(document) + "\n")
-    _sync(fresh)
-    os.replace(fresh, run / "CURRENT")
-    _sync(run)
+    digests.write_seal(generation.path)
+    found = Generation(generation.path, target)
+    make_current(run, found)
+    files = list_findings(generation.path)
+    # out of the seal first: what the seal names and is missing would count as damage
+    digests.write_seal(generation.path, without=[p.name for p in files[:-KEPT]])
+    _prune(files, keep=target)
+    return found
 
 
 def _number(path: Path) -> int:
@@ -196,19 +322,9 @@ def _prune(paths: list[Path], keep: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
-    flags = os.O_RDONLY
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    except OSError:  # some file systems cannot sync folders
-        return
-    finally:
-        os.close(descriptor)
-
-
 __all__ = [
     "MEASUREMENTS", "Generation", "LockedError", "building", "current", "discard_building",
-    "find_reusable", "next_findings", "open_for_users", "open_run", "publish", "publish_findings",
-    "require",
+    "find_reusable", "find_whole", "list_findings", "list_generations", "make_current",
+    "next_findings", "open_for_users", "open_run", "publish", "publish_findings",
+    "publish_sealed", "read_pointer", "require", "require_whole",
 ]  # fmt: skip

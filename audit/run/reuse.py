@@ -9,24 +9,40 @@ a million files take about two seconds.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.run.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 # Outcomes that may differ the next time although the file did not change.
 TRANSIENT = "('io', 'permission', 'crashed', 'timeout', 'memory')"
+# A picture that has been measured and whose signature is lost.
+UNSIGNED = (
+    "(f.status IN ('ok', 'damaged') AND f.phash IS NOT NULL AND f.content_hash IS NOT NULL "
+    "AND f.content_hash NOT IN (SELECT content_hash FROM signed))"
+)
 LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 
-def keep_rows(store: Store, previous: Path | None, related_as: str) -> tuple[int, int | None]:
+def keep_rows(
+    store: Store, previous: Path | None, related_as: str, signed: pa.Table
+) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
 
-    Returns the rows resumed from a killed scan, and the rows kept from the previous generation:
-    None where nothing at all changed since, so that nothing needs to be copied.
+    `signed` has the column `content_hash`: pictures whose signature is stored. The others are read
+    again, because a comparison without them would be incomplete. Returns the rows resumed from a
+    killed scan, and the rows kept from the previous generation: None where nothing at all changed
+    since, so that nothing needs to be copied.
     """
+    store.create_from("signed", signed)
     unchanged = f"FROM samples s WHERE s.id = f.sample_id AND f.file_key = {FILE_KEY}"
-    store.execute(f"DELETE FROM features f WHERE NOT EXISTS ({'SELECT 1 ' + unchanged})")
+    store.execute(
+        f"DELETE FROM features f WHERE {UNSIGNED} OR NOT EXISTS ({'SELECT 1 ' + unchanged})"
+    )
     n_resumed = store.scalar("SELECT count(*) FROM features")
     n_kept: int | None = 0
     store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
@@ -39,10 +55,11 @@ def keep_rows(store: Store, previous: Path | None, related_as: str) -> tuple[int
                 f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
                 f"ON s.id = f.sample_id AND f.file_key = {FILE_KEY} "
                 f"ANTI JOIN features had ON had.sample_id = f.sample_id "
-                f"WHERE coalesce(f.error_kind, '') NOT IN {TRANSIENT}"
+                f"WHERE coalesce(f.error_kind, '') NOT IN {TRANSIENT} AND NOT ({UNSIGNED})"
             )
             n_kept = store.scalar("SELECT count(*) FROM features") - n_resumed
         store.detach("previous")
+    store.execute("DROP TABLE signed")
     if n_kept is not None:
         store.execute(
             "CREATE OR REPLACE TABLE pending AS "
@@ -63,8 +80,8 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
         return False
     if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
         return False
-    transient = f"SELECT count(*) FROM previous.features WHERE error_kind IN {TRANSIENT}"
-    if store.scalar(transient):
+    again = f"SELECT count(*) FROM previous.features f WHERE error_kind IN {TRANSIENT}"
+    if store.scalar(f"{again} OR {UNSIGNED}"):
         return False
     tables = [*LISTED]
     has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]

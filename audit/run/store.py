@@ -17,144 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from audit.errors import LockedError, RunError, UsageError
+from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.executors import usable_cores
 from audit.records import Column, Finding, arrow_schema
+from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-SCHEMA_VERSION = 2
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT = "1GB"
+# A scan takes rows only from databases that are whole, so this holds for any damage.
+AGAIN = "scan its source again into this run; decisions stay."
 
-SAMPLES: tuple[Column, ...] = (
-    Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
-    Column("uri", "VARCHAR", "where the bytes are: absolute path at scan time"),
-    Column("source", "VARCHAR", "name of the root, '' with a single root"),
-    Column("split", "VARCHAR", "train, val, test, ...; null if the layout has none"),
-    Column("label", "VARCHAR", "class name; null if missing"),
-    Column("group_key", "VARCHAR", "patient, video, scene, ... from a manifest's group column"),
-    Column("n_bytes", "BIGINT", "file size, bytes; -1 if the file could not be listed"),
-    Column("mtime_ns", "BIGINT", "modification time, ns since 1970; -1 if unknown"),
-    Column("ctime_ns", "BIGINT", "inode change time, ns since 1970; -1 if unknown"),
+# What DuckDB says of a file that is not what it wrote. No lock, no full disk, no missing permission
+# and no newer version is among these: the file may be whole, and nothing may be thrown away.
+DAMAGE = re.compile(
+    "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
+    "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
 )
-# A check or a source reader that raised (`audit.records.FailedPart`).
-FAILED_COLUMNS: tuple[Column, ...] = (
-    Column("kind", "VARCHAR", "check | reader"),
-    Column("code", "VARCHAR", "code of the check; empty for a reader"),
-    Column("name", "VARCHAR", "name of the check, or root of the reader"),
-    Column("error", "VARCHAR", "type of the error and the first line of its text"),
-    Column("place", "VARCHAR", "file:line where it was raised"),
-    Column("trace", "VARCHAR", "the whole traceback"),
-)
-OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
-    "meta": (
-        Column("key", "VARCHAR", "name of the fact: schema_version, dataset, layout, roots, ..."),
-        Column("value", "VARCHAR", "the fact, as text or JSON"),
-    ),
-    "declared_classes": (
-        Column("split", "VARCHAR", "split whose tree has the class folder; null without splits"),
-        Column("label", "VARCHAR", "class folder or declared class, with or without images"),
-    ),
-    "skipped_files": (
-        Column("reason", "VARCHAR", "hidden | excluded | not an image | system file | ..."),
-        Column("extension", "VARCHAR", "lower case without the dot"),
-        Column("count", "BIGINT", "files"),
-        Column("example", "VARCHAR", "one of them, relative to its root"),
-    ),
-    "source_notes": (
-        Column("kind", "VARCHAR", "repeated-id | unlisted-folder | link-loop | ..."),
-        Column("sample_id", "VARCHAR", "sample concerned; null if none"),
-        Column("message", "VARCHAR", "what the reader of the source saw, one sentence"),
-    ),
-    "failed_readers": FAILED_COLUMNS,
-    "pairs": (
-        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
-        Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
-        Column("kind", "VARCHAR", "near: verified near-duplicate"),
-        Column("score", "DOUBLE", "log odds that it is one picture, at or above the threshold"),
-        Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
-        Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
-        Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
-        Column("transformation", "VARCHAR", "what turns a into b, in words"),
-        Column("verified_full_size", "BOOLEAN", "a full-resolution check of the files decided"),
-    ),
-    "groups": (
-        Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
-        Column("pixel_hash", "VARCHAR", "a member of the group; in one group at most"),
-        Column("position", "INTEGER", "order within the group; the representative is 0"),
-        Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
-    ),
-    "rechecks": (
-        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
-        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
-        Column("same", "BOOLEAN", "what a full-resolution check of the two files decided"),
-    ),
-    "rejected_pairs": (
-        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),
-    ),
-    "relate_facts": (
-        Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
-        Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
-    ),
-}
-FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
-    "findings": (
-        Column(
-            "fingerprint", "VARCHAR", "16 hex digits: hash of code and subject; stable over runs"
-        ),
-        Column("code", "VARCHAR", "check code, such as DUP001"),
-        Column("name", "VARCHAR", "check name"),
-        Column("severity", "VARCHAR", "error | warning | info"),
-        Column("subject", "VARCHAR", "stable key chosen by the check"),
-        Column("message", "VARCHAR", "a full sentence with the numbers in it"),
-        Column("evidence", "JSON", "what a reader needs to agree or disagree"),
-        Column("action", "VARCHAR", "keep | drop | relabel | move | review"),
-        Column("n_samples", "BIGINT", "samples concerned; 0 for the whole dataset"),
-    ),
-    "finding_samples": (
-        Column("fingerprint", "VARCHAR", "the finding"),
-        Column("sample_id", "VARCHAR", "a sample it concerns"),
-        Column("position", "INTEGER", "order within the finding"),
-    ),
-    "check_runs": (
-        Column("code", "VARCHAR", "check code"),
-        Column("name", "VARCHAR", "check name"),
-        Column("severity", "VARCHAR", "the check's usual severity"),
-        Column("n_findings", "BIGINT", "findings of this check"),
-        Column("seconds", "DOUBLE", "time the check took, s"),
-        Column("completeness", "VARCHAR", "what was and was not examined"),
-        Column("params", "JSON", "thresholds in force"),
-    ),
-    "failed_checks": FAILED_COLUMNS,
-    "skipped_checks": (
-        Column("code", "VARCHAR", "check code"),
-        Column("name", "VARCHAR", "check name"),
-        Column("reason", "VARCHAR", "why it did not run, one sentence"),
-    ),
-}
-IMAGES_VIEW = (
-    "CREATE OR REPLACE VIEW images AS SELECT s.*, f.* EXCLUDE (sample_id, file_key), "
-    "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect, "
-    "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
-    "FROM samples s JOIN features f ON f.sample_id = s.id"
-)
-# A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
-# Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.
-PICTURES_VIEW = (
-    "CREATE OR REPLACE VIEW pictures AS SELECT i.id, i.split, i.label, i.content_hash, "
-    "i.pixel_hash, g.representative, coalesce(g.representative, i.pixel_hash, i.id) AS unit, "
-    "coalesce(i.contrast, 1) < 0.004 OR coalesce(i.transparent, 0) > 0.999 AS blank "
-    "FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash"
-)
-EFFECTIVE_SIZES_VIEW = (
-    "CREATE OR REPLACE VIEW effective_sizes AS SELECT split, label, count(*) AS samples, "
-    "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
-)
-VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
@@ -188,17 +71,20 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
-        """Open `path` for reading; raises RunError if it is absent or not a DuckDB file."""
+        """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
-            raise RunError(f"{path} does not exist: run `audit scan` first.")
+            raise DamagedError(f"{path} is missing", AGAIN)
         config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
         return cls(_connect(path, read_only=True, config=config), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
         quoted = str(path).replace("'", "''")
+        sql = f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)"
+        if self._tracer:
+            self._tracer(sql, ())
         try:
-            self.execute(f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)")
+            self._con.execute(sql).fetchall()
         except duckdb.Error as error:
             raise _open_error(path, error) from None
 
@@ -296,7 +182,8 @@ class Store:
         """Run a statement for its effect."""
         if self._tracer:
             self._tracer(sql, params)
-        self._con.execute(sql, list(params)).fetchall()
+        with _damage_explained():
+            self._con.execute(sql, list(params)).fetchall()
 
     def checkpoint(self) -> None:
         """Write everything to the main file."""
@@ -310,10 +197,11 @@ class Store:
 
         if self._tracer:
             self._tracer(sql, params)
-        relation = self._con.sql(sql, params=list(params) or None)
-        if relation is None:
-            return pl.DataFrame()
-        frame = pl.from_arrow(relation.to_arrow_table())
+        with _damage_explained():
+            relation = self._con.sql(sql, params=list(params) or None)
+            if relation is None:
+                return pl.DataFrame()
+            frame = pl.from_arrow(relation.to_arrow_table())
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -324,7 +212,7 @@ class Store:
     def pages(self, sql: str, size: int = 5000) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a SELECT as tuples, `size` at a time, while others write."""
         # A cursor is a connection of its own: left to the collector it would outlive the store.
-        with contextlib.closing(self._con.cursor()) as cursor:
+        with contextlib.closing(self._con.cursor()) as cursor, _damage_explained():
             cursor.execute(sql)
             while rows := cursor.fetchmany(size):
                 yield from rows
@@ -341,8 +229,15 @@ class Store:
         """Return the first value of the first row, None if there is no row."""
         if self._tracer:
             self._tracer(sql, params)
-        row = self._con.execute(sql, list(params)).fetchall()
+        with _damage_explained():
+            row = self._con.execute(sql, list(params)).fetchall()
         return row[0][0] if row else None
+
+    def read_everything(self) -> None:
+        """Read every table of the connection's own database; raises DamagedError."""
+        tables = self.rows("SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal")
+        for row in tables:
+            self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(row['name'])} t")
 
     def lock_for_reading(self) -> None:
         """From now on no file, network or setting is reached through this connection."""
@@ -399,10 +294,28 @@ def _open_error(path: Path, error: duckdb.Error) -> RunError:
         return LockedError(
             f"{path.parent} is being written by {who}: wait for it to finish, or stop it."
         )
-    return RunError(
-        f"{path} cannot be opened as a DuckDB file ({text.splitlines()[0][:200]}): "
-        "scan again into this run or another."
-    )
+    said = text.splitlines()[0][:200]
+    if DAMAGE.search(text) or not path.exists():
+        return DamagedError(f"{path} is damaged ({said})", AGAIN)
+    return RunError(f"{path} cannot be opened ({said}): check its disk and permissions.")
+
+
+@contextlib.contextmanager
+def _damage_explained() -> Iterator[None]:
+    """Make a sentence of what DuckDB says when it meets a damaged block."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if not DAMAGE.search(str(error)):
+            raise
+        said = str(error).splitlines()[0][:200]
+        raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
+
+
+def check_readable(path: Path) -> None:
+    """Read every table of a database; raises DamagedError where DuckDB finds damage."""
+    with Store.open(path) as store:
+        store.read_everything()
 
 
 # ---- findings as rows ----

@@ -47,7 +47,8 @@ def _open(run: Path) -> int:
         return os.open(run / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise RunError(
-            f"{run} cannot be written ({error.strerror}): choose another place with --out."
+            f"{run} cannot be written ({error.strerror}): get write access to it, work on a copy "
+            "of it, or choose another place for a new run."
         ) from None
 
 

@@ -17,7 +17,8 @@ from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW, MEASURED
 from audit.review.status import apply_decisions
 from audit.run import generations
-from audit.run.store import SAMPLES, Store
+from audit.run.store import Store
+from audit.run.tables import SAMPLES
 from audit.sources import open_source
 from tests.conftest import picture
 

@@ -284,7 +284,7 @@ def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "count"),
-    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 20), ("rename", 0), ("point", 0)],
+    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 20), ("rename", 0)],
 )
 def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
     moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
@@ -434,7 +434,7 @@ def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
 def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -> None:
     generation = generations.require(run)
     generation.findings.write_bytes(b"garbage" * 100)
-    with pytest.raises(RunError, match="cannot be opened as a DuckDB file"):
+    with pytest.raises(RunError, match="is damaged"):
         open_run(run)
     (run / "CURRENT").write_text("{")
     with pytest.raises(RunError, match="damaged"):

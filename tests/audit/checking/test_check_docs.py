@@ -14,7 +14,8 @@ import pytest
 from audit.checking.cases import case_store
 from audit.checking.check import CODE, NAME, SECTIONS, Check, all_checks, make_params, page
 from audit.picture.features import FEATURES
-from audit.run.store import IMAGES_VIEW, Store
+from audit.run.store import Store
+from audit.run.tables import IMAGES_VIEW
 
 CHECKS = [pytest.param(check, id=code) for code, check in all_checks().items()]
 

@@ -153,15 +153,30 @@ def test_a_killed_scan_resumes_with_its_signatures(phase: str, pets: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_lost_signatures_are_reported(pets: Path, tmp_path: Path) -> None:
+def test_lost_signatures_are_made_again(pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     scan(pets, run)
+    before = related(run)
+    names = sorted(path.name for path in (run / "signatures").iterdir())
     for part in (run / "signatures").iterdir():
         part.unlink()
-    Image.fromarray(picture(99)).save(pets / "train/cat/new.jpg")
+    result = scan(pets, run)
+    assert (result.measured, result.unchanged) == (result.total, False)
+    assert sorted(path.name for path in (run / "signatures").iterdir()) == names
+    for now, then in zip(related(run)[:2], before[:2], strict=True):
+        assert now.equals(then)
+    assert json.loads(dict(related(run)[2].iter_rows())["missing_signatures"]) == 0
+
+
+def test_a_changed_signature_counts_as_lost(pets: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
     scan(pets, run)
-    assert "26 of 27 pictures were compared with nothing" in completeness(run, "DUP003")
-    assert "DUP003" not in codes(run)
+    (part,) = (run / "signatures").iterdir()
+    whole = part.read_bytes()
+    part.write_bytes(whole[:3000] + bytes([whole[3000] ^ 1]) + whole[3001:])
+    result = scan(pets, run)
+    assert result.measured == result.total
+    assert part.read_bytes() == whole
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from audit.sources import open_source
+from audit.verifying import repair_run, verify_run
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +57,9 @@ def old_run(tree: Path, tmp_path: Path) -> Path:
     scan(tree, run)
     decide_samples(run, ["train/cat/0.jpg"], Action.DROP, note="blurred")
     make_old(run / "gen-0001" / generations.MEASUREMENTS)
-    pointer = run / "CURRENT"
-    pointer.write_text(pointer.read_text().replace('"schema": 2', '"schema": 1'))
+    (run / "gen-0001" / "generation.json").unlink()
+    named = {"schema": 1, "generation": "gen-0001", "findings": "findings-0001.duckdb"}
+    (run / "CURRENT").write_text(json.dumps(named) + "\n")
     (run / "signatures").rename(run / "thumbnails")
     return run
 
@@ -98,6 +101,19 @@ def test_every_reader_answers_with_one_sentence(
     (line,) = err.strip().splitlines()
     assert line.endswith(f": {old_run} {SENTENCE}")
     assert contents(old_run / "gen-0001") == before
+
+
+def test_verify_reads_it_and_changes_nothing(old_run: Path) -> None:
+    before = {path: path.read_bytes() for path in old_run.rglob("*") if path.is_file()}
+    verified = verify_run(old_run)
+    assert not verified.damaged
+    states = {part.name: part.state for part in verified.parts}
+    assert states["gen-0001/generation.json"] == "absent"
+    assert repair_run(old_run).repaired == ()
+    assert {path: path.read_bytes() for path in old_run.rglob("*") if path.is_file()} == before
+    (old_run / "CURRENT").write_text("")
+    with pytest.raises(RunError, match=SENTENCE):
+        generations.require(old_run)
 
 
 def test_a_scan_measures_again_and_the_decisions_stay(old_run: Path, tree: Path) -> None:

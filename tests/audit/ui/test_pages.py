@@ -13,6 +13,7 @@ from audit.checking.check import all_checks
 from audit.records import Action
 from audit.review import decisions
 from audit.review.ledger import Ledger
+from audit.run.digests import write_document
 from audit.sources import open_source
 from tests.audit.reviewed import findings
 from tests.audit.ui.pages import html, link_of, shown, text
@@ -251,8 +252,7 @@ def test_a_ledger_of_a_newer_version_is_one_sentence(
 def test_a_run_of_a_newer_version_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, run: Path
 ) -> None:
-    said = (run / "CURRENT").read_text().replace('"schema": 2', '"schema": 99')
-    (run / "CURRENT").write_text(said)
+    write_document(run / "CURRENT", {"schema": 99, "generation": "gen-0001", "findings": "x"})
     assert "newer version" in text(shown(monkeypatch, "overview", run))
 
 

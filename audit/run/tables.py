@@ -1,0 +1,139 @@
+"""The tables and views of a run's two databases: every column with its type and its meaning.
+
+The documents (docs/schema.md), the cases of the checks and the store are made from these. The
+columns of `features` are those of the picture (`audit.picture.columns`). A change of a table is
+another schema version: runs of older ones are measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from audit.records import Column
+
+SCHEMA_VERSION = 2
+SAMPLES: tuple[Column, ...] = (
+    Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
+    Column("uri", "VARCHAR", "where the bytes are: absolute path at scan time"),
+    Column("source", "VARCHAR", "name of the root, '' with a single root"),
+    Column("split", "VARCHAR", "train, val, test, ...; null if the layout has none"),
+    Column("label", "VARCHAR", "class name; null if missing"),
+    Column("group_key", "VARCHAR", "patient, video, scene, ... from a manifest's group column"),
+    Column("n_bytes", "BIGINT", "file size, bytes; -1 if the file could not be listed"),
+    Column("mtime_ns", "BIGINT", "modification time, ns since 1970; -1 if unknown"),
+    Column("ctime_ns", "BIGINT", "inode change time, ns since 1970; -1 if unknown"),
+)
+# A check or a source reader that raised (`audit.records.FailedPart`).
+FAILED_COLUMNS: tuple[Column, ...] = (
+    Column("kind", "VARCHAR", "check | reader"),
+    Column("code", "VARCHAR", "code of the check; empty for a reader"),
+    Column("name", "VARCHAR", "name of the check, or root of the reader"),
+    Column("error", "VARCHAR", "type of the error and the first line of its text"),
+    Column("place", "VARCHAR", "file:line where it was raised"),
+    Column("trace", "VARCHAR", "the whole traceback"),
+)
+OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "meta": (
+        Column("key", "VARCHAR", "name of the fact: schema_version, dataset, layout, roots, ..."),
+        Column("value", "VARCHAR", "the fact, as text or JSON"),
+    ),
+    "declared_classes": (
+        Column("split", "VARCHAR", "split whose tree has the class folder; null without splits"),
+        Column("label", "VARCHAR", "class folder or declared class, with or without images"),
+    ),
+    "skipped_files": (
+        Column("reason", "VARCHAR", "hidden | excluded | not an image | system file | ..."),
+        Column("extension", "VARCHAR", "lower case without the dot"),
+        Column("count", "BIGINT", "files"),
+        Column("example", "VARCHAR", "one of them, relative to its root"),
+    ),
+    "source_notes": (
+        Column("kind", "VARCHAR", "repeated-id | unlisted-folder | link-loop | ..."),
+        Column("sample_id", "VARCHAR", "sample concerned; null if none"),
+        Column("message", "VARCHAR", "what the reader of the source saw, one sentence"),
+    ),
+    "failed_readers": FAILED_COLUMNS,
+    "pairs": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
+        Column("kind", "VARCHAR", "near: verified near-duplicate"),
+        Column("score", "DOUBLE", "log odds that it is one picture, at or above the threshold"),
+        Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
+        Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
+        Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
+        Column("transformation", "VARCHAR", "what turns a into b, in words"),
+        Column("verified_full_size", "BOOLEAN", "a full-resolution check of the files decided"),
+    ),
+    "groups": (
+        Column("representative", "VARCHAR", "pixel hash that every member was verified against"),
+        Column("pixel_hash", "VARCHAR", "a member of the group; in one group at most"),
+        Column("position", "INTEGER", "order within the group; the representative is 0"),
+        Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
+    ),
+    "rechecks": (
+        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
+        Column("same", "BOOLEAN", "what a full-resolution check of the two files decided"),
+    ),
+    "rejected_pairs": (
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),
+    ),
+    "relate_facts": (
+        Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
+        Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
+    ),
+}
+FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "findings": (
+        Column(
+            "fingerprint", "VARCHAR", "16 hex digits: hash of code and subject; stable over runs"
+        ),
+        Column("code", "VARCHAR", "check code, such as DUP001"),
+        Column("name", "VARCHAR", "check name"),
+        Column("severity", "VARCHAR", "error | warning | info"),
+        Column("subject", "VARCHAR", "stable key chosen by the check"),
+        Column("message", "VARCHAR", "a full sentence with the numbers in it"),
+        Column("evidence", "JSON", "what a reader needs to agree or disagree"),
+        Column("action", "VARCHAR", "keep | drop | relabel | move | review"),
+        Column("n_samples", "BIGINT", "samples concerned; 0 for the whole dataset"),
+    ),
+    "finding_samples": (
+        Column("fingerprint", "VARCHAR", "the finding"),
+        Column("sample_id", "VARCHAR", "a sample it concerns"),
+        Column("position", "INTEGER", "order within the finding"),
+    ),
+    "check_runs": (
+        Column("code", "VARCHAR", "check code"),
+        Column("name", "VARCHAR", "check name"),
+        Column("severity", "VARCHAR", "the check's usual severity"),
+        Column("n_findings", "BIGINT", "findings of this check"),
+        Column("seconds", "DOUBLE", "time the check took, s"),
+        Column("completeness", "VARCHAR", "what was and was not examined"),
+        Column("params", "JSON", "thresholds in force"),
+    ),
+    "failed_checks": FAILED_COLUMNS,
+    "skipped_checks": (
+        Column("code", "VARCHAR", "check code"),
+        Column("name", "VARCHAR", "check name"),
+        Column("reason", "VARCHAR", "why it did not run, one sentence"),
+    ),
+}
+IMAGES_VIEW = (
+    "CREATE OR REPLACE VIEW images AS SELECT s.*, f.* EXCLUDE (sample_id, file_key), "
+    "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect, "
+    "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
+    "FROM samples s JOIN features f ON f.sample_id = s.id"
+)
+# A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
+# Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.
+PICTURES_VIEW = (
+    "CREATE OR REPLACE VIEW pictures AS SELECT i.id, i.split, i.label, i.content_hash, "
+    "i.pixel_hash, g.representative, coalesce(g.representative, i.pixel_hash, i.id) AS unit, "
+    "coalesce(i.contrast, 1) < 0.004 OR coalesce(i.transparent, 0) > 0.999 AS blank "
+    "FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash"
+)
+EFFECTIVE_SIZES_VIEW = (
+    "CREATE OR REPLACE VIEW effective_sizes AS SELECT split, label, count(*) AS samples, "
+    "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
+)
+VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)

@@ -1,0 +1,51 @@
+"""A scanned run that tests copy and damage, and what its index is when nothing disturbs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars.testing import assert_frame_equal
+
+from audit import scanning
+from audit.executors import Serial
+from audit.run.generations import open_run
+from audit.sources import open_source
+
+TABLES = (
+    "samples", "features", "declared_classes", "skipped_files", "source_notes", "pairs", "groups",
+    "findings", "finding_samples",
+)  # fmt: skip
+N_FILES = 24
+
+
+class Watching(Serial):
+    """A serial executor that remembers which files were read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def run(self, work: Any, chunks: Any) -> Iterator[Any]:
+        for chunk, result in super().run(work, chunks):
+            self.read += [job.sample_id for job in chunk]
+            yield chunk, result
+
+
+def scan_tree(tree: Path, run: Path, **options: Any) -> list[str]:
+    """Scan in this process; returns the ids of the files that were read."""
+    executor = Watching()
+    scanning.scan(open_source([str(tree)]), run, executor=executor, **options)
+    return sorted(executor.read)
+
+
+def read_index(run: Path, tables: Sequence[str] = TABLES) -> dict[str, pl.DataFrame]:
+    """Every table that a scan determines, in a fixed order of rows."""
+    with open_run(run) as store:
+        return {name: store.query(f"SELECT * FROM {name} ORDER BY ALL") for name in tables}
+
+
+def assert_index(run: Path, expected: dict[str, pl.DataFrame]) -> None:
+    for name, frame in read_index(run).items():
+        assert_frame_equal(frame, expected[name])

@@ -1,0 +1,353 @@
+"""Damage in a run: a scan heals what can be healed, and readers get a sentence that is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from audit import scanning
+from audit.cli.main import command_line
+from audit.errors import DamagedError, RunError
+from audit.review.ledger import Ledger
+from audit.run import digests, generations
+from audit.run.generations import MEASUREMENTS, open_run
+from audit.run.healing import heal_run
+from tests.audit.run.conftest import Undisturbed
+from tests.audit.run.scanned import N_FILES, assert_index, read_index, scan_tree
+
+pytestmark = pytest.mark.slow
+FIX = "scan its source again into this run; decisions stay."
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def randomize(path: Path, begin: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(random.Random(7).randbytes(8192))
+
+
+def random_header(path: Path) -> None:
+    randomize(path, 0)
+
+
+def random_middle(path: Path) -> None:
+    randomize(path, path.stat().st_size // 2)
+
+
+DAMAGES = [empty, truncate, random_header, random_middle]
+LOSSES = [*DAMAGES, Path.unlink]
+
+
+def named(function: Callable[[Path], None]) -> str:
+    return function.__name__
+
+
+def stop_at(phase: str) -> Callable[[scanning.Progress], None]:
+    def stop(step: scanning.Progress) -> None:
+        if step.phase == phase:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+# ---- building ----
+
+
+@pytest.fixture(scope="session")
+def interrupted(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A first scan that was interrupted after it had measured everything."""
+    run = tmp_path_factory.mktemp("interrupted") / "run"
+    with pytest.raises(KeyboardInterrupt):
+        scan_tree(undisturbed.tree, run, progress=stop_at("relate"))
+    return run
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=named)
+def test_a_damaged_build_is_thrown_away(
+    damage: Callable[[Path], None], undisturbed: Undisturbed, interrupted: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(interrupted, tmp_path / "run"))
+    damage(run / "building" / MEASUREMENTS)
+    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    assert_index(run, undisturbed.index)
+    assert not (run / "building").exists()
+
+
+def test_a_whole_build_is_gone_on_with(
+    undisturbed: Undisturbed, interrupted: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(interrupted, tmp_path / "run"))
+    assert scan_tree(undisturbed.tree, run) == []
+    assert_index(run, undisturbed.index)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder for the database"])
+def test_what_is_no_build_makes_room_for_one(
+    kind: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    if kind == "file":
+        (run / "building").write_text("no folder")
+    elif kind == "link":
+        (run / "building").symlink_to(tmp_path / "nowhere")
+    else:
+        (run / "building" / MEASUREMENTS).mkdir(parents=True)
+    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    assert_index(run, undisturbed.index)
+
+
+def test_a_build_that_may_not_be_opened_is_kept(
+    undisturbed: Undisturbed, interrupted: Path
+) -> None:
+    """A missing permission is no damage."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(shutil.copytree(interrupted, Path(folder) / "run"))
+        database = run / "building" / MEASUREMENTS
+        for path in (Path(folder), run, run / "building"):
+            path.chmod(0o777)
+        database.chmod(0)
+        with as_nobody(), pytest.raises(RunError, match="Permission denied") as refused:
+            heal_run(run)
+        assert not isinstance(refused.value, DamagedError)
+        database.chmod(0o644)
+        assert scan_tree(undisturbed.tree, run) == [], "it is all still there"
+
+
+def exit_of(command: Callable[[], None]) -> object:
+    try:
+        command()
+    except SystemExit as stopped:
+        return stopped.code
+    return 0
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may do anything, so it becomes nobody meanwhile."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+# ---- CURRENT ----
+
+POINTERS: dict[str, bytes | None] = {
+    "empty": b"",
+    "no JSON": b'{"schema": 2, "gener',
+    "no UTF-8": b'\xff\xfe{"schema": 2}',
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "missing keys": b'{"schema": 2}',
+    "wrong types": b'{"schema": 2, "generation": 7, "findings": null}',
+    "infinite": b'{"schema": 1e999, "generation": "gen-0001", "findings": "findings-0001.duckdb"}',
+    "outside": b'{"schema": 2, "generation": "../run", "findings": "findings-0001.duckdb"}',
+    "no such findings": (
+        b'{"schema": 2, "generation": "gen-0001", "findings": "findings-0009.duckdb"}'
+    ),
+    "no such generation": (
+        b'{"schema": 2, "generation": "gen-0009", "findings": "findings-0001.duckdb"}'
+    ),
+    "key of the digest": (
+        b'{"schema": 2, "generation": "gen-0001", "findings": "findings-0001.duckdb", "bigest": 1}'
+    ),
+    "gone": None,
+}
+
+
+def put_pointer(run: Path, content: bytes | None) -> None:
+    if content is None:
+        (run / "CURRENT").unlink()
+    else:
+        (run / "CURRENT").write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", POINTERS)
+def test_current_is_found_again(damage: str, undisturbed: Undisturbed, run: Path) -> None:
+    put_pointer(run, POINTERS[damage])
+    assert_index(run, undisturbed.index)
+    if POINTERS[damage] is not None:
+        assert (run / "CURRENT").read_bytes() == POINTERS[damage], "a reader writes nothing"
+    assert scan_tree(undisturbed.tree, run) == []
+    found = generations.read_pointer(run)
+    assert found is not None
+    assert (found.path.name, found.findings.name) == ("gen-0001", "findings-0001.duckdb")
+    assert_index(run, undisturbed.index)
+
+
+def test_current_that_is_a_folder_is_moved_aside(undisturbed: Undisturbed, run: Path) -> None:
+    (run / "CURRENT").unlink()
+    (run / "CURRENT").mkdir()
+    (run / "CURRENT" / "note").write_text("someone's")
+    assert_index(run, undisturbed.index)
+    scanning.recheck(run)
+    assert_index(run, undisturbed.index)
+    assert [path.read_text() for path in run.glob("damaged-*/CURRENT/note")] == ["someone's"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "no such generation"])
+def test_current_is_not_found_where_no_generation_is_whole(
+    damage: str, undisturbed: Undisturbed, run: Path
+) -> None:
+    put_pointer(run, POINTERS[damage])
+    truncate(run / "gen-0001" / MEASUREMENTS)
+    for use in (open_run, scanning.recheck):
+        with pytest.raises(RunError, match=FIX):
+            use(run)
+    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    assert_index(run, undisturbed.index)
+
+
+def test_a_pointer_of_a_newer_version_is_no_damage(undisturbed: Undisturbed, run: Path) -> None:
+    text = digests.document_text({"schema": 99, "generation": "x", "findings": "y"})
+    (run / "CURRENT").write_text(text)
+    for use in (open_run, scanning.recheck, lambda run: scan_tree(undisturbed.tree, run)):
+        with pytest.raises(RunError, match=r"newer version .*upgrade"):
+            use(run)
+    assert (run / "CURRENT").read_text() == text
+
+
+# ---- generations ----
+
+
+def fix_of(read: Callable[[], object]) -> str:
+    """What a reader says of the damage it meets; FIX where it meets none."""
+    try:
+        read()
+    except DamagedError as error:
+        return str(error)
+    return FIX
+
+
+@pytest.mark.parametrize("damage", LOSSES, ids=named)
+def test_a_damaged_only_generation_is_measured_again(
+    damage: Callable[[Path], None], undisturbed: Undisturbed, run: Path
+) -> None:
+    damage(run / "gen-0001" / MEASUREMENTS)
+    decisions = Ledger(run).log()
+    # it may lie where no row is
+    assert fix_of(lambda: assert_index(run, undisturbed.index)).endswith(FIX)
+    with pytest.raises(RunError, match=FIX):
+        scanning.recheck(run)
+    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    assert_index(run, undisturbed.index)
+    assert generations.require(run).path.name == "gen-0002"
+    assert Ledger(run).log() == decisions
+    assert scan_tree(undisturbed.tree, run) == []
+
+
+def test_a_flipped_bit_that_duckdb_does_not_see_is_seen(
+    undisturbed: Undisturbed, run: Path
+) -> None:
+    """Only the recorded digest tells: the bit lies where no table has a row."""
+    path = run / "gen-0001" / MEASUREMENTS
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    assert generations.require(run).path.name == "gen-0002"
+
+
+@pytest.mark.parametrize("damage", LOSSES, ids=named)
+def test_damaged_findings_are_made_again_by_scan_and_by_recheck(
+    damage: Callable[[Path], None], undisturbed: Undisturbed, run: Path, tmp_path: Path
+) -> None:
+    damage(run / "gen-0001" / "findings-0001.duckdb")
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    assert scan_tree(undisturbed.tree, run) == []
+    scanning.recheck(other)
+    for healed in (run, other):
+        assert_index(healed, undisturbed.index)
+        assert generations.require(healed).path.name == "gen-0001"
+
+
+def test_a_removed_generation_gives_way_to_the_one_before(
+    undisturbed: Undisturbed, run: Path, tmp_path: Path
+) -> None:
+    tree = Path(shutil.copytree(undisturbed.tree, tmp_path / "pets"))  # other times: all read again
+    scan_tree(tree, run)
+    shutil.rmtree(run / "gen-0002")
+    assert_index(run, undisturbed.index)
+    assert scan_tree(undisturbed.tree, run) == [], "the rows of the older one are taken over"
+    assert_index(run, undisturbed.index)
+
+
+def test_a_damaged_generation_gives_way_to_an_older_one_for_its_rows_only(
+    undisturbed: Undisturbed, run: Path, tmp_path: Path
+) -> None:
+    tree = Path(shutil.copytree(undisturbed.tree, tmp_path / "pets"))
+    scan_tree(tree, run)
+    truncate(run / "gen-0002" / MEASUREMENTS)
+    for use in (read_index, scanning.recheck):
+        with pytest.raises(RunError, match=FIX):
+            use(run)
+    assert scan_tree(undisturbed.tree, run) == []
+    assert_index(run, undisturbed.index)
+
+
+# ---- what is no damage ----
+
+
+@pytest.mark.parametrize("options", [[], ["--no-lock"]], ids=["lock", "no-lock"])
+def test_a_recheck_of_a_read_only_run_is_one_sentence(
+    options: list[str],
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copied = Path(shutil.copytree(run, Path(folder) / "run"))
+        for path in [copied, *copied.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        for target in (run, copied):  # the first loads what nobody may not read
+            monkeypatch.setattr("sys.argv", ["audit", "recheck", str(target), *options])
+            capsys.readouterr()
+            with as_nobody() if target == copied else nullcontext():
+                stopped = exit_of(command_line)
+        out, err = capsys.readouterr()
+        for path in [copied, *copied.rglob("*")]:
+            path.chmod(0o755)
+    assert (stopped, out) == (2, ""), err
+    (line,) = err.strip().splitlines()
+    assert str(copied) in line
+    assert "Permission denied" in line
+
+
+def test_healing_a_sound_run_writes_nothing(run: Path) -> None:
+    def state() -> list[tuple[str, int, int]]:
+        found = sorted(run.rglob("*"))
+        return [(str(p), p.stat().st_mtime_ns, p.stat().st_ino) for p in found]
+
+    before = state()
+    assert heal_run(run) == []
+    assert state() == before
+
+
+def test_the_seal_holds_the_digests_of_all_databases(run: Path) -> None:
+    scanning.recheck(run)
+    scanning.recheck(run)
+    sealed = json.loads((run / "gen-0001" / "generation.json").read_text())["files"]
+    databases = sorted((run / "gen-0001").glob("*.duckdb"))
+    assert sealed == {path.name: digests.file_digest(path) for path in databases}
+    assert list(sealed) == ["findings-0002.duckdb", "findings-0003.duckdb", "measurements.duckdb"]
