@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.measure.schedule import StoppedError
+from pipeline_profiler.measure.stopping import StoppedError
 from pipeline_profiler.precision.backend_torch import TorchBackend
 from pipeline_profiler.precision.cell import Recipe
 from pipeline_profiler.precision.data_source import make_sized_loader
