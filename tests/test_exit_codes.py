@@ -71,6 +71,7 @@ TABLE = (
     Row("profile report absent.json 2> /dev/full", 2),
     Row("profile report HERE/sound.json IN_DELETED", 0, "Verdict"),
     Row("profile report sound.json IN_DELETED", 2, "No session at"),
+    Row(f"profile run HERE/train.py:make_loader {QUICK} IN_DELETED", 2, "cannot be written"),
     # ---- audit
     Row("audit --help", 0, "Usage"),
     Row("audit checks", 0, "DUP001"),
@@ -84,7 +85,11 @@ TABLE = (
     Row("audit report run > /dev/full", 4),
     Row("audit report run >&-", 4),
     Row("audit checks > /dev/full", 4),
-    Row("audit report run | true; exit ${PIPESTATUS[0]}", 0),
+    Row(
+        "audit report run | true; exit ${PIPESTATUS[0]}",
+        0,
+        audit_open="click ends with 1, the code of findings, where the reader is gone",
+    ),
     Row("audit report HERE/run IN_DELETED", 0),
     Row("audit report run IN_DELETED", 2),
 )

@@ -65,10 +65,12 @@ def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
 def _print(session: Session, args: argparse.Namespace) -> ExitCode:
     from pipeline_profiler.report import render as reports
 
-    if args.json:
-        return show(reports.to_json(session).rstrip("\n"))
     done = f"saved: {args.saved}   next: pipeline-profiler report {args.saved} -o profile.html"
-    return show(f"{reports.to_text(session)}\n{done}")
+    text = reports.to_json(session).rstrip("\n") if args.json else reports.to_text(session)
+    code = show(text if args.json else f"{text}\n{done}")
+    if code is not ExitCode.CLEAN:
+        say(done)
+    return code
 
 
 def judge(session: Session, fail_on: str | None) -> ExitCode:

@@ -45,11 +45,11 @@ def check_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
     """
     if not path or "\0" in path:
         raise ProfileError("-o takes the name of a file.")
-    target = Path(os.path.realpath(path))
-    for name in inputs:
-        if os.path.realpath(name) == str(target):
-            raise ProfileError(f"{path} is read by this command: choose another name for -o.")
     try:
+        target = Path(os.path.realpath(path))  # fails in a working folder that was deleted
+        for name in inputs:
+            if os.path.realpath(name) == str(target):
+                raise ProfileError(f"{path} is read by this command: choose another name for -o.")
         _check_target(target, path, replace)
         _check_folder(target.parent)
     except OSError as error:

@@ -37,7 +37,7 @@ def show(text: str) -> ExitCode:
     except (OSError, ValueError) as error:
         _silence_stdout()
         why = getattr(error, "strerror", None) or error
-        say(f"pipeline-profiler: the result cannot be printed ({why}): write it with -o FILE.")
+        say(f"pipeline-profiler: the result cannot be printed ({why}).")
         return ExitCode.NO_RESULT
     return ExitCode.CLEAN
 

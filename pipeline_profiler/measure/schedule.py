@@ -26,6 +26,7 @@ from pipeline_profiler.measure.arms import (
     run_arm,
 )
 from pipeline_profiler.measure.stopping import kept_when_stopped
+from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
 from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
@@ -39,6 +40,7 @@ OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
@@ -296,6 +298,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     alone = float(first.steps.loop.mean())
     session.runs.append(null_run(bench, kept_batches, alone))
     planned = 1e9 * max(options.budget, session.plan.seconds)
+    bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))

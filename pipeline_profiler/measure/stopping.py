@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -79,7 +80,9 @@ def _raise_if_cut_off(session: Session, watch: Watchdog | None) -> None:
 
 
 def _start_watchdog(session: Session, guard: Guard, stack: ExitStack) -> Watchdog | None:
-    if guard.limit_s is None or threading.current_thread() is not threading.main_thread():
+    if guard.limit_s is None or not hasattr(signal, "pthread_kill"):
+        return None
+    if threading.current_thread() is not threading.main_thread():
         return None
     guard.watchdog = Watchdog(guard.pulse, guard.limit_s, session, guard.rescue)
     stack.callback(setattr, guard, "watchdog", None)

@@ -61,6 +61,7 @@ class Pulse:
     steps: int = 0
     doing: str = ""
     recorder: Recorder | None = None
+    end_s: float | None = None  # time.monotonic() from which even steps are too slow
 
     def key(self) -> tuple[int, str]:
         """What changes as long as something happens."""
@@ -126,7 +127,7 @@ class Watchdog:
             now = time.monotonic()
             if self.pulse.key() != key:
                 key, since = self.pulse.key(), now
-            elif now - since > self.limit_s:
+            if now - since > self.limit_s or now > (self.pulse.end_s or now):
                 self._end(now - since)
                 return
 
@@ -174,9 +175,11 @@ class Watchdog:
         stacks += self._workers()
         where = self._where(frame)
         at = next((s["frames"][0] for s in reversed(stacks) if s["frames"]), "an unknown place")
+        slow = f"Steps became so slow that the time was over by far while {where}"
+        hung = f"Nothing happened for {seconds:.0f} s while {where}"
+        what = hung if seconds >= self.limit_s else slow
         return {
-            "sentence": f"Nothing happened for {seconds:.0f} s while {where}: the measurement was "
-            f"ended. It hangs at {at}",
+            "sentence": f"{what}: the measurement was ended. It hangs at {at}",
             "where": where,
             "seconds": round(seconds, 1),
             "stacks": stacks,

@@ -54,7 +54,7 @@ def fail():
     raise OSError("disk \\x1b[31m3\\x1b[0m is gone")
 
 def hang_in_next():
-    return counted(60, sleep_for_ever)
+    return counted(150, sleep_for_ever)
 
 def hang_at_once():
     return counted(1, sleep_for_ever)
@@ -63,7 +63,7 @@ def hang_deaf():
     return counted(60, swallow_all)
 
 def hang_in_c():
-    return counted(60, hold_the_interpreter)
+    return counted(150, hold_the_interpreter)
 
 def leave():
     return counted(60, lambda: sys.exit(0))
