@@ -126,7 +126,7 @@ def _delete(draw: Any, at: Any, key: Any) -> None:
 
 
 def _replace(draw: Any, at: Any, key: Any) -> None:
-    at[key] = draw(st.sampled_from(WRONG))
+    at[key] = copy.deepcopy(draw(st.sampled_from(WRONG)))  # later changes go into it
 
 
 def _nudge(draw: Any, at: Any, key: Any) -> None:
@@ -141,7 +141,8 @@ def _lengthen(draw: Any, at: Any, key: Any) -> None:
     if isinstance(at[key], list):
         at[key] += draw(st.sampled_from(([0], [None], at[key][:5], [-1] * 3)))
     elif isinstance(at[key], dict):
-        at[key][draw(st.sampled_from(("x", "W", "load", "")))] = draw(st.sampled_from(WRONG))
+        name = draw(st.sampled_from(("x", "W", "load", "")))
+        _replace(draw, at[key], name)
 
 
 def _shorten(draw: Any, at: Any, key: Any) -> None:
