@@ -65,6 +65,8 @@ TABLE = (
     Row("profile report sound.json > /dev/full", 4, "cannot be printed"),
     Row("profile compare stalled.json stalled.json --json > /dev/full", 4, "cannot be printed"),
     Row(f"profile run train.py:make_loader {QUICK} -o new.json >&-", 4, "stdout is closed"),
+    Row(f"profile run train.py:make_loader {QUICK} -o new.json FULL_DISK", 4, "follows on stdout"),
+    Row("profile report sound.json -o new.html FULL_DISK", 2, "cannot be written"),
     Row("profile report sound.json 2>&-", 0, "Verdict"),
     Row("profile report sound.json -o new.html >&-", 0),
     Row("profile report sound.json | true; exit ${PIPESTATUS[0]}", 0),
@@ -120,7 +122,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line of the table; IN_DELETED runs it in a folder that is gone by then."""
+    """Run a line of the table; its words in capitals say where and with which disk."""
     for tool, module in TOOLS.items():
         line = (
             line.replace(f"{tool} ", f"{shlex.quote(sys.executable)} -m {module} ", 1)
@@ -128,6 +130,8 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
             else line
         )
     line = line.replace("HERE", str(folder))
+    if "FULL_DISK" in line:  # no file may grow: as on a disk without a free block
+        line = f"ulimit -f 0; {line.replace('FULL_DISK', '')}"
     if "IN_DELETED" in line:
         line = f"mkdir gone && cd gone && rmdir ../gone && {line.replace('IN_DELETED', '')}"
     return subprocess.run(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline_profiler.cli.arguments import bound
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
-from pipeline_profiler.cli.output import UnsavedError, write_session
+from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.record.session import ProfileError, Session
 
@@ -129,13 +129,12 @@ def _end_children() -> None:
 
 
 def save_meanwhile(session: Session, args: argparse.Namespace) -> Path | None:
-    """Save a partial state quietly; None where that is not possible now."""
+    """Save a partial state quietly where it was asked for; None where that fails now."""
     try:
-        saved, as_asked = write_session(session.packed(), args.output, args.replace)
-    except UnsavedError:
+        args.saved = write_as_asked(session.packed(), args.output, args.replace)
+    except (OSError, ProfileError):
         return None
-    args.saved, args.moved = saved, not as_asked
-    return saved
+    return Path(args.saved)
 
 
 def failed(error: Exception, args: argparse.Namespace) -> ExitCode:

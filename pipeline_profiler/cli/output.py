@@ -92,7 +92,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the content shows that this program wrote it: a session, a report or a trace."""
+    """Whether the content shows that this program wrote it: a session, a report or a trace.
+
+    An empty file counts as ours: there is nothing in it to lose.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -101,7 +104,7 @@ def is_ours(path: Path) -> bool:
                 head = packed.read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
         return False
-    return MARKS.search(head) is not None
+    return not head or MARKS.search(head) is not None
 
 
 # ---- writing ----
@@ -113,20 +116,33 @@ def write_session(packed: bytes, path: str, replace: bool) -> tuple[Path, bool]:
     Raises UnsavedError where no place took it.
     """
     try:
-        check_session_output(path, replace)  # a file may have come while it was measured
-        return write_packed(packed, path), True
+        return write_as_asked(packed, path, replace), True
     except (OSError, ProfileError) as error:
         reason = _reason(error)
     say(f"pipeline-profiler: {path} cannot be written ({reason}).")
     name = Path(path).name.removesuffix(".gz").removesuffix(".json") or "profile"
-    for folder in (Path(tempfile.gettempdir()), Path()):
+    for find in (tempfile.gettempdir, os.getcwd):
         try:
-            number, made = tempfile.mkstemp(".json", f"{name}-", folder)
+            number, made = tempfile.mkstemp(".json", f"{name}-", find())
             os.close(number)
             return _fill(packed, Path(made)), False
         except OSError:
             continue
     raise UnsavedError(reason, packed)
+
+
+def write_as_asked(packed: bytes, path: str, replace: bool) -> Path:
+    """Save at `path`, or at `path`.gz where it is large; raises OSError or ProfileError.
+
+    Where it became the packed name, an earlier session under the plain one goes: whoever reads
+    `path` afterwards shall not find the session of another measurement.
+    """
+    check_session_output(path, replace)  # a file may have come while it was measured
+    saved = write_packed(packed, path)
+    asked = Path(path)
+    if saved != asked and asked.is_file() and not asked.is_symlink() and is_ours(asked):
+        asked.unlink()
+    return saved
 
 
 def _fill(packed: bytes, path: Path) -> Path:

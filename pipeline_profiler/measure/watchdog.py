@@ -112,7 +112,10 @@ class Watchdog:
         """Let this process and those it starts write their stacks at a signal, in C."""
         if signal.getsignal(DUMP_SIGNAL) != signal.SIG_DFL:
             return
-        self._dump = tempfile.NamedTemporaryFile("a+b", prefix="stacks-")  # noqa: SIM115
+        try:
+            self._dump = tempfile.NamedTemporaryFile("a+b", prefix="stacks-")  # noqa: SIM115
+        except OSError:  # no folder for temporary files has room: no stacks of workers then
+            return
         faulthandler.register(DUMP_SIGNAL, self._dump, all_threads=True)
         os.environ[DUMP_VARIABLE] = self._dump.name  # for workers that are spawned, not forked
         self._undo += [self._dump.close, lambda: os.environ.pop(DUMP_VARIABLE, None)]

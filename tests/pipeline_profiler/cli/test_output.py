@@ -9,6 +9,7 @@ import pytest
 
 from pipeline_profiler.cli import ending, main, output
 from pipeline_profiler.cli.exit_codes import ExitCode
+from pipeline_profiler.record import session_file
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import render
 from tests.pipeline_profiler.cli.loaders import FAST, write_source
@@ -41,12 +42,13 @@ def test_what_this_program_wrote_is_known_by_its_content(tmp_path: Path, session
     for ending_ in (".txt", ".md", ".html", ".json", ".trace.json", ".trace.json.gz"):
         path = render.write(sound(), str(tmp_path / f"r{ending_}"))
         assert output.is_ours(path), ending_
+    (tmp_path / "empty").touch()
+    assert output.is_ours(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"import torch\n",
         b"# README\nwritten with pipeline-profiler\n",
         b'{"schema": "audit-report/1"}',
@@ -249,6 +251,18 @@ def test_what_no_disk_takes_goes_to_stdout(
     out = capsys.readouterr()
     assert json.loads(out.out.splitlines()[0])["schema"] == "profile/1"
     assert "it follows on stdout" in out.err
+
+
+def test_a_session_that_grows_into_a_packed_one_leaves_no_older_one_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = options(str(tmp_path / "s.json"))
+    assert ending.save_meanwhile(sound(), args) == tmp_path / "s.json"
+    assert Session.load(tmp_path / "s.json").runs
+    monkeypatch.setattr(session_file, "GZIP_ABOVE_BYTES", 1000)
+    assert ending.finish(sound(), args, lambda session: None) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json.gz"]
+    assert args.saved == tmp_path / "s.json.gz"
 
 
 def test_no_draft_is_left_behind(tmp_path: Path, session: Path) -> None:

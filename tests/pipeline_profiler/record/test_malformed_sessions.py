@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 Document = dict[str, Any]
+SAVED_BY_0_1 = sorted((ROOT / "sample_data" / "sessions").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_the_undamaged_document_is_a_session(tmp_path: Path, document: Document)
     assert Session.load(path).to_json() == document
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sample_data" / "sessions").iterdir()), ids=str)
+@pytest.mark.parametrize("path", SAVED_BY_0_1, ids=lambda path: path.name)
 def test_sessions_of_0_1_load(path: Path) -> None:
     assert Session.load(path).results
 
