@@ -264,7 +264,7 @@ def fuzz(minutes: float, first_seed: int) -> dict[str, Any]:
 
     while time.monotonic() < end:
         quiet = settings(
-            max_examples=500, deadline=None, database=None, phases=[Phase.generate],
+            max_examples=100, deadline=None, database=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         seed(number)(quiet(given(damaged_files())(one)))()
