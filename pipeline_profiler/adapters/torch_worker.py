@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline_profiler.record import stage_hooks
 from pipeline_profiler.record.session import MAIN
+from pipeline_profiler.record.stack_dump import offer_stack_dump
 from pipeline_profiler.record.stack_sampler import StackSampler
 from pipeline_profiler.record.stages import (
     BatchTrace,
@@ -132,6 +133,7 @@ class DatasetProxy:
     def __init__(self, dataset: Any, sample_stacks: bool = False) -> None:
         """Time the samples of `dataset`; written past `__setattr__`, which goes to the dataset."""
         self.__dict__.update(_dataset=dataset, _sample_stacks=sample_stacks, _hooked=False)
+        offer_stack_dump()  # in a spawned worker this is the first line of ours that runs
 
     def __getattr__(self, name: str) -> Any:
         """Everything else reads through."""

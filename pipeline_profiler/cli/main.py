@@ -2,70 +2,69 @@
 
 argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
 torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: 0 clean, 1 the --fail-on bound is exceeded, 2 usage error, 3 a
-diagnosis rule failed and the others ran, 130 interrupted. `--json` prints exactly one document on
-stdout; progress goes to stderr.
+`train.py:make_loader`. Exit codes: exit_codes.py. `--json` prints exactly one document on stdout;
+progress goes to stderr. Every argument is looked at before anything is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import precision
-from pipeline_profiler.cli.user_code import target
+from pipeline_profiler.cli import ending, precision
+from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
+from pipeline_profiler.cli.ending import finish, judge
+from pipeline_profiler.cli.exit_codes import ExitCode, strongest
+from pipeline_profiler.cli.output import check_output, write_report
+from pipeline_profiler.cli.terminal import open_closed_streams, say, show
+from pipeline_profiler.cli.user_code import call_user, target
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.report.controls import escape_controls
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from pipeline_profiler.diagnose.verdict import Conclusion
     from pipeline_profiler.measure.arms import Bench, Options
+    from pipeline_profiler.measure.stopping import Guard
 
 DEFAULT_EMULATED_MS = 10.0
-TRACE_HELP = "print the traceback of a diagnosis rule that failed"
+TRACE_HELP = "print the traceback of a diagnosis rule, or of this program, that failed"
+REPLACE_HELP = "replace a file that pipeline-profiler did not write"
+LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
 
 
 def command_line(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    open_closed_streams()
     args = parser().parse_args(argv)
     try:
         return int(args.command(args))
     except ProfileError as error:
-        return _stopped(error, args)
+        return ending.stopped(error, args)
     except KeyboardInterrupt:
-        print("Interrupted before anything was measured.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `report S | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        saved = getattr(args, "saved", None)
+        held = f"The session is saved in {saved}." if saved else "Nothing was measured yet."
+        say(f"Interrupted. {held}")
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        return ending.failed(error, args)
 
 
-def _stopped(error: ProfileError, args: argparse.Namespace) -> int:
-    """One sentence; a partial session with steps in it is saved and says so."""
-    print(f"pipeline-profiler: {error}", file=sys.stderr)
-    session = getattr(error, "session", None)
-    if session is None:
-        return 2
-    if details := getattr(error, "details", ""):
-        print(details, file=sys.stderr)
-    code = 130 if getattr(error, "interrupted", False) else 2
-    steps = (session.results.get("precision") or {}).get("visits")
-    if not steps and not any(len(run.spans) for run in session.runs):
-        print("Nothing was measured, so nothing is saved.", file=sys.stderr)
-        return code
-    path = session.save(getattr(args, "output", None) or "profile.json")
-    print(f"The partial session is saved in {path}.", file=sys.stderr)
-    print(f"Next: pipeline-profiler report {path}", file=sys.stderr)
-    return code
+class _Parser(argparse.ArgumentParser):
+    """A parser that repeats what was typed without obeying it."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        (say if file is sys.stderr else show)(escape_controls(message).rstrip("\n"))
 
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = _Parser(
         prog="pipeline-profiler",
         description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
@@ -83,13 +82,14 @@ def parser() -> argparse.ArgumentParser:
             help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
-    precision.add(commands, _finish)
-    show = commands.add_parser("report", help="render a session: text, html, md, json, trace")
-    show.add_argument("session", help="a session file that `run` or another command saved")
-    show.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
-    show.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    show.add_argument("--trace", action="store_true", help=TRACE_HELP)
-    show.set_defaults(command=report_command, json=False)
+    precision.add(commands)
+    page = commands.add_parser("report", help="render a session: text, html, md, json, trace")
+    page.add_argument("session", help="a session file that `run` or another command saved")
+    page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
+    page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    page.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    page.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
     two.add_argument("a", help="the session before the change")
     two.add_argument("b", help="the session after it")
@@ -112,7 +112,9 @@ def _measuring(
     p.add_argument("--cold", action="store_true", help="add the cold-cache arm (opt-in)")
     p.add_argument("--files", default="", metavar="GLOB", help="files the cold arm evicts")
     p.add_argument("--seed", type=int, default=0, help="order of the arms (default 0)")
+    p.add_argument("--limit", type=float, metavar="S", help=LIMIT_HELP)
     p.add_argument("-o", "--output", default="profile.json", help="session file")
+    p.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     p.add_argument("--trace", action="store_true", help=TRACE_HELP)
@@ -124,17 +126,18 @@ def _measuring(
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Measure, diagnose, save, print."""
+    """Measure, save, diagnose, print."""
     from pipeline_profiler.diagnose.verdict import diagnose_session
     from pipeline_profiler.measure.schedule import measure_arms
 
+    def conclude(session: Session) -> None:
+        conclusion = diagnose_session(session)
+        session.results |= conclusion.as_results()
+        if args.trace:
+            _print_traces(conclusion)
+
     bench, options = _bench(args)
-    session = measure_arms(bench, options)
-    conclusion = diagnose_session(session)
-    session.results = conclusion.as_results()
-    if args.trace:
-        _print_traces(conclusion)
-    return _finish(session, args)
+    return finish(measure_arms(bench, options), args, conclude)
 
 
 def replay_command(args: argparse.Namespace) -> int:
@@ -142,21 +145,16 @@ def replay_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.measure.tune import ceiling
 
     bench, options = _bench(args)
-    return _finish(ceiling(bench, options), args)
+    return finish(ceiling(bench, options), args)
 
 
 def sweep_command(args: argparse.Namespace) -> int:
     """Measure every combination of the given settings beside its prediction."""
     from pipeline_profiler.measure import tune as tuning
 
+    axes = read_axes(args)
     bench, options = _bench(args)
-    axes: dict[str, Sequence[int]] = {
-        "workers": _numbers(args.workers, "--workers"),
-        "prefetch": _numbers(args.prefetch, "--prefetch"),
-        "batch_size": _numbers(args.batch_size, "--batch-size"),
-        "pin_memory": [bool(v) for v in _numbers(args.pin, "--pin")],
-    }
-    return _finish(tuning.sweep(bench, options, {k: v for k, v in axes.items() if v}), args)
+    return finish(tuning.sweep(bench, options, axes), args)
 
 
 def tune_command(args: argparse.Namespace) -> int:
@@ -164,28 +162,46 @@ def tune_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.measure import tune as tuning
 
     bench, options = _bench(args)
-    return _finish(tuning.tune_loader(bench, options), args)
+    return finish(tuning.tune_loader(bench, options), args)
 
 
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session; judged where it has no results."""
-    from pipeline_profiler.diagnose.verdict import diagnose_session
     from pipeline_profiler.report import render as reports
 
-    session = Session.load(args.session)
-    failed = session.results.get("failed_rules")
-    missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
-    # a saved session has no traceback: its rules are asked again where one is wanted
-    if missing or (failed and args.trace):
-        conclusion = diagnose_session(session)
-        session.results |= conclusion.as_results() if missing else {}
-        if args.trace:
-            _print_traces(conclusion)
+    if args.fail_on:
+        bound(args.fail_on)
     if args.output:
-        print(reports.write(session, args.output))
-    else:
-        print(reports.to_text(session))
-    return _judge(session, args.fail_on)
+        reports.check_format(args.output)
+        check_output(args.output, args.replace, [args.session])
+    session = Session.load(args.session)
+    _judge_again(session, args.trace)
+    code = judge(session, args.fail_on)
+    if not args.output:
+        return strongest(code, show(reports.to_text(session)))
+    path = write_report(
+        lambda: reports.make_report(session, args.output), args.output, args.replace
+    )
+    show(str(path))  # the file has the report: a reader who is gone does not matter
+    return code
+
+
+def _judge_again(session: Session, trace: bool) -> None:
+    """Results where there are none yet; a saved session has no traceback of a failed rule."""
+    from pipeline_profiler.diagnose.verdict import diagnose_session
+
+    missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
+    if not missing and not (session.results.get("failed_rules") and trace):
+        return
+    try:
+        conclusion = diagnose_session(session)
+    except ProfileError:
+        if session.partial:  # too few steps for a verdict: what there is can still be shown
+            return
+        raise
+    session.results |= conclusion.as_results() if missing else {}
+    if trace:
+        _print_traces(conclusion)
 
 
 def compare_command(args: argparse.Namespace) -> int:
@@ -195,8 +211,7 @@ def compare_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.measure.tune import compare as comparing
 
     result = comparing(Session.load(args.a), Session.load(args.b))
-    print(json.dumps(result) if args.json else result["sentence"])
-    return 0
+    return show(json.dumps(result) if args.json else result["sentence"])
 
 
 # ------------------------------------------------------------------------------- parsing
@@ -207,20 +222,22 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
 
     from pipeline_profiler.measure.arms import Bench, Options, emulated_step
 
-    if args.step and args.emulate_step_ms is not None:
-        raise ProfileError("Give --step or --emulate-step-ms, not both.")
+    check_measuring(args)
+    make_loader = target(args.loader)
     emulated = None if args.step else args.emulate_step_ms
     if not args.step and emulated is None:
         emulated = DEFAULT_EMULATED_MS
-        _say(
+        say(
             f"no --step: a step of {emulated:g} ms is emulated, and the verdict holds for that "
             "step only; choose another with --emulate-step-ms"
         )
-    step = target(args.step)() if args.step else emulated_step(float(emulated or 0.0))
+    step = (
+        call_user(target(args.step), args.step)
+        if args.step
+        else emulated_step(float(emulated or 0.0))
+    )
     if not callable(step):
         raise ProfileError(f"{args.step} returned {step!r}: it must return a function step(batch).")
-    if args.steps < 10 or args.repeats < 1:
-        raise ProfileError("--steps must be at least 10 and --repeats at least 1.")
     options = Options(
         steps=args.steps,
         repeats=args.repeats,
@@ -231,66 +248,23 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         seconds=args.seconds,
         emulate_ms=emulated,
     )
-    return Bench(target(args.loader), step, progress=_say), options
+    return Bench(make_loader, step, progress=say, guard=_guard(args, options)), options
 
 
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
+def _guard(args: argparse.Namespace, options: Options) -> Guard:
+    from pipeline_profiler.measure.stopping import Guard
+    from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
 
-
-def bound(text: str) -> tuple[str, float]:
-    """'stall>20%' -> ('stall', 0.2)."""
-    name, sign, value = text.replace(" ", "").partition(">")
-    try:
-        number = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        number, sign = 0.0, ""
-    if name != "stall" or not sign:
-        raise ProfileError(f"--fail-on takes a bound like \"stall>20%\", not '{text}'.")
-    return name, number
-
-
-SEVERITY = (130, 4, 2, 3, 1, 0)  # which exit code wins where several apply
-
-
-def most_severe(*codes: int) -> int:
-    """The exit code that a caller must hear of first."""
-    return min(codes, key=SEVERITY.index)
-
-
-def _judge(session: Session, fail_on: str | None) -> int:
-    """3 with a failed rule; 1 when the whole interval lies above the bound, not its noise alone."""
-    failed = 3 if session.results.get("failed_rules") else 0
-    if not fail_on:
-        return failed
-    _, limit = bound(fail_on)
-    low = (session.results.get("stall") or {}).get("low")
-    return most_severe(failed, 1 if low is not None and low > limit else 0)
+    return Guard(
+        limit_s=args.limit or max(LEAST_LIMIT_S, options.budget),
+        save=lambda session: ending.save_meanwhile(session, args),
+        rescue=lambda session: ending.rescue(session, args),
+    )
 
 
 def _print_traces(conclusion: Conclusion) -> None:
     for failed in conclusion.failed_rules:
-        print(f"rule {failed.rule}:\n{failed.trace}", file=sys.stderr)
-
-
-def _finish(session: Session, args: argparse.Namespace) -> int:
-    from pipeline_profiler.report import render as reports
-
-    code = _judge(session, args.fail_on)
-    path = session.save(args.output)
-    if args.json:
-        print(reports.to_json(session), end="")
-    else:
-        print(reports.to_text(session))
-        print(f"saved: {path}   next: pipeline-profiler report {path} -o profile.html")
-    return code
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        say(f"rule {failed.rule}:\n{failed.trace}")
 
 
 if __name__ == "__main__":

@@ -10,14 +10,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from pipeline_profiler.cli import ending
+from pipeline_profiler.cli.arguments import check_amount, check_run_options
+from pipeline_profiler.cli.ending import finish
+from pipeline_profiler.cli.output import check_session_output
+from pipeline_profiler.cli.terminal import say
+from pipeline_profiler.cli.user_code import spec_file, target
 from pipeline_profiler.record.session import ProfileError
 
 if TYPE_CHECKING:
+    from pipeline_profiler.measure.stopping import Guard
     from pipeline_profiler.precision.batches import MakeLoader
     from pipeline_profiler.precision.image_data import ImageData
     from pipeline_profiler.precision.plan import ModelJob, SweepOptions
@@ -31,14 +37,13 @@ GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
 LINE_EVERY_S = 15.0
+OPTIMIZERS = ("sgd", "adam", "adamw")
+MOST_WORKERS = 1024
 SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
 
 
-def add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    finish: Callable[[Session, argparse.Namespace], int],
-) -> None:
-    """Mount the command; `finish` saves and prints a session."""
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the command."""
     p = commands.add_parser("precision", help="training steps by precision, loader attached")
     p.add_argument(
         "model",
@@ -91,12 +96,23 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("--seed", type=int, default=0, help="weights and order (default 0)")
+    p.add_argument(
+        "--limit",
+        type=float,
+        metavar="S",
+        help="end a sweep that hangs so long (default 2 budgets)",
+    )
     p.add_argument("-o", "--output", default="precision.json", help="session file")
+    p.add_argument(
+        "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
+    )
+    p.add_argument("--trace", action="store_true", help="print the traceback where this fails")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
 def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
+    check_arguments(args)
     # torch's profiler and its C++ side write to stderr, through the progress bar
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -106,7 +122,33 @@ def run_sweep(args: argparse.Namespace) -> Session:
     notes, jobs = make_jobs(args, backend)
     options = choose_options(args, backend)
     with progress_on_stderr() as progress:
-        return measure_precisions(backend, jobs, options, progress=progress, notes=notes)
+        return measure_precisions(
+            backend, jobs, options, progress=progress, notes=notes, guard=_guard(args, options)
+        )
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Raise ProfileError for what is known to be wrong before a framework is imported."""
+    if args.loader and args.data:
+        raise ProfileError("Give --loader or --data, not both.")
+    check_run_options(args)
+    check_amount("--lr", args.lr)
+    if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
+        raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
+    split_sizes(args.batch_sizes or CPU_SIZES)
+    if args.optimizer not in OPTIMIZERS:
+        raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
+    files = [spec_file(args.model), spec_file(args.loader)]
+    check_session_output(args.output, args.replace, [name for name in files if name])
+
+
+def _guard(args: argparse.Namespace, options: SweepOptions) -> Guard:
+    from pipeline_profiler.measure.stopping import Guard
+
+    return Guard(
+        limit_s=args.limit or 2 * options.seconds,
+        rescue=lambda session: ending.rescue(session, args),
+    )
 
 
 def open_backend(args: argparse.Namespace) -> Backend:
@@ -167,8 +209,6 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
     """The models with their data, and notes about the data."""
     from pipeline_profiler.precision.plan import ModelJob
 
-    if args.loader and args.data:
-        raise ProfileError("Give --loader or --data, not both.")
     notes: list[str] = []
     if args.loader:
         make_loader, classes = load_own_loader(args.loader), 10
@@ -181,7 +221,6 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
 
 def load_own_loader(text: str) -> MakeLoader:
     """The user's loader as a function of the batch size."""
-    from pipeline_profiler.cli.user_code import target
     from pipeline_profiler.precision.data_source import make_sized_loader
 
     make = target(text)
@@ -217,8 +256,6 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
         raise ProfileError(
             f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
-    from pipeline_profiler.cli.user_code import target
-
     return [(args.model.rpartition(":")[2], target(args.model))]
 
 
@@ -264,12 +301,11 @@ def write_lines(clock: Callable[[], float] = time.monotonic) -> ReportProgress:
     """A line for each tenth of the work, and at least every LINE_EVERY_S seconds."""
     shown_tenth, last = -1, clock()
 
-    def say(done: int, total: int, text: str) -> None:
+    def write_line(done: int, total: int, text: str) -> None:
         nonlocal shown_tenth, last
         tenth = 10 * done // max(total, 1)
         if tenth != shown_tenth or clock() - last > LINE_EVERY_S:
             shown_tenth, last = tenth, clock()
-            sys.stderr.write(f"{done} of {total}: {text}\n")
-            sys.stderr.flush()
+            say(f"{done} of {total}: {text}")
 
-    return say
+    return write_line

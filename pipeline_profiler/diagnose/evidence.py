@@ -135,7 +135,8 @@ def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Int
 def gather(session: Session) -> Evidence:
     """Collect the evidence of a session; needs at least one run of the warm loader with steps."""
     windows = Windows(session)
-    warm = [window for window in windows.arm(Arm.WARM) if len(window) >= LEAST_STEPS]
+    # a run whose clock stood still says nothing, and would be divided by
+    warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
     observed = not periods[Arm.RESIDENT]
     cost = 0.0 if observed else _recording_share(windows)
@@ -217,7 +218,7 @@ def _periods(windows: Windows, arm: Arm) -> list[float]:
     if arm == Arm.BARE:
         return list(_bare_periods(windows).values())
     values = [window.period_ns for window in windows.arm(arm)]
-    return [v for v in values if math.isfinite(v)]
+    return [v for v in values if math.isfinite(v) and v > 0]
 
 
 def _bare_periods(windows: Windows) -> dict[int, float]:
@@ -225,12 +226,13 @@ def _bare_periods(windows: Windows) -> dict[int, float]:
     return {
         window.run.block: window.run.totals["elapsed_ns"] / window.run.totals["steps"]
         for window in windows.arm(Arm.BARE)
-        if window.run.totals.get("steps")
+        if window.run.totals.get("steps", 0) > 0 and window.run.totals.get("elapsed_ns", 0) > 0
     }
 
 
 def _by_block(windows: Windows, arm: Arm) -> dict[int, float]:
-    return {window.run.block: window.period_ns for window in windows.arm(arm)}
+    rows = windows.arm(arm)
+    return {window.run.block: window.period_ns for window in rows if window.period_ns > 0}
 
 
 def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
+from pipeline_profiler.measure.stopping import Guard
 from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Setting
 from pipeline_profiler.record.recorder import Recorder
@@ -35,6 +36,7 @@ KEPT_BATCHES = 8
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
+SAVED_EVERY_S = 10.0
 NAN_NOTE = (
     "The step returned NaN: timings are kept, but check the training first "
     "(learning rate, input range) with `pipeline-profiler check-training`."
@@ -68,6 +70,8 @@ class Bench:
     step: Step
     clock: Clock = time.perf_counter_ns
     progress: Progress = field(default=lambda text: None)
+    guard: Guard = field(default_factory=Guard)
+    _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
 
@@ -76,6 +80,17 @@ class Bench:
         if self._loader is None or hasattr(self._loader, "__next__"):
             self._loader = self.make_loader()
         return self._loader
+
+    def tell(self, text: str) -> None:
+        """Say what begins now, to the reader and to the watchdog."""
+        self.guard.pulse.doing = text.partition("\n")[0]
+        self.progress(text)
+
+    def save_meanwhile(self, session: Session) -> None:
+        """Save what there is; seconds apart, as writing disturbs the page cache."""
+        if self.clock() - self._saved_ns > SAVED_EVERY_S * 1e9:
+            self.guard.save_meanwhile(session)
+            self._saved_ns = self.clock()
 
     def settings(self) -> dict[str, Any]:
         """The loader's settings, by its adapter; asked for once."""
@@ -104,6 +119,7 @@ def drive(
     device is synchronised at the edges of the timed window only.
     """
     kept_batches: list[Any] = []
+    bench.guard.pulse.recorder = recorder
     try:
         _train(bench, loader, recorder, steps, seconds, kept_batches)
     finally:
@@ -121,7 +137,7 @@ def _train(
 ) -> None:
     # set at the first batch, so that slow workers do not use the time up
     deadline = math.inf
-    edges = (recorder.run.warmup - 1, steps - 1)
+    edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
     while recorder.steps < steps and bench.clock() < deadline:
         before = recorder.steps
         epoch = recorder.watch(loader)
@@ -129,6 +145,7 @@ def _train(
             deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
             with recorder.step():
                 _check(bench.step(batch), recorder)
+            pulse.steps += 1
             if len(kept_batches) < KEPT_BATCHES:
                 kept_batches.append(batch)
             if recorder.steps in edges:
@@ -322,7 +339,7 @@ def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: list
 def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     """The same loop without a recorder: what recording costs is the warm loader against this."""
     run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
-    total = plan.warmup + plan.steps
+    total, pulse = plan.warmup + plan.steps, bench.guard.pulse
     while done < total:
         before = done
         for batch in bench.loader():
@@ -330,6 +347,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
                 start = bench.clock()
             bench.step(batch)
             done += 1
+            pulse.steps += 1
             if done >= total:
                 break
         if done == before:
@@ -350,6 +368,7 @@ def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
     """
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
+    bench.guard.pulse.recorder = recorder
     if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
         from pipeline_profiler.adapters import torch_loader
 
@@ -361,6 +380,7 @@ def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
         batches = itertools.cycle(kept_batches)
         for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
             step(next(batches))
+            bench.guard.pulse.steps += 1
     else:
         for _, batch in zip(range(500), recorder.watch(Cycle(kept_batches)), strict=False):
             del batch

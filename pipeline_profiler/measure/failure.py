@@ -63,5 +63,9 @@ def user_traceback(error: BaseException) -> str:
 
 def _is_users(frame: str) -> bool:
     match = _FILE.match(frame)
-    path = match.group(1) if match else ""
+    return is_own_code(match.group(1) if match else "")
+
+
+def is_own_code(path: str) -> bool:
+    """Whether a file is the user's: not ours, not the standard library's, not an installed one."""
     return not path.startswith(_SYSTEM) and "site-packages" not in path and path[:1] != "<"

@@ -159,7 +159,7 @@ def try_a_change(bench: Bench, session: Session) -> bool:
     text = f"The trial setting (the real loader with {setting}) tests the first suspicion."
     session.probes.change = change
     session.plan = session.plan.with_trial(Reason(text, (Arm.TRIAL,)))
-    bench.progress(text)
+    bench.tell(text)
     return True
 
 

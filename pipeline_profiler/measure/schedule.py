@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.diagnose.window import Window
-from pipeline_profiler.measure import cold_cache, environment, failure, probes
+from pipeline_profiler.measure import cold_cache, environment, probes
 from pipeline_profiler.measure.arms import (
     NULL_SECONDS,
     Bench,
@@ -25,6 +25,8 @@ from pipeline_profiler.measure.arms import (
     null_run,
     run_arm,
 )
+from pipeline_profiler.measure.stopping import kept_when_stopped
+from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
 from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
@@ -38,6 +40,7 @@ OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
@@ -47,17 +50,6 @@ SLOW_START = (
     "each time, so they do not fit; "
     "give more --seconds."
 )
-
-
-class StoppedError(ProfileError):
-    """The measurement ended early; `session` holds what it has."""
-
-    def __init__(
-        self, text: str, session: Session, interrupted: bool = False, details: str = ""
-    ) -> None:
-        """Partial `session`; `details` is the traceback of the user's code, where there is one."""
-        super().__init__(text)
-        self.session, self.interrupted, self.details = session, interrupted, details
 
 
 def pilot_seconds(options: Options) -> float:
@@ -70,6 +62,7 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, lis
     """First pass over the loader: how long steps take, which batches to keep."""
     recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
+    bench.guard.pulse.doing = "first pass"
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
     kept_batches = drive(bench, bench.loader(), recorder, steps, seconds)
@@ -281,20 +274,8 @@ def _given_up(
 def measure_arms(bench: Bench, options: Options) -> Session:
     """Run all arms; raises StoppedError with the partial session when something ends it early."""
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-    try:
+    with kept_when_stopped(session, bench.guard, lambda: _batches(session)):
         _measure(bench, options, session)
-    except KeyboardInterrupt:
-        session.partial = True
-        session.notes.append("Interrupted: this session is partial.")
-        raise StoppedError("Interrupted.", session, interrupted=True) from None
-    except ProfileError:
-        raise
-    except Exception as error:
-        session.partial = True
-        text = failure.sentence(error, _batches(session))
-        details = failure.user_traceback(error)
-        session.notes += [text, details]
-        raise StoppedError(text, session, details=details) from error
     return session
 
 
@@ -312,15 +293,18 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     _refuse_short(first, session.plan)
     session.environment = environment.describe()
     bench.progress(announcement(session.plan))
+    bench.save_meanwhile(session)
     _probe_before(bench, options, session, kept_batches)
     alone = float(first.steps.loop.mean())
     session.runs.append(null_run(bench, kept_batches, alone))
     planned = 1e9 * max(options.budget, session.plan.seconds)
+    bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
+    bench.guard.pulse.doing = "probes after the arms"
     session.probes.repeatable = probes.repeatable(bench)
     probes.probe_device(bench, kept_batches, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
@@ -331,6 +315,7 @@ def _probe_before(
     bench: Bench, options: Options, session: Session, kept_batches: list[Any]
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
+    bench.guard.pulse.doing = "probes before the arms"
     session.runs.append(probes.sample_stacks(bench, options))
     probes.probe_fields(bench, kept_batches, options, session.probes)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
@@ -358,8 +343,9 @@ def _run_blocks(
         order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
         rng.shuffle(order)
         for arm in order:
-            bench.progress(f"block {block + 1} of {repeats}: {arm.label}")
+            bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        bench.save_meanwhile(session)
         more = repeats > 1 and not session.plan.lean
         if block == 0 and more and probes.try_a_change(bench, session):
             session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))

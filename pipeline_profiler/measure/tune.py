@@ -24,6 +24,7 @@ from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import environment
 from pipeline_profiler.measure.arms import Bench, Options, drive, run_arm
 from pipeline_profiler.measure.schedule import make_plan, pilot
+from pipeline_profiler.measure.stopping import kept_when_stopped
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.recorder import Recorder
@@ -36,6 +37,12 @@ ROUNDS = 4
 def ceiling(bench: Bench, options: Options) -> Session:
     """`replay`: the step fed with cached batches, the most any loader could give."""
     session = _session()
+    with kept_when_stopped(session, bench.guard):
+        _measure_ceiling(bench, options, session)
+    return session
+
+
+def _measure_ceiling(bench: Bench, options: Options, session: Session) -> None:
     first, kept_batches = pilot(bench, options, session)
     plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
     session.plan = plan
@@ -53,7 +60,6 @@ def ceiling(bench: Bench, options: Options) -> Session:
         ),
         "arms": {Arm.RESIDENT: {"period_ms": mean.value, "repeats": mean.n}},
     }
-    return session
 
 
 def _session() -> Session:
@@ -67,6 +73,14 @@ def _session() -> Session:
 def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> Session:
     """Measure every combination of the axes, and predict each from one calibration run."""
     session = _session()
+    with kept_when_stopped(session, bench.guard):
+        _sweep_settings(bench, options, axes, session)
+    return session
+
+
+def _sweep_settings(
+    bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]], session: Session
+) -> None:
     loader = bench.loader()
     base = module_for(loader).describe(loader)
     if base.get("kind") != "torch":
@@ -79,13 +93,14 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
     costs = _calibrate(bench, session, steps)
     points = []
     for setting in settings:
-        bench.progress(f"setting {_words(setting)}")
+        bench.tell(f"setting {_words(setting)}")
         run = time_setting(bench, loader, setting, steps, session)
         points.append(_point(run, setting, base, costs))
-    session.results |= {"sweep": points, "sweep_sentence": _sweep_sentence(points)}
-    session.results["verdict"] = "sweep"
-    session.results["sentence"] = session.results["sweep_sentence"]
-    return session
+        # after each: what ends the sweep early leaves the points there are
+        sentence = _sweep_sentence(points)
+        session.results |= {"sweep": points, "sweep_sentence": sentence}
+        session.results |= {"verdict": "sweep", "sentence": sentence}
+        bench.save_meanwhile(session)
 
 
 def _distinct(settings: list[dict[str, Any]], base: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -211,12 +226,19 @@ def _sweep_sentence(points: Sequence[Mapping[str, Any]]) -> str:
 def tune_loader(bench: Bench, options: Options) -> Session:
     """Change one thing at a time until nothing predicted is worth more than the noise."""
     session = _session()
+    with kept_when_stopped(session, bench.guard):
+        _tune(bench, options, session)
+    return session
+
+
+def _tune(bench: Bench, options: Options, session: Session) -> None:
     first, _ = pilot(bench, options, session)
     loader = bench.loader()
     if first.run.config.get("kind") == "tf":
         from pipeline_profiler.measure import tune_tf
 
-        return tune_tf.tune_dataset(bench, options, session)
+        tune_tf.tune_dataset(bench, options, session)
+        return
     if first.run.config.get("kind") != "torch":
         raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
     kept_setting: dict[str, Any] = {}
@@ -230,13 +252,14 @@ def tune_loader(bench: Bench, options: Options) -> Session:
             break
         change, promised = offers[0]
         tried_settings.add(_words(change))
-        bench.progress(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
+        bench.tell(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
         gain = versus(bench, loader, kept_setting, kept_setting | change, steps, session, options)
         good = gain.low > 1 + NOISE
         kept_setting |= change if good else {}
         trials.append(_trial(change, promised, gain, good))
-    session.results = _tuned(trials, kept_setting)
-    return session
+        session.results["trials"] = trials
+        bench.save_meanwhile(session)
+    session.results |= _tuned(trials, kept_setting)
 
 
 def _trial_steps(first: Window, options: Options) -> int:
@@ -344,9 +367,15 @@ def _tuned(trials: list[dict[str, Any]], kept_setting: dict[str, Any]) -> dict[s
 # -------------------------------------------------------------------------------- compare
 
 
+def _periods_ns(session: Session) -> list[float]:
+    """Periods of the runs of the warm loader that have one."""
+    periods = [Window.of(run).period_ns for run in session.arm(Arm.WARM)]
+    return [period for period in periods if period > 0]
+
+
 def compare(a: Session, b: Session) -> dict[str, Any]:
     """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
-    first, second = ([Window.of(run).period_ns for run in s.arm(Arm.WARM)] for s in (a, b))
+    first, second = (_periods_ns(s) for s in (a, b))
     if len(first) < 2 or len(second) < 2:
         raise ProfileError(
             "compare needs two repeats of the warm loader in each session: record with --repeats 3."

@@ -34,7 +34,7 @@ def tune_dataset(bench: Bench, options: Options, session: Session) -> Session:
         if best is None:
             break
         kept_names.append(str(best["name"]))
-        bench.progress(f"kept: {best['name']}")
+        bench.tell(f"kept: {best['name']}")
         dataset = tf_interventions.apply(dataset, str(best["name"]))
     ended = "nothing else that can be applied is worth more than the noise"
     sentence = (
@@ -42,7 +42,7 @@ def tune_dataset(bench: Bench, options: Options, session: Session) -> Session:
         if kept_names
         else f"keep it as it is: {ended}"
     )
-    session.results = {
+    session.results |= {
         "verdict": "tuned",
         "sentence": sentence,
         "kept": {"interventions": kept_names},

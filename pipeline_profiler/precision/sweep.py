@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from pipeline_profiler.measure import environment
-from pipeline_profiler.measure.schedule import StoppedError
+from pipeline_profiler.measure.stopping import Guard, StoppedError, kept_when_stopped
 from pipeline_profiler.precision.batches import Batch, cycle_batches, full_batches
 from pipeline_profiler.precision.budget import TINY_REPEATS, TINY_STEPS, WARM_STEPS, fit_to_budget
 from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell
@@ -45,28 +45,43 @@ def measure_precisions(
     clock: Clock = time.perf_counter_ns,
     progress: ReportProgress = _ignore_progress,
     notes: Sequence[str] = (),
+    guard: Guard | None = None,
 ) -> Session:
     """Run the sweep; returns a session whose results are of verdict "precision".
 
-    Raises StoppedError with the partial session when it is interrupted, ProfileError for options
-    that no row could be made of.
+    Raises StoppedError with the partial session when something ends it early, ProfileError for
+    options that no row could be made of.
     """
     check_options(options)
-    sweep = SweepState(backend, jobs, options, clock, progress, began=clock())
+    guard = guard or Guard()
+    sweep = SweepState(backend, jobs, options, clock, progress, began=clock(), guard=guard)
     sweep.reasons += notes
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    _fill_before_rescue(guard, sweep)
     try:
-        _run_sweep(sweep)
-    except KeyboardInterrupt:
-        session.partial = True
-        session.notes.append("Interrupted: this session is partial.")
+        with kept_when_stopped(session, guard):
+            _run_sweep(sweep)
+    except StoppedError:
         fill_session(session, sweep)
-        raise StoppedError("Interrupted.", session, interrupted=True) from None
+        raise
     finally:
         for source in sweep.sources.values():
             source.close()
     fill_session(session, sweep)
     return session
+
+
+def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
+    """What ends the process saves the session: it must hold the rows by then."""
+    rescue = guard.rescue
+    if rescue is None:
+        return
+
+    def fill_and_rescue(session: Session) -> None:
+        fill_session(session, sweep)
+        rescue(session)
+
+    guard.rescue = fill_and_rescue
 
 
 # ---- measuring ----
@@ -164,7 +179,7 @@ def fill_session(session: Session, sweep: SweepState) -> None:
     """Everything measured so far, and what follows from it."""
     session.environment = environment.describe()
     session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
-    session.results = as_results(summarise(collect_measurement(sweep)))
+    session.results |= as_results(summarise(collect_measurement(sweep)))
 
 
 def collect_measurement(sweep: SweepState) -> Measurement:

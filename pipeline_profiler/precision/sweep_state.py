@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipeline_profiler.measure.stopping import Guard
 from pipeline_profiler.precision.cell import Cell
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.measurement import LargestBatch, LoaderPass, ProbeResult, Visit
@@ -39,6 +40,7 @@ class SweepState:
     done: int = 0
     total: int = 0
     began: int = 0
+    guard: Guard = field(default_factory=Guard)
 
     def spent_s(self) -> float:
         """Seconds since the sweep began."""
@@ -46,6 +48,7 @@ class SweepState:
 
     def announce(self, text: str) -> None:
         """One unit of work is about to start."""
+        self.guard.pulse.doing = text
         self.progress(self.done, self.total, text)
         self.done += 1
 

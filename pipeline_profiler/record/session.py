@@ -9,28 +9,29 @@ on a machine that has nothing but the training framework. Format: docs/profiler-
 
 from __future__ import annotations
 
-import gzip
-import json
-import math
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.errors import ProfileError as ProfileError
+from pipeline_profiler.record.form import LARGEST, FormError
 from pipeline_profiler.record.plan import Plan, Probes
+from pipeline_profiler.record.session_file import (
+    pack_document,
+    parse_document,
+    read_document,
+    write_packed,
+)
+from pipeline_profiler.record.session_form import BATCH_COLUMNS as BATCH_COLUMNS
+from pipeline_profiler.record.session_form import DELTA, SPAN_COLUMNS, check_document, read_columns
+from pipeline_profiler.record.session_form import MAIN as MAIN
 
 SCHEMA = "profile/1"
-GZIP_ABOVE_BYTES = 1_000_000
 _LETTERS = frozenset(Arm)
-MAIN = -1  # worker number of the training process itself
-
-
-class ProfileError(Exception):
-    """A mistake the caller can fix; the text is one sentence that ends with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,42 +52,33 @@ class Span:
     count: int = 1
 
 
-_SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
-_DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
-BATCH_COLUMNS = (
-    *("batch", "worker", "tag", "samples", "slow_ns", "slow_cpu", "read_bytes", "read_chars"),
-    *("gc_ns", "process_cpu", "sent", "received"),
-)
-
-
 def _deltas(values: Iterable[int]) -> list[int]:
     column = list(values)
     return [now - before for now, before in zip(column, [0, *column], strict=False)]
 
 
 def _pack(columns: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:
-    return {k: _deltas(v) if k in _DELTA else list(v) for k, v in columns.items()}
-
-
-def _unpack(columns: Mapping[str, list[int]], names: Iterable[str]) -> dict[str, array[int]]:
-    return {
-        k: array("q", accumulate(columns[k]) if k in _DELTA else columns[k])
-        for k in names
-        if k in columns
-    }
+    return {k: _deltas(v) if k in DELTA else list(v) for k, v in columns.items()}
 
 
 def plain(value: Any) -> Any:
-    """JSON types only: numpy scalars become numbers, what is not finite becomes None."""
+    """JSON types only: numpy scalars become numbers, what is not finite becomes None.
+
+    What JSON has no word for becomes its text: nothing that a loader says of itself may cost the
+    measurement.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(v) for v in value]
-    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+    if getattr(value, "shape", None) == ():
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not abs(value) <= LARGEST:
         return None
-    return value
+    if value is None or isinstance(value, (bool, str, float)):
+        return value
+    # an endless loader may call itself 2**63 batches long
+    return max(-LARGEST, min(value, LARGEST)) if isinstance(value, int) else str(value)
 
 
 class SpanTable:
@@ -96,7 +88,7 @@ class SpanTable:
         """Start with the given spans."""
         self.stages: list[str] = []
         self._codes: dict[str, int] = {}
-        self.columns: dict[str, array[int]] = {name: array("q") for name in _SPAN_COLUMNS}
+        self.columns: dict[str, array[int]] = {name: array("q") for name in SPAN_COLUMNS}
         for s in spans:
             self.add(
                 s.stage, s.batch, s.worker, s.start_ns, s.wall_ns, s.cpu_ns, s.queued_ns, s.count
@@ -127,7 +119,7 @@ class SpanTable:
                 codes[name] = len(self.stages)
                 self.stages.append(name)
         self.columns["stage"].extend([codes[name] for name in names])
-        for column, values in zip(_SPAN_COLUMNS[1:], numbers, strict=True):
+        for column, values in zip(SPAN_COLUMNS[1:], numbers, strict=True):
             self.columns[column].extend(values)
 
     def __len__(self) -> int:
@@ -149,7 +141,7 @@ class SpanTable:
         table = cls()
         table.stages = list(data["stages"])
         table._codes = {name: code for code, name in enumerate(table.stages)}
-        table.columns = _unpack(data, _SPAN_COLUMNS)
+        table.columns = read_columns(data, SPAN_COLUMNS)
         return table
 
 
@@ -182,7 +174,8 @@ class Run:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
         data = {k: v for k, v in self.__dict__.items() if k not in ("spans", "batches")}
-        return data | {"spans": self.spans.to_json(), "batches": _pack(self.batches)}
+        head: dict[str, Any] = plain(data)
+        return head | {"spans": self.spans.to_json(), "batches": _pack(self.batches)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Run:
@@ -190,7 +183,7 @@ class Run:
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         known["arm"] = Arm(data["arm"])
         known["spans"] = SpanTable.from_json(data["spans"])
-        known["batches"] = _unpack(data["batches"], BATCH_COLUMNS)
+        known["batches"] = read_columns(data["batches"], BATCH_COLUMNS)
         return cls(**known)
 
     def __len__(self) -> int:
@@ -221,10 +214,18 @@ class Session:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "the session") -> Session:
-        """Inverse of `to_json`; raises ProfileError for another or a newer schema."""
+        """Inverse of `to_json`; ProfileError for another or newer schema, or a damaged one."""
         check_schema(data.get("schema"), where)
+        try:
+            check_document(data)
+        except FormError as error:
+            raise ProfileError(
+                f"{where} is a damaged session ({error}): record it again with `run`."
+            ) from None
         own = {*_BODY, "plan", "schema", "runs"}
         results = {k: v for k, v in data.items() if k not in own}
+        if results.get("arms"):
+            results["arms"] = {k: v for k, v in results["arms"].items() if k in _LETTERS}
         plan = data.get("plan") or {}
         # an arm of a later version has no meaning here: its runs are left out, the rest is read
         runs = [Run.from_json(run) for run in data.get("runs", ()) if run["arm"] in _LETTERS]
@@ -238,34 +239,21 @@ class Session:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write atomically; above 1 MB as gzip with `.gz` added. Returns the path written."""
-        text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False).encode()
-        target = Path(path)
-        if len(text) > GZIP_ABOVE_BYTES or target.suffix == ".gz":
-            text = gzip.compress(text, compresslevel=4)
-            target = target if target.suffix == ".gz" else Path(f"{target}.gz")
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        draft.write_bytes(text)
-        draft.replace(target)
-        return target
+        return write_packed(self.packed(), path)
+
+    def packed(self) -> bytes:
+        """The file's text; its runs are left out where `load` would refuse that many."""
+        return pack_document(self.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Session:
         """Read what `save` wrote; ProfileError with the fix for anything else."""
-        try:
-            blob = Path(path).read_bytes()
-            text = gzip.decompress(blob) if blob[:2] == b"\x1f\x8b" else blob
-            data = json.loads(text)
-        except FileNotFoundError:
-            raise ProfileError(
-                f"No session at {path}: record one with `run ... -o {path}`."
-            ) from None
-        except (OSError, EOFError, ValueError) as error:
-            raise ProfileError(
-                f"{path} is not a readable session ({error}): record it again with `run`."
-            ) from None
-        if not isinstance(data, dict):
-            raise ProfileError(f"{path} is JSON but not a session: give a file that `run` saved.")
-        return cls.from_json(data, str(path))
+        return cls.from_json(read_document(path), str(path))
+
+    @classmethod
+    def parse(cls, blob: bytes, where: str) -> Session:
+        """`load` for bytes in hand, which messages call `where`."""
+        return cls.from_json(parse_document(blob, where), where)
 
     def arm(self, name: Arm) -> list[Run]:
         """Runs of one arm, in block order."""
@@ -286,5 +274,5 @@ def check_schema(schema: Any, where: str) -> None:
             f"{SCHEMA}): upgrade with `pip install -U dataset-preflight`."
         )
     raise ProfileError(
-        f"{where} is not a profile session (schema {schema!r}): record one with `run`."
+        f"{where} is not a profile session (schema {str(schema)[:40]!r}): record one with `run`."
     )

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.record.session_file import write_whole
 from pipeline_profiler.report import trace
+from pipeline_profiler.report.controls import escape_controls
 from pipeline_profiler.report.page import render_page
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import report_sections
@@ -27,7 +29,8 @@ def to_text(session: Session) -> str:
 
 
 def _text_section(s: Section) -> str:
-    out = [s.title, "-" * len(s.title), *s.lines]
+    # a line end inside a text must not begin what looks like a line of the report
+    out = [s.title, "-" * len(s.title), *(line.replace("\n", "\n    ") for line in s.lines)]
     if s.rows and s.wide:
         out += [line for row in s.rows for line in _block(s.head, row)]
     elif s.rows:
@@ -81,28 +84,38 @@ def to_json(session: Session) -> str:
     return json.dumps(document, allow_nan=False) + "\n"
 
 
+TEXT_MARK = "pipeline-profiler report"  # tells our files from others, which are not replaced
+MARKDOWN_MARK = f"<!-- {TEXT_MARK} -->"
 FORMATS: dict[str, Callable[[Session], str]] = {
-    ".txt": to_text,
-    ".md": to_markdown,
+    ".txt": lambda session: f"{TEXT_MARK}\n\n{to_text(session)}",
+    ".md": lambda session: f"{MARKDOWN_MARK}\n\n{to_markdown(session)}",
     ".html": to_html,
     ".json": to_json,
 }
+TRACES = (".trace.json.gz", ".trace.json")
 
 
 def write(session: Session, path: str) -> Path:
     """Write the report in the format of the extension; returns the path."""
-    target = Path(path)
-    if path.endswith((".trace.json.gz", ".trace.json")):
-        blob = json.dumps(trace.build(session), separators=(",", ":")).encode()
-        target.write_bytes(gzip.compress(blob, 6) if path.endswith(".gz") else blob)
-        return target
-    render = FORMATS.get(target.suffix)
-    if render is None:
+    write_whole(make_report(session, path), Path(path))
+    return Path(path)
+
+
+def check_format(path: str) -> None:
+    """Raise ProfileError unless the extension is that of a format."""
+    if not path.endswith(TRACES) and Path(path).suffix not in FORMATS:
         raise ProfileError(
-            f"No report format for '{target.name}': use {known_formats()} as the extension."
+            f"No report format for '{Path(path).name}': use {known_formats()} as the extension."
         )
-    target.write_text(render(session), encoding="utf-8")
-    return target
+
+
+def make_report(session: Session, path: str) -> bytes:
+    """The report in the format of the extension, as bytes."""
+    check_format(path)
+    if path.endswith(TRACES):
+        blob = json.dumps(trace.build(session), separators=(",", ":")).encode()
+        return gzip.compress(blob, 6) if path.endswith(".gz") else blob
+    return escape_controls(FORMATS[Path(path).suffix](session)).encode()
 
 
 def known_formats() -> str:

@@ -6,6 +6,7 @@ and the conditions; timing.py and trials.py have the rest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline_profiler.report.section import Section, share_text
 
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
 NO_VERDICT = "no verdict: the session ended before the real loader was timed"
+SHOWN_FRAMES = 5
 BUSY = 0.9  # load a core before the run, from which the report says so
 
 
@@ -49,8 +51,21 @@ def _verdict(session: Session, windows: Windows) -> Section:
     lines += failed_rules(session)
     if session.partial:
         lines.append("This session is partial: the run ended before all arms were measured.")
+    lines += _cut_off(results)
     lines += [*_utilisation(session, windows), *_busy(session)]
     return Section("Verdict", tuple(lines))
+
+
+def _cut_off(results: Mapping[str, Any]) -> list[str]:
+    """Where the loader hung, with the innermost frames of each thread and process seen."""
+    cut_off = results.get("cut_off")
+    if not cut_off:
+        return []
+    lines = [str(cut_off["sentence"])]
+    for stack in cut_off["stacks"]:
+        frames = stack["frames"][:SHOWN_FRAMES] or ["no stack could be taken"]
+        lines += [f"  {stack['of']}: {frames[0]}", *(f"    from {frame}" for frame in frames[1:])]
+    return lines
 
 
 def failed_rules(session: Session) -> list[str]:
@@ -139,6 +154,6 @@ def _shown(name: str, value: Any) -> str:
         return "n/a"
     if isinstance(value, dict):
         return ", ".join(f"{k} {_shown(k, v)}" for k, v in value.items())
-    if name == "memory_bytes":
+    if name == "memory_bytes" and isinstance(value, (int, float)):
         return f"{value / 1e9:.1f} GB"
     return f"{value:.2f}" if isinstance(value, float) else str(value)

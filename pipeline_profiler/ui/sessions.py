@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline_profiler.diagnose.verdict import diagnose_session
 from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.record.session import Session
 from pipeline_profiler.report import trace
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
@@ -58,16 +58,7 @@ def load(path: Path) -> Session:
 
 def read(data: bytes, name: str) -> Session:
     """Read an uploaded session; raises ProfileError for anything else."""
-    try:
-        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        document = json.loads(text)
-    except (OSError, EOFError, ValueError):
-        raise ProfileError(
-            f"{name} is not a readable session: give a file that `pipeline-profiler run` saved."
-        ) from None
-    if not isinstance(document, dict):
-        raise ProfileError(f"{name} is JSON but not a session: give a file that `run` saved.")
-    return judged(Session.from_json(document, name))
+    return judged(Session.parse(data, name))
 
 
 def judged(session: Session) -> Session:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.cli import main
+from pipeline_profiler.cli.arguments import bound
+from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.record.session import ProfileError, Session
 from tests.conftest import ROOT
@@ -139,7 +141,7 @@ def test_a_measurement_with_a_failed_rule_is_saved_and_exits_with_3(
     [((0, 1), 1), ((1, 3), 3), ((3, 2), 2), ((2, 4, 1), 4), ((4, 130), 130), ((0, 0), 0)],
 )
 def test_the_most_severe_exit_code_wins(codes: tuple[int, ...], worst: int) -> None:
-    assert main.most_severe(*codes) == worst
+    assert strongest(*map(ExitCode, codes)) == worst
 
 
 def test_every_report_format(train: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,12 +228,12 @@ def test_a_loader_that_breaks_keeps_what_was_measured(
 @pytest.mark.parametrize("text", ["stall", "wait>2%", "stall>x", "stall<3%"])
 def test_wrong_bounds_are_refused(text: str) -> None:
     with pytest.raises(ProfileError, match="stall>20%"):
-        main.bound(text)
+        bound(text)
 
 
 def test_bounds_are_read_with_and_without_percent() -> None:
-    assert main.bound("stall>20%") == ("stall", 0.2)
-    assert main.bound("stall > 0.2") == ("stall", 0.2)
+    assert bound("stall>20%") == ("stall", 0.2)
+    assert bound("stall > 0.2") == ("stall", 0.2)
 
 
 def test_every_option_has_a_help_text() -> None:

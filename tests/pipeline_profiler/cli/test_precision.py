@@ -183,7 +183,7 @@ def documented_options() -> set[str]:
 
 def actions() -> list[argparse.Action]:
     commands = argparse.ArgumentParser().add_subparsers()
-    precision_cli.add(commands, lambda session, args: 0)
+    precision_cli.add(commands)
     known = [a for a in commands.choices["precision"]._actions if "--help" not in a.option_strings]
     assert len(known) > 15
     return known

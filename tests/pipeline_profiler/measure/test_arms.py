@@ -10,7 +10,8 @@ from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cold_cache, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
-from pipeline_profiler.measure.schedule import StoppedError, measure_arms
+from pipeline_profiler.measure.schedule import measure_arms
+from pipeline_profiler.measure.stopping import StoppedError
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run

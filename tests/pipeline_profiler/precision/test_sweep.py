@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pipeline_profiler.measure.schedule import StoppedError
+from pipeline_profiler.measure.stopping import Guard, StoppedError
 from pipeline_profiler.precision.backend_torch import TorchBackend
 from pipeline_profiler.precision.cell import Recipe
 from pipeline_profiler.precision.data_source import make_sized_loader
@@ -305,6 +306,25 @@ def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:
     session = stopped.value.session
     assert session.partial
     assert session.results["precision"]["rows"][0]["step"]["repeats"] == 1
+
+
+def test_a_loader_that_hangs_leaves_a_partial_session_with_where_it_hangs() -> None:
+    epochs = []
+
+    class Stuck(Batches):
+        def __iter__(self) -> Any:
+            epochs.append(1)
+            if len(epochs) > 12:
+                time.sleep(1000)
+            return super().__iter__()
+
+    guard = Guard(limit_s=5.0)
+    with pytest.raises(StoppedError, match="Nothing happened for") as stopped:
+        measure_precisions(CPU, [job(make_loader=Stuck)], quick(), guard=guard)
+    session = stopped.value.session
+    assert session.partial
+    assert session.results["precision"]["rows"]
+    assert "time.sleep(1000)" in session.results["cut_off"]["stacks"][0]["frames"][0]
 
 
 def test_a_short_budget_gives_fewer_steps_and_says_so() -> None:

@@ -56,7 +56,7 @@ def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ('{"schema": "profile/9"}', "newer pipeline-profiler"),
         ('{"schema": "profile/1", "runs": [', "not a readable session"),
         ('{"schema": "profile/1", "runs": []}', "no verdict"),
-        ('{"schema": "profile/1", "runs": [{"arm": "W", "spans": {}}]}', "could not be drawn"),
+        ('{"schema": "profile/1", "runs": [{"arm": "W", "spans": {}}]}', "is a damaged session"),
     ],
 )
 def test_what_is_no_session_is_one_sentence(

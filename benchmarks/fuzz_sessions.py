@@ -1,0 +1,287 @@
+"""Damaged session files through every reader: nothing but a session or one sentence may come out.
+
+    python benchmarks/fuzz_sessions.py --minutes 10 --seed 1
+
+Takes the recorded sessions of sample_data (cut to a few steps) and one that has every key a session
+may have, changes up to three places of the document (keys deleted, types and words changed, huge,
+infinite and deeply nested values, columns of unequal lengths) or its bytes (cut, flipped, other
+encodings), and reads the result: loading, diagnosis, text, HTML, Markdown, JSON, trace, comparison
+with itself, saving. Whatever is raised besides ProfileError is printed with the document that did
+it, in its place in the JSON line at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gzip
+import json
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from pipeline_profiler.diagnose.verdict import diagnose_session
+from pipeline_profiler.measure.tune import compare
+from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.record.session import ProfileError, Run, Session, SpanTable
+from pipeline_profiler.report import render
+
+SESSIONS = Path(__file__).parents[1] / "sample_data" / "sessions"
+STEPS, RUNS_PER_ARM = 24, 2
+DEEP: list[Any] = []
+for _ in range(60):
+    DEEP = [DEEP]
+WRONG: tuple[Any, ...] = (
+    *(None, True, False, "", "x", "W", "profile/1", "\ud800", "\x1b[2J\u202e", "9" * 400, "ok"),
+    *(0, 1, -1, 2, 10**6, 2**31, 2**53, 2**62, -(2**62), 2**63, 10**30, -(10**400)),
+    *(0.0, -0.0, 0.5, 1e-300, 1e300, float("nan"), float("inf"), float("-inf")),
+    *([], {}, [None], [1, "x"], [[]], {"": None}, {"a": {"b": 1}}, DEEP, ["x"] * 50, [*range(9)]),
+)  # fmt: skip
+Document = dict[str, Any]
+
+
+def cut_short(session: Session) -> Session:
+    """The first steps of the first runs of each arm."""
+    seen: Counter[Arm] = Counter()
+    runs = []
+    for run in session.runs:
+        seen[run.arm] += 1
+        if seen[run.arm] <= RUNS_PER_ARM:
+            runs.append(_cut_run(run))
+    session.runs = runs
+    return session
+
+
+def _cut_run(run: Run) -> Run:
+    run.spans = SpanTable(span for span in run.spans if span.batch < STEPS)
+    kept = sum(1 for batch in run.batches["batch"] if batch < STEPS)
+    run.batches = {name: column[:kept] for name, column in run.batches.items()}
+    run.slow_keys, run.depths = run.slow_keys[:kept], run.depths[:STEPS]
+    run.warmup = min(run.warmup, 6)
+    return run
+
+
+@cache
+def documents() -> tuple[Document, ...]:
+    """The sessions that are damaged, as JSON documents."""
+    loaded = [cut_short(Session.load(path)) for path in sorted(SESSIONS.iterdir())]
+    made = [session.to_json() for session in loaded]
+    return (*made, _with_every_key(copy.deepcopy(made[-1])))
+
+
+def _with_every_key(document: Document) -> Document:
+    share = {"share": 0.1, "low": 0.05, "high": 0.2, "n": 3}
+    row = {"setting": "workers=1", "measured_ms": 2.0, "predicted_ms": 2.1, "low_ms": 2.0,
+           "high_ms": 2.2, "error": 0.05, "fluid_ms": 1.9, "fluid_error": -0.05, "limit": "workers",
+           "extrapolated": ""}  # fmt: skip
+    trial = {"change": "workers=2", "setting": {"workers": 2}, "predicted": 1.4, "speedup": share,
+             "measured": "1.3x (1.2 to 1.4)", "decision": "kept", "why": "faster"}  # fmt: skip
+    document |= {
+        "sweep": [row], "sweep_sentence": "best", "trials": [trial], "kept": {"workers": 2},
+        "kept_sentence": "keep", "partial": True,
+        "failed_rules": [{"rule": "r", "error": "E", "text": "t", "at": "a:1"}],
+        "cut_off": {"sentence": "no batch for 30 s", "where": "warm loader", "seconds": 30.0,
+                    "stacks": [{"of": "the trainer", "frames": ["train.py:3 load: x()"]}]},
+    }  # fmt: skip
+    document["plan"] |= {
+        "unused_fields": {"depth": 8}, "batch_bytes": 100, "piped_bytes": 5.0,
+        "prefixes": [{"operation": "map", "ms": 1.0, "total_ms": 2.0, "first_ms": 3.0,
+                      "visits": 1.0}],
+        "interventions": [{"name": "parallel map", "why": "w", "how": "h", "op": "map",
+                           "baseline_ms": 3.0, "period_ms": 2.0, "spread": 0.01, "repeats": 3,
+                           "gains": [0.3, 0.3]}],
+        "starvation": 0.1, "utilisation_symptom": 0.9,
+        "synchronising_lines": [{"at": "train.py:3", "per_step": 1.0}],
+    }  # fmt: skip
+    document["runs"][0] |= {"stacks": {"wait|read|a.py:1 f: g()": 900, "step||b.py:2 h: i()": 5}}
+    return document
+
+
+# ---- damage ----
+
+
+def _place(draw: Any, document: Document) -> tuple[Any, Any]:
+    """A container somewhere in the document and one of its keys."""
+    at: Any = document
+    while True:
+        keys = list(at) if isinstance(at, dict) else range(len(at))
+        key = draw(st.sampled_from(keys))
+        inner = at[key]
+        if not isinstance(inner, (dict, list)) or not inner or draw(st.integers(0, 3)) == 0:
+            return at, key
+        at = inner
+
+
+def _delete(draw: Any, at: Any, key: Any) -> None:
+    del at[key]
+
+
+def _replace(draw: Any, at: Any, key: Any) -> None:
+    at[key] = copy.deepcopy(draw(st.sampled_from(WRONG)))  # later changes go into it
+
+
+def _nudge(draw: Any, at: Any, key: Any) -> None:
+    if isinstance(at[key], (int, float)):
+        by = draw(st.sampled_from((-1, 0, 1e-9, 1e9, 1e18)))
+        at[key] = type(at[key])(at[key] * by)
+    elif isinstance(at[key], str):
+        at[key] = at[key][::-1]
+
+
+def _lengthen(draw: Any, at: Any, key: Any) -> None:
+    if isinstance(at[key], list):
+        at[key] += draw(st.sampled_from(([0], [None], at[key][:5], [-1] * 3)))
+    elif isinstance(at[key], dict):
+        name = draw(st.sampled_from(("x", "W", "load", "")))
+        _replace(draw, at[key], name)
+
+
+def _shorten(draw: Any, at: Any, key: Any) -> None:
+    if isinstance(at[key], list):
+        del at[key][draw(st.integers(0, len(at[key]))) :]
+
+
+def _mix(draw: Any, at: Any, key: Any) -> None:
+    if isinstance(at[key], list):
+        at[key].reverse()
+    elif isinstance(at, dict):
+        other = draw(st.sampled_from(list(at)))
+        at[key], at[other] = at[other], at[key]
+
+
+CHANGES: tuple[Callable[[Any, Any, Any], None], ...] = (
+    _delete, _replace, _replace, _nudge, _lengthen, _shorten, _mix,
+)  # fmt: skip
+
+
+def _spoil_bytes(draw: Any, blob: bytes) -> bytes:
+    kind = draw(st.integers(0, 5))
+    at = draw(st.integers(0, max(len(blob) - 1, 0)))
+    if kind == 0:
+        return blob[:at]
+    if kind == 1:
+        return blob[:at] + bytes([blob[at] ^ (1 << draw(st.integers(0, 7)))]) + blob[at + 1 :]
+    if kind == 2:
+        return blob[:at] + b"\xff\xfe\x00" + blob[at:]
+    return blob
+
+
+@st.composite
+def damaged_files(draw: Any) -> bytes:
+    """The bytes of a session file with something wrong in it."""
+    document = copy.deepcopy(draw(st.sampled_from(documents())))
+    for _ in range(draw(st.integers(1, 3))):
+        at, key = _place(draw, document)
+        draw(st.sampled_from(CHANGES))(draw, at, key)
+        if not document:
+            break
+    blob = json.dumps(document).encode()
+    if draw(st.integers(0, 9)) == 0:
+        blob = _spoil_bytes(draw, blob)
+    if draw(st.booleans()):
+        blob = gzip.compress(blob, 1)
+        blob = _spoil_bytes(draw, blob) if draw(st.integers(0, 9)) == 0 else blob
+    return blob
+
+
+# ---- readers ----
+
+
+def exercise(blob: bytes) -> str:
+    """Read the bytes in every way; '' for a session, or the sentence that refused them.
+
+    Anything else that goes wrong is raised.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s.json"
+        path.write_bytes(blob)
+        try:
+            session = Session.load(path)
+        except ProfileError as error:
+            return _sentence(error)
+        _render_all(session, Path(folder))
+    return ""
+
+
+def _render_all(session: Session, folder: Path) -> None:
+    for ending in (".txt", ".md", ".html", ".json", ".trace.json", ".trace.json.gz"):
+        _allow_refusal(lambda ending=ending: render.write(session, str(folder / f"r{ending}")))
+    _allow_refusal(lambda: diagnose_session(session).as_results())
+    _allow_refusal(lambda: compare(session, session))
+    again = Session.load(session.save(folder / "again.json"))
+    assert again.to_json() == session.to_json()
+
+
+def _allow_refusal(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except ProfileError as error:
+        _sentence(error)
+
+
+def _sentence(error: ProfileError) -> str:
+    text = str(error)
+    assert text, "a refusal without a word"
+    assert len(text) < 600, text
+    assert "\n" not in text, text
+    return text
+
+
+# ---- the long run ----
+
+
+def fuzz(minutes: float, first_seed: int) -> dict[str, Any]:
+    """Read damaged files until the time is over; what broke is in `broken`, one entry a place."""
+    end, number = time.monotonic() + 60 * minutes, first_seed
+    counts: Counter[str] = Counter()
+    broken: dict[str, str] = {}
+
+    def one(blob: bytes) -> None:
+        begin = time.monotonic()
+        try:
+            counts["refused" if exercise(blob) else "read"] += 1
+        except Exception as error:  # noqa: BLE001 - this is what is looked for
+            counts["broken"] += 1
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            own = [f for f in traceback.extract_tb(error.__traceback__) if "pipeline_prof" in f[0]]
+            at = own[-1] if own else frame
+            where = f"{type(error).__name__} {Path(at.filename).name}:{at.lineno}"
+            if where not in broken:
+                broken[where] = str(error)[:200]
+                kept = Path(tempfile.gettempdir()) / f"broken-{len(broken)}.json"
+                kept.write_bytes(blob)
+                print(f"{where}: {str(error)[:200]} ({kept})", flush=True)
+        counts["slowest_ms"] = max(counts["slowest_ms"], int(1e3 * (time.monotonic() - begin)))
+
+    while time.monotonic() < end:
+        quiet = settings(
+            max_examples=100, deadline=None, database=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        seed(number)(quiet(given(damaged_files())(one)))()
+        number += 1
+    return {"seeds": [first_seed, number - 1], **counts, "places": broken}
+
+
+def main() -> None:
+    """Parse, fuzz, print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    warnings.simplefilter("error")  # numpy warns where it divides by zero
+    result = fuzz(args.minutes, args.seed)
+    print(json.dumps({"benchmark": "fuzz_sessions", "minutes": args.minutes, **result}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What the arguments of a command must be like, asked before anything is measured.
+
+A measurement takes minutes, and what is wrong with an option is known at once: each check raises
+ProfileError with the fix.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from glob import glob
+
+from pipeline_profiler.cli.output import check_session_output
+from pipeline_profiler.cli.user_code import spec_file
+from pipeline_profiler.record.session import ProfileError
+
+LEAST_STEPS = 10
+MOST_SEED = 2**32 - 1  # numpy and torch take no larger one
+AXES = {  # option -> (argument, setting, least value, most)
+    "--workers": ("workers", "workers", 0, 1024),
+    "--prefetch": ("prefetch", "prefetch", 1, 1024),
+    "--batch-size": ("batch_size", "batch_size", 1, 2**31),
+    "--pin": ("pin", "pin_memory", 0, 1),
+}
+
+
+def check_measuring(args: argparse.Namespace) -> None:
+    """The options that all measuring commands share."""
+    if args.step and args.emulate_step_ms is not None:
+        raise ProfileError("Give --step or --emulate-step-ms, not both.")
+    if args.steps < LEAST_STEPS or args.repeats < 1:
+        raise ProfileError("--steps must be at least 10 and --repeats at least 1.")
+    check_amount("--emulate-step-ms", args.emulate_step_ms, zero=True)
+    check_run_options(args)
+    files = [spec_file(args.loader), spec_file(args.step)]
+    check_session_output(args.output, args.replace, [name for name in files if name])
+    if args.fail_on:
+        bound(args.fail_on)
+    if args.files and not args.cold:
+        raise ProfileError("--files names the files of the cold arm: give --cold with it.")
+    if args.files and not glob(args.files, recursive=True):
+        raise ProfileError(f"--files '{args.files}' matches no file: put the pattern in quotes.")
+
+
+def check_run_options(args: argparse.Namespace) -> None:
+    """The budget, the limit and the seed."""
+    check_amount("--seconds", args.seconds)
+    check_amount("--limit", args.limit)
+    if not 0 <= args.seed <= MOST_SEED:
+        raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
+
+
+def check_amount(option: str, value: float | None, zero: bool = False) -> None:
+    """A finite number above 0, or from 0 on."""
+    if value is None:
+        return
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        least = "from 0 on" if zero else "above 0"
+        raise ProfileError(f"{option} takes a number {least}, not {value:g}.")
+
+
+def read_axes(args: argparse.Namespace) -> dict[str, Sequence[int]]:
+    """The settings of a sweep by the name the loader has for them; empty ones are left out."""
+    axes: dict[str, Sequence[int]] = {}
+    for option, (name, setting, least, most) in AXES.items():
+        values = split_numbers(getattr(args, name), option)
+        if any(not least <= value <= most for value in values):
+            raise ProfileError(f"{option} takes whole numbers from {least} to {most}.")
+        if values:
+            axes[setting] = [bool(v) for v in values] if name == "pin" else values
+    return axes
+
+
+def split_numbers(text: str, option: str) -> list[int]:
+    """'0,1,2' -> [0, 1, 2]."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
+
+
+def bound(text: str) -> tuple[str, float]:
+    """'stall>20%' -> ('stall', 0.2)."""
+    name, sign, value = text.replace(" ", "").partition(">")
+    try:
+        number = float(value.rstrip("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        number, sign = 0.0, ""
+    if name != "stall" or not sign or not math.isfinite(number):
+        raise ProfileError(f"--fail-on takes a bound like \"stall>20%\", not '{text}'.")
+    return name, number

@@ -1,0 +1,174 @@
+"""Where results go: looked at before anything is measured, and never over a stranger's file.
+
+A measurement takes minutes, so a name that cannot be written is said at once. A file is replaced
+only where this program wrote it, which its content tells (no list of names is kept), or where the
+caller says so with --replace. A session that cannot be saved where it was asked for goes to the
+folder for temporary files, then to the working folder: it is not lost for want of a place.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pipeline_profiler.cli.terminal import say
+from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.record.session_file import GZIP_HEAD, write_packed, write_whole
+
+HEAD_BYTES = 600
+MARKS = re.compile(
+    rb"""^\s*\{\s*"schema"\s*:\s*"profile(-compare)?/|"generator"\s*:\s*"pipeline-profiler"|"""
+    rb"""<meta name="generator" content="pipeline-profiler">|^<!-- pipeline-profiler report -->|"""
+    rb"""^pipeline-profiler report\n"""
+)
+
+
+class UnsavedError(OSError):
+    """The session could be saved nowhere; `packed` is its text."""
+
+    def __init__(self, reason: str, packed: bytes) -> None:
+        """Keep the text, which is now the only copy."""
+        super().__init__(reason)
+        self.packed = packed
+
+
+def check_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
+    """Raise ProfileError where `path` cannot be written, or holds what must not be replaced.
+
+    `inputs` are files the command reads: they are never written, whatever they hold.
+    """
+    if not path or "\0" in path:
+        raise ProfileError("-o takes the name of a file.")
+    try:
+        target = Path(os.path.realpath(path))  # fails in a working folder that was deleted
+        for name in inputs:
+            if os.path.realpath(name) == str(target):
+                raise ProfileError(f"{path} is read by this command: choose another name for -o.")
+        _check_target(target, path, replace)
+        _check_folder(target.parent)
+    except OSError as error:
+        raise ProfileError(
+            f"{path} cannot be written ({error.strerror or error}): choose another place."
+        ) from None
+
+
+def check_session_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
+    """`check_output` for both names that a session may get: it is packed above 1 MB."""
+    check_output(path, replace, inputs)
+    if not path.endswith(".gz"):
+        check_output(f"{path}.gz", replace, inputs)
+
+
+def _check_target(target: Path, path: str, replace: bool) -> None:
+    try:
+        state = target.stat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(state.st_mode):
+        raise ProfileError(f"{path} is a folder: give the name of a file.")
+    if not stat.S_ISREG(state.st_mode):
+        raise ProfileError(f"{path} is no regular file: give the name of a file.")
+    if not state.st_mode & 0o222 or not os.access(target, os.W_OK):
+        raise ProfileError(f"{path} is read-only: choose another name.")
+    if not replace and not is_ours(target):
+        raise ProfileError(
+            f"{path} exists and was not written by pipeline-profiler: choose another name, or "
+            "allow it with --replace."
+        )
+
+
+def _check_folder(folder: Path) -> None:
+    """Write a nameless file into the nearest folder there is: rights alone do not tell."""
+    while not folder.exists():
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the content shows that this program wrote it: a session, a report or a trace.
+
+    An empty file counts as ours: there is nothing in it to lose.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if head[:2] == GZIP_HEAD:
+            with gzip.open(path) as packed:
+                head = packed.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return not head or MARKS.search(head) is not None
+
+
+# ---- writing ----
+
+
+def write_session(packed: bytes, path: str, replace: bool) -> tuple[Path, bool]:
+    """(where the session was saved, whether that is where it was asked for).
+
+    Raises UnsavedError where no place took it.
+    """
+    try:
+        return write_as_asked(packed, path, replace), True
+    except (OSError, ProfileError) as error:
+        reason = _reason(error)
+    say(f"pipeline-profiler: {path} cannot be written ({reason}).")
+    name = Path(path).name.removesuffix(".gz").removesuffix(".json") or "profile"
+    for find in (tempfile.gettempdir, os.getcwd):
+        try:
+            number, made = tempfile.mkstemp(".json", f"{name}-", find())
+            os.close(number)
+            return _fill(packed, Path(made)), False
+        except OSError:
+            continue
+    raise UnsavedError(reason, packed)
+
+
+def write_as_asked(packed: bytes, path: str, replace: bool) -> Path:
+    """Save at `path`, or at `path`.gz where it is large; raises OSError or ProfileError.
+
+    Where it became the packed name, an earlier session under the plain one goes: whoever reads
+    `path` afterwards shall not find the session of another measurement.
+    """
+    check_session_output(path, replace)  # a file may have come while it was measured
+    saved = write_packed(packed, path)
+    asked = Path(path)
+    if saved != asked and asked.is_file() and not asked.is_symlink() and is_ours(asked):
+        asked.unlink()
+    return saved
+
+
+def _fill(packed: bytes, path: Path) -> Path:
+    """Write over an empty file made for this, which goes where it was not needed."""
+    try:
+        saved = write_packed(packed, path)
+    except OSError:
+        path.unlink()
+        raise
+    if saved != path:
+        path.unlink()
+    return saved
+
+
+def write_report(make: Callable[[], bytes], path: str, replace: bool) -> Path:
+    """Write what `make` returns; ProfileError where it cannot be written."""
+    blob = make()
+    check_output(path, replace)
+    try:
+        write_whole(blob, Path(path))
+    except OSError as error:
+        raise ProfileError(
+            f"{path} cannot be written ({error.strerror or error}): choose another place."
+        ) from None
+    return Path(path)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,318 @@
+"""A loader that gives nothing any more is ended at a limit, and where it hangs is kept.
+
+A thread looks at a counter of steps. Where it stands still for longer than the limit, the stacks
+of the trainer's threads and of the loader's processes are taken, and a signal raises OverdueError
+in the main thread, which ends sleeps, locks, queues and system calls; from there on all goes as
+after any error. Where the main thread does not come back (C code that ignores signals), the thread
+saves what there is and ends the process. Where C code holds the interpreter's lock not even the
+thread runs: a second process (`last_watch.py`) misses its word and does the same from the last
+saved state. What no process can end is one that waits inside the kernel for a device (state D).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import linecache
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from pipeline_profiler.measure.failure import is_own_code
+from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.session import Session
+from pipeline_profiler.record.stack_dump import DUMP_SIGNAL, DUMP_VARIABLE
+from pipeline_profiler.record.stack_sampler import OUR_THREADS
+
+LEAST_LIMIT_S = 30.0
+ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
+MOST_WORKERS, MOST_FRAMES = 8, 12
+DUMP_S = 0.4  # a worker writes its stack within that, if it can
+NAME = "watchdog"
+_PLACES = {
+    "_close": "the loader was closed",
+    "_iterate": "the loader was started",
+    "loader": "the loader was made",
+    "repeatable": "single samples were loaded",
+    "_load_alone": "single samples were loaded",
+}
+_DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+class OverdueError(BaseException):
+    """Raised in the main thread; no Exception, so that a loader's own `except` lets it through."""
+
+
+@dataclass
+class Pulse:
+    """What a measurement shows of itself: steps done, what it is at, and the open recorder."""
+
+    steps: int = 0
+    doing: str = ""
+    recorder: Recorder | None = None
+    end_s: float | None = None  # time.monotonic() from which even steps are too slow
+
+    def key(self) -> tuple[int, str]:
+        """What changes as long as something happens."""
+        return self.steps, self.doing
+
+
+class Watchdog:
+    """Watches one measurement; `with watchdog:` in the main thread."""
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        limit_s: float,
+        session: Session,
+        rescue: Callable[[Session], None] | None = None,
+    ) -> None:
+        """`rescue` saves the session and ends the process where the main thread cannot."""
+        self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
+        self.cut_off: dict[str, Any] | None = None
+        self._main = threading.get_ident()
+        self._stop = threading.Event()
+        self._dump: IO[bytes] | None = None
+        self._undo: list[Callable[[], object]] = []
+        self._last: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Watchdog:
+        """Start to watch."""
+        self._open_dump()
+        if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
+            signal.signal(signal.SIGUSR2, self._raise)
+            self._undo.append(lambda: signal.signal(signal.SIGUSR2, signal.SIG_DFL))
+        if self.rescue is not None:
+            self._start_last()
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda what: None if what.exc_type is OverdueError else hook(what)
+        self._undo.append(lambda: setattr(sys, "unraisablehook", hook))
+        threading.Thread(target=self._loop, daemon=True, name=NAME).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop watching."""
+        self._stop.set()
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def _open_dump(self) -> None:
+        """Let this process and those it starts write their stacks at a signal, in C."""
+        if signal.getsignal(DUMP_SIGNAL) != signal.SIG_DFL:
+            return
+        try:
+            self._dump = tempfile.NamedTemporaryFile("a+b", prefix="stacks-")  # noqa: SIM115
+        except OSError:  # no folder for temporary files has room: no stacks of workers then
+            return
+        faulthandler.register(DUMP_SIGNAL, self._dump, all_threads=True)
+        os.environ[DUMP_VARIABLE] = self._dump.name  # for workers that are spawned, not forked
+        self._undo += [self._dump.close, lambda: os.environ.pop(DUMP_VARIABLE, None)]
+        self._undo.append(lambda: faulthandler.unregister(DUMP_SIGNAL))
+
+    # ------------------------------------------------------------------------------- watching
+
+    def _loop(self) -> None:
+        key, since = self.pulse.key(), time.monotonic()
+        while not self._stop.wait(min(1.0, self.limit_s / 4)):
+            self._tell_last()
+            now = time.monotonic()
+            if self.pulse.key() != key:
+                key, since = self.pulse.key(), now
+            if now - since > self.limit_s or now > (self.pulse.end_s or now):
+                self._end(now - since)
+                return
+
+    def _end(self, seconds: float) -> None:
+        frame = sys._current_frames().get(self._main)
+        self.cut_off = self._describe(frame, seconds)
+        del frame
+        installed = signal.getsignal(signal.SIGUSR2) == self._raise
+        for _ in range(ATTEMPTS if installed else 0):
+            signal.pthread_kill(self._main, signal.SIGUSR2)
+            for _ in range(int(ATTEMPT_S)):
+                if self._stop.wait(1.0):
+                    return
+                self._tell_last()
+        if self.rescue is not None:
+            self._settle()
+            self.rescue(self.session)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        """In the main thread: workers that hang shall not be waited for, then the exception."""
+        if self._stop.is_set():  # the measurement ended by itself meanwhile
+            return
+        if self.cut_off is None:  # the second process sent it: the thread could not run
+            self.cut_off = self._describe(frame, self.limit_s)
+        # torch's own handler would raise for each killed worker, wherever the clean-up then is
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for child in multiprocessing.active_children():
+            child.kill()
+        raise OverdueError(self.cut_off["sentence"])
+
+    def _settle(self) -> None:
+        """Put what the open recorder has into the session; the main thread stands still."""
+        mark_cut_off(self.session, self.cut_off or {})
+        recorder = self.pulse.recorder
+        if recorder is not None:
+            recorder.session()
+            if recorder.steps and not any(run is recorder.run for run in self.session.runs):
+                self.session.runs.append(recorder.run)
+
+    # --------------------------------------------------------------------------------- stacks
+
+    def _describe(self, frame: FrameType | None, seconds: float) -> dict[str, Any]:
+        stacks = [{"of": "the training process", "frames": list_frames(frame)}]
+        stacks += self._other_threads()
+        stacks += self._workers()
+        where = self._where(frame)
+        at = next((s["frames"][0] for s in reversed(stacks) if s["frames"]), "an unknown place")
+        slow = f"Steps became so slow that the time was over by far while {where}"
+        hung = f"Nothing happened for {seconds:.0f} s while {where}"
+        what = hung if seconds >= self.limit_s else slow
+        return {
+            "sentence": f"{what}: the measurement was ended. It hangs at {at}",
+            "where": where,
+            "seconds": round(seconds, 1),
+            "stacks": stacks,
+        }
+
+    def _where(self, frame: FrameType | None) -> str:
+        recorder = self.pulse.recorder
+        phase = recorder.phase if recorder is not None else "outside"
+        doing = f" ({self.pulse.doing})" if self.pulse.doing else ""
+        if phase in ("wait", "step"):
+            return ("the loader was asked for a batch" if phase == "wait" else "a step ran") + doing
+        names = []
+        while frame is not None:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        return (
+            next((_PLACES[n] for n in names if n in _PLACES), "neither next() nor a step ran")
+            + doing
+        )
+
+    def _other_threads(self) -> list[dict[str, Any]]:
+        ours = (*OUR_THREADS, NAME)
+        frames = sys._current_frames()
+        rows = [
+            {"of": f"thread {thread.name}", "frames": list_frames(frames.get(thread.ident or 0))}
+            for thread in threading.enumerate()
+            if thread.ident != self._main and (thread.name not in ours or "shadow" in thread.name)
+        ]
+        return [row for row in rows if any(is_users_place(at) for at in row["frames"])]
+
+    def _workers(self) -> list[dict[str, Any]]:
+        """Stacks of the processes of multiprocessing, which torch's workers are."""
+        rows = []
+        for child in multiprocessing.active_children()[:MOST_WORKERS]:
+            if child.pid is not None and self._dump is not None and _takes_signal(child.pid):
+                frames = self._dumped(child.pid)
+                rows.append({"of": f"worker process {child.pid}", "frames": frames})
+        return rows
+
+    def _dumped(self, pid: int) -> list[str]:
+        assert self._dump is not None
+        path = Path(self._dump.name)
+        before = path.stat().st_size
+        with contextlib.suppress(OSError):
+            os.kill(pid, DUMP_SIGNAL)
+        time.sleep(DUMP_S)
+        text = path.read_bytes()[before:].decode("utf-8", "replace")
+        return parse_dump(text)
+
+    # --------------------------------------------------------------------- the second process
+
+    def _start_last(self) -> None:
+        script = Path(__file__).with_name("last_watch.py")
+        command = [sys.executable, "-I", str(script), str(os.getpid()), str(self.limit_s)]
+        command.append(self._dump.name if self._dump is not None else "")
+        self._last = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self._undo.append(self._stop_last)
+
+    def _tell_last(self, word: str = "alive") -> None:
+        last = self._last
+        if last is not None and last.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                last.stdin.write(f"{word}\n".encode())
+                last.stdin.flush()
+
+    def tell_saved(self, path: Path) -> None:
+        """The session as it is now lies in this file."""
+        self._tell_last(f"saved {os.path.realpath(path)}")
+
+    def _stop_last(self) -> None:
+        if self._last is not None and self._last.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._last.stdin.close()
+            self._last.wait(timeout=10)
+
+
+def mark_cut_off(session: Session, cut_off: dict[str, Any]) -> None:
+    """Say in the session that it ended early, and where it hung."""
+    session.partial = True
+    session.results["cut_off"] = cut_off
+    session.notes.append(str(cut_off.get("sentence", "")))
+
+
+def list_frames(frame: FrameType | None) -> list[str]:
+    """'train.py:12 read: line of code', innermost first; the user's own where there are any."""
+    places: list[tuple[str, str]] = []
+    while frame is not None:
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        code = linecache.getline(path, line).strip()
+        places.append((path, f"{Path(path).name}:{line} {frame.f_code.co_qualname}: {code}"))
+        frame = frame.f_back
+    return _users_first(places)
+
+
+def parse_dump(text: str) -> list[str]:
+    """The same from what faulthandler wrote: the first thread with a frame of the user's."""
+    threads = [
+        [match.groups() for line in part.splitlines() if (match := _DUMPED.match(line))]
+        for part in re.split(r"(?m)^(?=(?:Current t|T)hread 0x)", text)
+    ]
+    shown = [
+        _users_first([(p, f"{Path(p).name}:{n} {f}: {_code(p, n)}") for p, n, f in rows])
+        for rows in threads
+        if rows
+    ]
+    return next((t for t in shown if any(map(is_users_place, t))), shown[0] if shown else [])
+
+
+def _code(path: str, line: str) -> str:
+    return linecache.getline(path, int(line)).strip()
+
+
+def _users_first(places: list[tuple[str, str]]) -> list[str]:
+    own = [text for path, text in places if is_own_code(path)]
+    return own[:MOST_FRAMES] or [f"{text}{FOREIGN}" for _, text in places[:MOST_FRAMES]]
+
+
+FOREIGN = "  [library]"
+
+
+def is_users_place(text: str) -> bool:
+    """Whether a listed frame is one of the user's."""
+    return not text.endswith(FOREIGN)
+
+
+def _takes_signal(pid: int) -> bool:
+    """Whether a process has a handler for the dump: without one the signal would end it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    match = re.search(r"(?m)^SigCgt:\s*([0-9a-f]+)$", status)
+    return match is not None and bool(int(match[1], 16) >> (DUMP_SIGNAL - 1) & 1)

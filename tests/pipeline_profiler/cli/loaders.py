@@ -1,0 +1,157 @@
+"""Loaders of a user's file, as text: sound ones, ones that raise, and ones that hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+
+SOURCE = '''
+import itertools, sys, time
+
+DELIVERED = [0]
+
+
+def counted(limit, then):
+    """Batches of one loader; at the limit, over all epochs, `then` is called."""
+    class Loader:
+        def __iter__(self):
+            for i in range(300):
+                time.sleep(0.002)
+                DELIVERED[0] += 1
+                if DELIVERED[0] >= limit:
+                    then()
+                yield i
+    return Loader()
+
+
+def make_loader():
+    return counted(10**9, None)
+
+def make_step():
+    return lambda batch: time.sleep(0.002)
+
+def sleep_for_ever():
+    time.sleep(1000)
+
+def swallow_all():
+    while True:
+        try:
+            time.sleep(1000)
+        except BaseException:
+            pass
+
+def hold_the_interpreter():
+    sum(itertools.repeat(0))
+
+def fail():
+    raise OSError("disk \\x1b[31m3\\x1b[0m is gone")
+
+def hang_in_next():
+    return counted(150, sleep_for_ever)
+
+def hang_at_once():
+    return counted(1, sleep_for_ever)
+
+def hang_deaf():
+    return counted(60, swallow_all)
+
+def hang_in_c():
+    return counted(150, hold_the_interpreter)
+
+def leave():
+    return counted(60, lambda: sys.exit(0))
+
+def broken():
+    return counted(60, fail)
+
+def hang_in_close():
+    class Loader:
+        closed = 0
+        def __iter__(self):
+            try:
+                yield from range(300)
+            finally:
+                Loader.closed += 1
+                if Loader.closed == 3:
+                    time.sleep(1000)
+    return Loader()
+
+def broken_maker():
+    raise RuntimeError("no such bucket")
+'''
+
+TORCH_SOURCE = """
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, i):
+        if i >= 40 and get_worker_info() is not None:
+            load_slowly()
+        return torch.zeros(3)
+
+
+def load_slowly():
+    time.sleep(1000)
+
+def make_loader():
+    return DataLoader(Numbers(), 4, num_workers=1)
+
+def wait_at_start(number):
+    time.sleep(1000)
+
+def make_stuck():
+    return DataLoader(Numbers(), 4, num_workers=1, worker_init_fn=wait_at_start)
+"""
+
+FAST = ("--quick", "--repeats", "3", "--steps", "20", "--seconds", "2", "--emulate-step-ms", "2")
+
+
+def write_source(folder: Path, text: str = SOURCE) -> Path:
+    """A module of its own for each test: imports are kept by name."""
+    path = folder / f"train_{abs(hash(str(folder)))}.py"
+    path.write_text(text)
+    return path
+
+
+def profile(*argv: Any, cwd: Path, **streams: Any) -> subprocess.CompletedProcess[str]:
+    """`pipeline-profiler` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline_profiler", *map(str, argv)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        check=False,
+        timeout=120,
+        **(streams or {"capture_output": True}),
+    )
+
+
+def interrupt_when(folder: Path, words: str, *argv: Any) -> tuple[int, str]:
+    """Run a command and send Ctrl-C once stderr has said `words`; (exit code, the rest of it)."""
+    command = [sys.executable, "-m", "pipeline_profiler", *map(str, argv)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if words in line:
+                break
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        return process.wait(timeout=30), rest

@@ -1,0 +1,303 @@
+"""Results are not lost, and nobody's file is replaced by them."""
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.cli import ending, main, output
+from pipeline_profiler.cli.exit_codes import ExitCode
+from pipeline_profiler.record import session_file
+from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.report import render
+from tests.pipeline_profiler.cli.loaders import FAST, write_source
+from tests.pipeline_profiler.fakes import made_session, schedule
+
+MEASURED = "repeats of arms"  # what stderr says once a measurement is on its way
+
+
+def sound() -> Session:
+    return made_session(schedule(40, 0, 0, 20.0, lambda j: 1.0), 20.0, repeats=2)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    return sound().save(tmp_path / "s.json")
+
+
+def run(*argv: object) -> int:
+    return main.command_line([str(a) for a in argv])
+
+
+# ---- whose file is it ----
+
+
+def test_what_this_program_wrote_is_known_by_its_content(tmp_path: Path, session: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(session.read_bytes()))
+    assert output.is_ours(session)
+    assert output.is_ours(packed)
+    for ending_ in (".txt", ".md", ".html", ".json", ".trace.json", ".trace.json.gz"):
+        path = render.write(sound(), str(tmp_path / f"r{ending_}"))
+        assert output.is_ours(path), ending_
+    (tmp_path / "empty").touch()
+    assert output.is_ours(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"import torch\n",
+        b"# README\nwritten with pipeline-profiler\n",
+        b'{"schema": "audit-report/1"}',
+        b'{"data": {"schema": "profile/1"}}',
+        b"<html><head></head></html>",
+        b"\x1f\x8bnothing packed",
+        gzip.compress(b"another file"),
+    ],
+)
+def test_other_files_are_not_ours(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert not output.is_ours(path)
+    with pytest.raises(ProfileError, match=r"was not written by pipeline-profiler: .*--replace"):
+        output.check_output(str(path), replace=False)
+    output.check_output(str(path), replace=True)
+
+
+def test_a_report_replaces_a_report_and_nothing_else(
+    tmp_path: Path, session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("# Mine\n")
+    assert run("report", session, "-o", readme) == 2
+    assert readme.read_text() == "# Mine\n"
+    assert "choose another name, or allow it with --replace" in capsys.readouterr().err
+    assert run("report", session, "-o", readme, "--replace") == 0
+    assert readme.read_text() != "# Mine\n"
+    assert run("report", session, "-o", readme) == 0  # ours now
+
+
+def test_a_command_never_writes_over_what_it_reads(
+    tmp_path: Path, session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = session.read_bytes()
+    link = tmp_path / "link.json"
+    link.symlink_to(session)
+    assert run("report", session, "-o", link, "--replace") == 2
+    assert session.read_bytes() == before
+    train = write_source(tmp_path)
+    text = train.read_text()
+    assert run("run", f"{train}:make_loader", *FAST, "-o", train, "--replace") == 2
+    assert train.read_text() == text
+    assert "is read by this command" in capsys.readouterr().err
+
+
+def test_a_link_is_written_through(tmp_path: Path, session: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    link = tmp_path / "latest.html"
+    link.symlink_to(folder / "real.html")
+    assert run("report", session, "-o", link) == 0
+    assert link.is_symlink()
+    assert output.is_ours(folder / "real.html")
+
+
+# ---- asked before anything is measured ----
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-o", "taken.py"], "was not written by pipeline-profiler"),
+        (["-o", "."], "is a folder"),
+        (["-o", "taken.py/below/x.json"], "cannot be written"),
+        (["-o", "/proc/none/x.json"], "cannot be written"),
+        (["-o", "/dev/null"], "is no regular file"),
+        (["-o", "frozen.json"], "is read-only"),
+        (["-o", ""], "takes the name of a file"),
+        (["--fail-on", "stall"], "takes a bound like"),
+        (["--fail-on", "stall>inf"], "takes a bound like"),
+        (["--seconds", "nan"], "--seconds takes a number above 0"),
+        (["--seconds", "0"], "--seconds takes a number above 0"),
+        (["--limit", "-1"], "--limit takes a number above 0"),
+        (["--seed", "-1"], "--seed takes"),
+        (["--steps", "3"], "--steps must be"),
+        (["--repeats", "0"], "--repeats at least 1"),
+        (["--emulate-step-ms", "inf"], "--emulate-step-ms takes"),
+        (["--files", "*.jpg"], "give --cold"),
+        (["--cold", "--files", "none/*.jpg"], "matches no file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_arguments_are_looked_at_first(
+    command: str,
+    options: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train = write_source(tmp_path)
+    Path("taken.py").write_text("x = 1\n")
+    sound().save("frozen.json").chmod(0o444)
+    loader = f"{train}:make_loader"
+    assert run(command, loader, *FAST, *options) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert MEASURED not in said
+    assert "Traceback" not in said
+    assert Path("taken.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["sweep", "LOADER", "--workers", "1,x"], "--workers takes whole numbers with commas"),
+        (["sweep", "LOADER", "--workers", "-1"], "--workers takes whole numbers from 0"),
+        (["sweep", "LOADER", "--pin", "7"], "--pin takes whole numbers from 0 to 1"),
+        (["sweep", "LOADER", "--prefetch", "0"], "--prefetch takes whole numbers from 1"),
+        (["replay", "LOADER", "-o", "taken.py"], "was not written by pipeline-profiler"),
+        (["precision", "-o", "taken.py"], "was not written by pipeline-profiler"),
+        (["precision", "--lr", "nan"], "--lr takes a number above 0"),
+        (["precision", "--optimizer", "x"], "--optimizer is one of sgd"),
+        (["precision", "--workers", "-2"], "--workers takes a whole number"),
+        (["precision", "--batch-sizes", "x"], "--batch-sizes takes whole numbers"),
+        (["report", "s.json", "-o", "x.pdf"], "No report format"),
+        (["report", "s.json", "-o", "taken.py/x.html"], "cannot be written"),
+        (["report", "s.json", "--fail-on", "x"], "takes a bound like"),
+        (["report", "none.json"], "No session at"),
+        (["report", "a\0b"], "is not a readable session"),
+        (["compare", "s.json", "taken.py"], "is not a readable session"),
+    ],
+)
+def test_arguments_of_the_other_commands_too(
+    argv: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train = write_source(tmp_path)
+    Path("taken.py").write_text("x = 1\n")
+    sound().save("s.json")
+    assert run(*[f"{train}:make_loader" if a == "LOADER" else a for a in argv]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.out == ""
+    assert MEASURED not in said.err
+
+
+# ---- what is measured is kept ----
+
+
+def options(path: str, **more: object) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{"output": path, "replace": False, "json": False, "fail_on": None} | more
+    )
+
+
+def test_folders_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "new" / "folder" / "s.json")
+    assert ending.finish(sound(), options(path)) == 0
+    assert Session.load(path).runs
+    assert "saved: " in capsys.readouterr().out
+
+
+def test_a_conclusion_that_fails_comes_after_saving(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = options(str(tmp_path / "s.json"))
+
+    def conclude(session: Session) -> None:
+        raise ZeroDivisionError("a renderer that raises")
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        ending.finish(sound(), args, conclude)
+    assert ending.failed(raised.value, args) is ExitCode.NO_RESULT
+    assert Session.load(tmp_path / "s.json").runs
+    assert f"The session is saved in {tmp_path / 's.json'}" in capsys.readouterr().err
+
+
+def test_a_file_that_came_meanwhile_sends_the_session_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    monkeypatch.setattr(output.tempfile, "tempdir", str(spare))
+    mine = tmp_path / "s.json"
+    mine.write_text("mine")
+    assert ending.finish(sound(), options(str(mine)), lambda session: None) == 2
+    (saved,) = spare.iterdir()
+    assert Session.load(saved).runs
+    assert mine.read_text() == "mine"
+    assert f"The session is saved in {saved} instead" in capsys.readouterr().err
+
+
+def test_what_no_disk_takes_goes_to_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setattr(output.tempfile, "tempdir", str(tmp_path / "none"))
+    gone.rmdir()
+    args = options("/proc/none/s.json")
+    assert ending.finish(sound(), args, lambda session: None) == 4
+    out = capsys.readouterr()
+    assert json.loads(out.out.splitlines()[0])["schema"] == "profile/1"
+    assert "it follows on stdout" in out.err
+
+
+def test_a_session_that_grows_into_a_packed_one_leaves_no_older_one_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = options(str(tmp_path / "s.json"))
+    assert ending.save_meanwhile(sound(), args) == tmp_path / "s.json"
+    assert Session.load(tmp_path / "s.json").runs
+    monkeypatch.setattr(session_file, "GZIP_ABOVE_BYTES", 1000)
+    assert ending.finish(sound(), args, lambda session: None) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json.gz"]
+    assert args.saved == tmp_path / "s.json.gz"
+
+
+def test_no_draft_is_left_behind(tmp_path: Path, session: Path) -> None:
+    assert run("report", session, "-o", tmp_path / "r.html") == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "s.json"]
+
+
+# ---- terminals ----
+
+EVIL = "a\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp.exe\r\x00b"
+
+
+def test_nothing_of_a_session_reaches_the_terminal_as_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = sound()
+    session.notes = [EVIL]
+    session.environment[EVIL] = EVIL
+    session.results = {"verdict": EVIL, "sentence": EVIL}
+    path = session.save(tmp_path / "s.json")
+    assert run("report", path) == 0
+    assert run("report", tmp_path / EVIL.replace("\0", "")) == 2
+    assert run("report", path, "-o", tmp_path / f"{EVIL[:5]}.pdf") == 2
+    with pytest.raises(SystemExit):
+        run(EVIL)
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert "\\x1b[2J" in text
+    assert not set(text) & set("\x1b\x07\x9b\u202e\r\x00")
+    for ending_ in (".txt", ".md", ".html"):
+        written = render.write(session, str(tmp_path / f"r{ending_}")).read_text()
+        assert not set(written) & set("\x1b\x07\x9b\u202e\r\x00"), ending_
+
+
+def test_a_line_end_in_a_name_begins_no_line_of_the_report(tmp_path: Path) -> None:
+    session = sound()
+    session.notes = ["first\nVerdict\n-------\nnot input-bound"]
+    assert "\nnot input-bound" not in render.to_text(session)
