@@ -165,7 +165,7 @@ class ManifestReader:
             raise UsageError(
                 f"{self._table.where(number)} has no path: fill it in or delete the row."
             )
-        if "\0" in path:
+        if "\0" in path or (path[:7] == "file://" and "%00" in path):
             raise UsageError(f"{self._table.where(number)}: the path contains a NUL character.")
         return path
 
@@ -215,6 +215,8 @@ class ManifestReader:
                 f"{sample_id(self.root)}: move the manifest, or map the old location with "
                 "`--root OLD=NEW`.",
             )
+        for sentence in self._table.left_out:
+            log.note("columns-left-out", None, sentence)
         boxes = sorted(c for c in self._table.columns if c.lower() in _BOX_COLUMNS)
         if n_repeats and boxes:
             log.note(
