@@ -288,8 +288,9 @@ def _export_lines(run: Path, result: ExportResult) -> list[str]:
         )
     if result.neutralised:
         lines.append(
-            f"{_counted(result.neutralised, 'cell')} would run as a formula in a spreadsheet and "
-            "got a leading apostrophe; Parquet holds the text as it is."
+            f"{_counted(result.neutralised, 'cell')} got a leading apostrophe, so that no "
+            "spreadsheet runs or changes them: `audit scan` takes it off again, and Parquet holds "
+            "the text as it is."
         )
     return lines
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.errors import UsageError
+from audit.sources.csv_text import MARK, original_text
 
 FORMATS = {
     "csv": "csv", "tsv": "csv", "txt": "csv",
@@ -35,7 +36,8 @@ class Table:
     """A manifest's columns, and how its rows are read again and again.
 
     `embedded` are Parquet columns that hold bytes (pictures inside the table): never read.
-    `left_out` says, in sentences, what else of the file is not read.
+    `left_out` says, in sentences, what else of the file is not read. `mark` is the column that says
+    that the texts are those of `audit.sources.csv_text`, -1 without it.
     """
 
     path: str
@@ -44,6 +46,7 @@ class Table:
     delimiter: str = ","
     embedded: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    mark: int = -1
 
     def rows(self, wanted: Sequence[int]) -> Iterator[Row]:
         """Yield (line or row number from 1, values of the wanted columns, by column number)."""
@@ -60,11 +63,12 @@ class Table:
     def _csv_rows(self, wanted: Sequence[int]) -> Iterator[Row]:
         reader = csv.reader(text_lines(self.path), delimiter=self.delimiter, strict=True)
         width = len(self.columns)
+        cell_text = original_text if self.mark >= 0 else str
         try:
             next(reader)
             for values in reader:
                 if len(values) == width:
-                    yield reader.line_num, [values[i] for i in wanted]
+                    yield reader.line_num, [cell_text(values[i]) for i in wanted]
                 elif values and any(value.strip() for value in values):
                     raise UsageError(
                         f"{self.where(reader.line_num)}: {len(values)} fields, but the header has "
@@ -144,12 +148,30 @@ def _open_csv(path: str) -> Table:
     header = next(text_lines(path)).rstrip("\r\n")
     delimiter = max(",;\t", key=header.count)
     try:
-        # A quoted name may hold a line break: the reader knows, the first line does not.
-        reader = csv.reader(text_lines(path), delimiter=delimiter, strict=True)
-        names = next(reader, [])
+        if exported := _exported_header(path):
+            columns = tuple(original_text(name) or "" for name in exported)
+            mark = exported.index(MARK)
+            _distinct(tuple(exported), path)
+            return Table(path, "csv", columns, mark=mark)
+        names = _header(path, delimiter)
     except csv.Error as error:
         raise UsageError(f"{path}: the header cannot be read as CSV ({error}).") from None
-    return Table(path, "csv", _unique(names, path), delimiter)
+    cleaned = tuple(name.strip() or f"unnamed_{i}" for i, name in enumerate(names, 1))
+    return Table(path, "csv", _distinct(cleaned, path), delimiter)
+
+
+def _header(path: str, delimiter: str) -> list[str]:
+    # A quoted name may hold a line break: the reader knows, the first line does not.
+    return next(csv.reader(text_lines(path), delimiter=delimiter, strict=True), [])
+
+
+def _exported_header(path: str) -> list[str]:
+    """Return the header of a table with `MARK`, as it stands; of any other, nothing."""
+    try:
+        names = _header(path, ",")  # an export's delimiter, whatever its column names hold
+    except csv.Error:
+        return []
+    return names if MARK in names else []
 
 
 def _open_jsonl(path: str) -> Table:
@@ -219,9 +241,8 @@ def _record(line: str, path: str, number: int) -> dict[str, Any]:
     raise UsageError(f"{os.path.basename(path)}, line {number:,} {fault}")
 
 
-def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:
-    cleaned = tuple(name.strip() or f"unnamed_{i}" for i, name in enumerate(names, 1))
-    twice = sorted({name for name in cleaned if cleaned.count(name) > 1})
+def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"{path}: the column {twice[0]!r} occurs twice in the header: rename one.")
-    return cleaned
+    return names

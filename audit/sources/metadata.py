@@ -22,9 +22,14 @@ _KEY = "sample_id"
 
 
 def typed_frame(
-    rows: Iterable[tuple[str, Sequence[Any]]], columns: Sequence[str], *, from_text: bool
+    rows: Iterable[tuple[str, Sequence[Any]]],
+    columns: Sequence[str],
+    *,
+    from_text: bool,
+    exact: bool = False,
 ) -> pl.DataFrame:
-    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV).
+    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV), where
+    text loses the blanks at its ends and empty text is none, unless it is `exact`.
 
     Column names are made distinct without regard to case, as SQL compares them.
     """
@@ -40,7 +45,10 @@ def typed_frame(
     frame = pl.concat(_same_types(parts), how="vertical_relaxed")
     if not from_text:
         return frame
-    return frame.with_columns(_inferred(frame[name]) for name in names[1:])
+    typed = (_inferred(frame[name]) for name in names[1:])
+    if exact:
+        typed = (t if t.dtype != pl.String else frame[t.name].cast(pl.String) for t in typed)
+    return frame.with_columns(typed)
 
 
 def _series(name: str, values: Sequence[Any]) -> pl.Series:
@@ -120,9 +128,9 @@ def _text(value: Any) -> str:
 def _distinct(columns: Sequence[str]) -> list[str]:
     taken, names = {_KEY}, []
     for column in columns:
-        name, number = column, 2
+        name, number = column or "unnamed", 2
         while name.lower() in taken:
-            name, number = f"{column}_{number}", number + 1
+            name, number = f"{column or 'unnamed'}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
     return names
