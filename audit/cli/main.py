@@ -6,14 +6,18 @@ is said in `exit_codes`.
 
 from __future__ import annotations
 
-import shutil
+import errno
+import io
+import os
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli import terminal
 from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
@@ -106,7 +110,8 @@ def scan_command(
         ignore=[out] if out else [Path("runs")],
     )
     run = out or Path("runs") / opened.name
-    _say(opened.describe())
+    _refuse_around(run, opened.roots.values())
+    terminal.write_message(opened.describe())
     try:
         with ProgressBar() as bar:
             result = scanning.scan(
@@ -120,9 +125,9 @@ def scan_command(
             )
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(run)])
-        _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
+        terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    _say(_what_happened(result))
+    terminal.write_message(_what_happened(result))
     _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
@@ -166,7 +171,7 @@ def print_report(
         _finish(collected, FailOn.NEVER, as_json, trace)
     else:
         write_report(collected, output)
-        _say(f"Wrote {output}.")
+        terminal.write_message(f"Wrote {output}.")
         _exit(collected, FailOn.NEVER, trace)
 
 
@@ -182,12 +187,14 @@ def show_command(
     from audit.report.file_card import make_file_card as show_file
     from audit.report.file_card_text import card_text
 
+    width, styled = terminal.width(), terminal.is_terminal()
     if other is None:
-        typer.echo(card_text(show_file(run, path), _width(), sys.stdout.isatty()))
+        card = card_text(show_file(run, path), width, styled)
     else:
         from audit.report.pair_card import pair_text, show_pair
 
-        typer.echo(pair_text(show_pair(run, path, other), _width(), sys.stdout.isatty()))
+        card = pair_text(show_pair(run, path, other), width, styled)
+    terminal.write_text(card, styled=styled)
 
 
 @app.command()
@@ -212,7 +219,10 @@ def overlap(
     executor = Serial() if wanted == 1 else Processes(wanted, settings.timeout_s)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
-    typer.echo(found.document() if as_json else _overlap_text(found))
+    if as_json:
+        terminal.write_document([found.document(), "\n"])
+    else:
+        terminal.write_text(_overlap_text(found))
 
 
 for name, command in (
@@ -251,7 +261,7 @@ def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001
     from audit.checking.check import page, select_checks
 
     for check in select_checks([code]):
-        typer.echo(page(check))
+        terminal.write_text(page(check))
 
 
 @app.command(name="checks")
@@ -267,11 +277,11 @@ def list_checks(
     if write_docs:
         from audit.checking.docs import write_all
 
-        _say("Wrote " + ", ".join(map(str, write_all())) + ".")
+        terminal.write_message("Wrote " + ", ".join(map(str, write_all())) + ".")
         return
     for check in all_checks().values():
         summary = (type(check).__doc__ or "").strip().splitlines()[0]
-        typer.echo(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
+        terminal.write_text(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
 
 
 @app.command()
@@ -285,7 +295,24 @@ def sql(
 
     with open_for_users(run) as store:
         frame = store.user_query(query)
-    typer.echo(frame.write_json() if as_json else _table(frame))
+    if as_json:
+        terminal.write_document([frame.write_json(), "\n"])
+    else:
+        terminal.write_text(_table(frame))
+
+
+def _refuse_around(run: Path, roots: Iterable[str]) -> None:
+    """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
+    from audit.errors import UsageError
+    from audit.sources.paths import path_of
+
+    place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
+    for root in map(path_of, roots):
+        if root is not None and Path(os.path.realpath(root)).is_relative_to(place):
+            raise UsageError(
+                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
+                "outside of the dataset, such as runs/NAME."
+            )
 
 
 # ---- formatting ----
@@ -296,10 +323,10 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None
     from audit.report import to_json, to_text
 
     if as_json:
-        for part in to_json(report):
-            sys.stdout.write(part)
+        terminal.write_document(to_json(report))
     else:
-        typer.echo(to_text(report, _width(), sys.stdout.isatty()))
+        styled = terminal.is_terminal()
+        terminal.write_text(to_text(report, terminal.width(), styled), styled=styled)
     _exit(report, fail_on, trace)
 
 
@@ -307,7 +334,7 @@ def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
     if trace:
         for part in report.failed:
-            _say(f"{part.sentence()}\n{part.trace}")
+            terminal.write_message(f"{part.sentence()}\n{part.trace}")
     bad = report.summary["error"]
     if fail_on is FailOn.WARNING:
         bad += report.summary["warning"]
@@ -352,8 +379,19 @@ def _what_happened(result: ScanResult) -> str:
 
 
 def _table(frame: pl.DataFrame) -> str:
+    """Return the first rows as a table; a line break in a cell or a name is none of the table."""
     import polars as pl
 
+    columns = [
+        pl.Series(c.name, [None if v is None else terminal.one_line(v) for v in c], pl.String)
+        if c.dtype == pl.String
+        else c
+        for c in frame
+    ]
+    shown = pl.DataFrame(columns)
+    names = list(map(terminal.one_line, shown.columns))
+    if len(set(names)) == len(names):
+        shown.columns = names
     with pl.Config(
         tbl_rows=1000,
         tbl_cols=100,
@@ -363,15 +401,18 @@ def _table(frame: pl.DataFrame) -> str:
         tbl_hide_dataframe_shape=True,
         tbl_formatting="ASCII_MARKDOWN",
     ):
-        return str(frame)
-
-
-def _width() -> int:
-    return min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
+        return str(shown)
 
 
 def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [w.strip() for w in text.split(",") if w.strip()]
+    from audit.errors import UsageError
+
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError("--checks names no check: `audit checks` lists codes and names.")
+    return words
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
@@ -383,35 +424,105 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def _say(text: str) -> None:
-    """Tell the person, on stderr: stdout belongs to the result."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
-
-
 def command_line() -> None:
     """Run the command line; what goes wrong becomes one sentence and an exit code."""
-    from audit.errors import AuditError, error_place, error_text, error_trace
+    terminal.prepare_streams()
+    code = _exit_code()
+    terminal.close_streams()
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    from audit.errors import AuditError
 
     try:
-        app()
+        if not _has_folder():
+            return ExitCode.USAGE
+        # Not standalone: its own messages would reach the terminal as they are.
+        return int(app(standalone_mode=False) or ExitCode.CLEAN)
     except AuditError as error:
-        _say(f"audit: {error}")
-        sys.exit(ExitCode.USAGE)
+        return _ends(f"audit: {terminal.one_line(str(error))}", ExitCode.USAGE)
     except KeyboardInterrupt:
-        _say("\nStopped.")
-        sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(ExitCode.CLEAN)
-    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
-        _say(
-            f"audit: no result, because this program failed: {error_text(error)} "
-            f"({error_place(error)}). Nothing that was published before has changed; please "
-            "report this. `--trace` shows the traceback."
+        return _ends("\nStopped.", ExitCode.INTERRUPTED)
+    except (BrokenPipeError, SystemExit):
+        return ExitCode.CLEAN  # the reader of a help page left: the parser's own way to say so
+    except terminal.OutputError as error:
+        return _ends(
+            f"audit: the answer cannot be written to standard output ({error}). What was published "
+            "stays published.",
+            ExitCode.NO_RESULT,
         )
-        if "--trace" in sys.argv:
-            _say(error_trace(error))
-        sys.exit(ExitCode.NO_RESULT)
+    except OSError as error:
+        return _of_the_machine(error)
+    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        return _wrong_call(error) or _internal(error)
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        terminal.write_message(
+            "audit: the folder you are in does not exist any more: go to another (`cd`), and run "
+            "the command again."
+        )
+        return False
+
+
+def _ends(sentence: str, code: ExitCode) -> ExitCode:
+    terminal.write_message(sentence)
+    return code
+
+
+def _wrong_call(error: Exception) -> int | None:
+    """Say what the parser of the command line says of a wrong call; None for another error."""
+    if not (hasattr(error, "format_message") and hasattr(error, "show")):
+        return None
+    text = io.StringIO()
+    error.show(file=text)
+    return _ends(text.getvalue().rstrip("\n"), ExitCode.USAGE)
+
+
+# What a user can mend: another place, a name that is shorter, a right to read or write.
+_MENDABLE = frozenset((
+    errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+    errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOTEMPTY, errno.EBUSY,
+))  # fmt: skip
+
+
+def _of_the_machine(error: OSError) -> ExitCode:
+    """Say what the operating system refused, and of which file."""
+    _trace(error)
+    what = terminal.one_line(error.strerror or str(error))
+    place = f"{terminal.one_line(os.fsdecode(error.filename))}: " if error.filename else ""
+    if error.errno in _MENDABLE:
+        return _ends(
+            f"audit: {place}{what}. Check this path and your rights to it.", ExitCode.USAGE
+        )
+    return _ends(
+        f"audit: no result, because the machine failed: {place}{what}. Nothing that was published "
+        "before has changed.",
+        ExitCode.NO_RESULT,
+    )
+
+
+def _internal(error: Exception) -> ExitCode:
+    from audit.errors import error_place, error_text
+
+    _trace(error)
+    return _ends(
+        f"audit: no result, because this program failed: {error_text(error)} "
+        f"({error_place(error)}). Nothing that was published before has changed; please "
+        "report this. `--trace` shows the traceback.",
+        ExitCode.NO_RESULT,
+    )
+
+
+def _trace(error: Exception) -> None:
+    from audit.errors import error_trace
+
+    if "--trace" in sys.argv:
+        terminal.write_message(error_trace(error))
 
 
 if __name__ == "__main__":
