@@ -24,7 +24,7 @@ def test_the_link_opens_the_app_and_its_token_leaves_the_address(
         assert "secret" not in tab.page.url
         tab.turn_to("Findings")
         tab.turn_to("Explore")
-        tab.page.locator("[data-testid=stVegaLiteChart] canvas").first.wait_for()
+        tab.page.locator('[data-testid="stVegaLiteChart"] .marks:visible').first.wait_for()
         tab.page.reload()
         tab.page.get_by_role("heading", level=1, name="Explore", exact=True).wait_for()
         (cookie,) = [c for c in context.cookies() if c["name"].startswith("audit-app-")]
