@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := app.py audit pipeline_profiler tests benchmarks sample_data docs
+SOURCES := app.py preflight_app.py audit pipeline_profiler tests benchmarks sample_data docs
 
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade \
 	--python-version 3.11 -q

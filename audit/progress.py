@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -95,7 +96,8 @@ class ProgressBar:
                 rate,
                 errors,
             ]
-            sys.stderr.write(", ".join(p for p in parts if p) + "\n")
+            with contextlib.suppress(OSError):  # a full disk under the log ends no scan
+                sys.stderr.write(", ".join(p for p in parts if p) + "\n")
 
     def _draw(self, state: ProgressState, rate: str, errors: str) -> None:
         if state.phase not in self._tasks:

@@ -149,7 +149,11 @@ def select_checks(wanted: Sequence[str] | None) -> list[Check]:
         return list(checks.values())
     chosen: dict[str, Check] = {}
     for word in wanted:
-        hits = [c for c in checks.values() if c.code.startswith(word.upper()) or c.name == word]
+        hits = [
+            c
+            for c in checks.values()
+            if (word and c.code.startswith(word.upper())) or c.name == word
+        ]
         if not hits:
             raise UsageError(f"No check is called {word!r}: `audit checks` lists codes and names.")
         chosen.update((c.code, c) for c in hits)

@@ -27,6 +27,7 @@ misspelt threshold that is silently ignored is worse than none.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,23 +71,30 @@ def load_config(path: Path | None) -> Config:
         return Config()
     chosen = path or Path("audit.toml")
     try:
-        document = tomllib.loads(chosen.read_text())
+        document = tomllib.loads(chosen.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{chosen} does not exist: check the path given to --config.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except UnicodeDecodeError:
+        raise UsageError(f"{chosen} is not UTF-8: save it as UTF-8, as TOML is written.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{chosen} cannot be read as TOML: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"{chosen} cannot be read: {error.strerror or error}.") from None
     return _validated(document, chosen)
 
 
 def _validated(document: dict[str, Any], path: Path) -> Config:
-    scan, checks = document.get("scan", {}), document.get("checks", {})
-    relate = dict(document.get("relate", {}))
+    scan, measure, relate, checks = (
+        _table(document, name, path) for name in ("scan", "measure", "relate", "checks")
+    )
+    for code in checks:
+        _table(checks, code, path, "checks.")
     relate_hashes = relate.pop("hashes", ())
     known = set(all_checks())
     for where, found, allowed in (
         ("", document, {"scan", "measure", "relate", "checks"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
-        ("[measure] ", document.get("measure", {}), {"hashes"}),
+        ("[measure] ", measure, {"hashes"}),
         ("[relate] ", set(relate) - RELATE_OLD_NAMES.keys(), RELATE_KEYS),
         ("[checks] ", checks, known),
     ):
@@ -95,23 +103,44 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
                 f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
             )
     defaults = Limits()
-    hashes = _hashes(document.get("measure", {}).get("hashes", ()), path)
-    try:
-        return Config(
-            exclude=tuple(str(glob) for glob in scan.get("exclude", ())),
-            limits=Limits(
-                max_pixels=int(scan.get("max_pixels", defaults.max_pixels)),
-                max_bytes=int(scan.get("max_bytes", defaults.max_bytes)),
-                max_memory=int(scan.get("max_memory", defaults.max_memory)),
-            ),
-            timeout_s=float(scan.get("timeout_s", 60.0)),
-            thresholds={code: dict(values) for code, values in checks.items()},
-            relate=_relate(relate, path),
-            hashes=hashes,
-            relate_hashes=_relate_hashes(relate_hashes, hashes, path),
+    hashes = _hashes(measure.get("hashes", ()), path)
+    exclude = scan.get("exclude", [])
+    if not isinstance(exclude, list) or not all(isinstance(glob, str) for glob in exclude):
+        raise UsageError(
+            f'{path}: [scan] exclude is {exclude!r}: write a list such as ["**/x/**"].'
         )
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{path}: [scan] holds a value of the wrong type: {error}.") from None
+    return Config(
+        exclude=tuple(exclude),
+        limits=Limits(
+            max_pixels=int(_positive(scan, "max_pixels", defaults.max_pixels, path)),
+            max_bytes=int(_positive(scan, "max_bytes", defaults.max_bytes, path)),
+            max_memory=int(_positive(scan, "max_memory", defaults.max_memory, path)),
+        ),
+        timeout_s=float(_positive(scan, "timeout_s", 60.0, path)),
+        thresholds=checks,
+        relate=_relate(relate, path),
+        hashes=hashes,
+        relate_hashes=_relate_hashes(relate_hashes, hashes, path),
+    )
+
+
+def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") -> dict[str, Any]:
+    """Return a table of the file, empty where it is not there."""
+    found = inside.get(name, {})
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{path}: {above}{name} is {found!r}: write it as a table, [{above}{name}]."
+        )
+    return dict(found)
+
+
+def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> float:
+    """Return a number above 0 of `[scan]`."""
+    value = scan.get(key, default)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise UsageError(f"{path}: [scan] {key} is {value!r}: write a number above 0.")
+    return float(value) if isinstance(value, float) else int(value)
 
 
 def _hashes(given: Any, path: Path) -> tuple[str, ...]:

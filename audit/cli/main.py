@@ -6,14 +6,16 @@ is said in `exit_codes`.
 
 from __future__ import annotations
 
-import shutil
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli import terminal
+from audit.cli.ending import exit_code_of
 from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
@@ -43,8 +45,6 @@ class FailOn(StrEnum):
     WARNING = "warning"
     NEVER = "never"
 
-
-LEAST_ADDRESS_SPACE = 4 << 30  # bytes
 
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
 FailOption = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity.")]
@@ -109,7 +109,8 @@ def scan_command(
         ignore=[out] if out else [Path("runs")],
     )
     run = out or Path("runs") / opened.name
-    _say(opened.describe())
+    _refuse_around(run, opened.roots.values())
+    terminal.write_message(opened.describe())
     try:
         with ProgressBar() as bar:
             result = scanning.scan(
@@ -123,9 +124,9 @@ def scan_command(
             )
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(run)])
-        _say(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
+        terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    _say(_what_happened(result))
+    terminal.write_message(_what_happened(result))
     _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
@@ -169,7 +170,7 @@ def print_report(
         _finish(collected, FailOn.NEVER, as_json, trace)
     else:
         write_report(collected, output)
-        _say(f"Wrote {output}.")
+        terminal.write_message(f"Wrote {output}.")
         _exit(collected, FailOn.NEVER, trace)
 
 
@@ -185,12 +186,14 @@ def show_command(
     from audit.report.file_card import make_file_card as show_file
     from audit.report.file_card_text import card_text
 
+    width, styled = terminal.width(), terminal.is_terminal()
     if other is None:
-        typer.echo(card_text(show_file(run, path), _width(), sys.stdout.isatty()))
+        card = card_text(show_file(run, path), width, styled)
     else:
         from audit.report.pair_card import pair_text, show_pair
 
-        typer.echo(pair_text(show_pair(run, path, other), _width(), sys.stdout.isatty()))
+        card = pair_text(show_pair(run, path, other), width, styled)
+    terminal.write_text(card, styled=styled)
 
 
 @app.command()
@@ -215,7 +218,10 @@ def overlap(
     executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
-    typer.echo(found.document() if as_json else _overlap_text(found))
+    if as_json:
+        terminal.write_document([found.document(), "\n"])
+    else:
+        terminal.write_text(_overlap_text(found))
 
 
 for name, command in (
@@ -254,7 +260,7 @@ def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001
     from audit.checking.check import page, select_checks
 
     for check in select_checks([code]):
-        typer.echo(page(check))
+        terminal.write_text(page(check))
 
 
 @app.command(name="checks")
@@ -270,11 +276,11 @@ def list_checks(
     if write_docs:
         from audit.checking.docs import write_all
 
-        _say("Wrote " + ", ".join(map(str, write_all())) + ".")
+        terminal.write_message("Wrote " + ", ".join(map(str, write_all())) + ".")
         return
     for check in all_checks().values():
         summary = (type(check).__doc__ or "").strip().splitlines()[0]
-        typer.echo(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
+        terminal.write_text(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
 
 
 @app.command()
@@ -288,7 +294,24 @@ def sql(
 
     with open_for_users(run) as store:
         frame = store.user_query(query)
-    typer.echo(frame.write_json() if as_json else _table(frame))
+    if as_json:
+        terminal.write_document([frame.write_json(), "\n"])
+    else:
+        terminal.write_text(_table(frame))
+
+
+def _refuse_around(run: Path, roots: Iterable[str]) -> None:
+    """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
+    from audit.errors import UsageError
+    from audit.sources.paths import path_of
+
+    place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
+    for root in map(path_of, roots):
+        if root is not None and Path(os.path.realpath(root)).is_relative_to(place):
+            raise UsageError(
+                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
+                "outside of the dataset, such as runs/NAME."
+            )
 
 
 # ---- formatting ----
@@ -299,10 +322,10 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None
     from audit.report import to_json, to_text
 
     if as_json:
-        for part in to_json(report):
-            sys.stdout.write(part)
+        terminal.write_document(to_json(report))
     else:
-        typer.echo(to_text(report, _width(), sys.stdout.isatty()))
+        styled = terminal.is_terminal()
+        terminal.write_text(to_text(report, terminal.width(), styled), styled=styled)
     _exit(report, fail_on, trace)
 
 
@@ -310,7 +333,7 @@ def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
     if trace:
         for part in report.failed:
-            _say(f"{part.sentence()}\n{part.trace}")
+            terminal.write_message(f"{part.sentence()}\n{part.trace}")
     bad = report.summary["error"]
     if fail_on is FailOn.WARNING:
         bad += report.summary["warning"]
@@ -355,8 +378,19 @@ def _what_happened(result: ScanResult) -> str:
 
 
 def _table(frame: pl.DataFrame) -> str:
+    """Return the first rows as a table; a line break in a cell or a name is none of the table."""
     import polars as pl
 
+    columns = [
+        pl.Series(c.name, [None if v is None else terminal.one_line(v) for v in c], pl.String)
+        if c.dtype == pl.String
+        else c
+        for c in frame
+    ]
+    shown = pl.DataFrame(columns)
+    names = list(map(terminal.one_line, shown.columns))
+    if len(set(names)) == len(names):
+        shown.columns = names
     with pl.Config(
         tbl_rows=1000,
         tbl_cols=100,
@@ -366,15 +400,18 @@ def _table(frame: pl.DataFrame) -> str:
         tbl_hide_dataframe_shape=True,
         tbl_formatting="ASCII_MARKDOWN",
     ):
-        return str(frame)
-
-
-def _width() -> int:
-    return min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
+        return str(shown)
 
 
 def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [w.strip() for w in text.split(",") if w.strip()]
+    from audit.errors import UsageError
+
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError("--checks names no check: `audit checks` lists codes and names.")
+    return words
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
@@ -386,64 +423,13 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def _say(text: str) -> None:
-    """Tell the person, on stderr: stdout belongs to the result."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
-
-
-def _check_address_space() -> None:
-    """Raise UsageError under a `ulimit -v` that libraries would answer with a crash."""
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
-        from audit.errors import UsageError
-
-        raise UsageError(
-            f"This shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
-            f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or bound the memory of "
-            "the container instead."
-        )
-
-
 def command_line() -> None:
     """Run the command line; what goes wrong becomes one sentence and an exit code."""
-    from audit.errors import (
-        AuditError,
-        MachineError,
-        error_place,
-        error_text,
-        error_trace,
-        find_machine_error,
-    )
-
-    try:
-        _check_address_space()
-        app()
-    except MachineError as error:
-        _say(f"audit: {error}")
-        sys.exit(ExitCode.NO_RESULT)
-    except AuditError as error:
-        _say(f"audit: {error}")
-        sys.exit(ExitCode.USAGE)
-    except KeyboardInterrupt:
-        _say("\nStopped.")
-        sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(ExitCode.CLEAN)
-    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
-        if machine := find_machine_error(error):
-            _say(f"audit: {machine}")
-            sys.exit(ExitCode.NO_RESULT)
-        _say(
-            f"audit: no result, because this program failed: {error_text(error)} "
-            f"({error_place(error)}). Nothing that was published before has changed; please "
-            "report this. `--trace` shows the traceback."
-        )
-        if "--trace" in sys.argv:
-            _say(error_trace(error))
-        sys.exit(ExitCode.NO_RESULT)
+    terminal.prepare_streams()
+    # Not standalone: its own messages would reach the terminal as they are.
+    code = exit_code_of(lambda: app(standalone_mode=False))
+    terminal.close_streams()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

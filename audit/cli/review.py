@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from audit.cli import terminal
 
 if TYPE_CHECKING:
     from audit.review.export import ExportResult
@@ -170,7 +171,7 @@ def log_command(
     shown = [d for d in logged if not stale or d.id in reasons][:limit]
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
+        terminal.write_document([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
         return
     for d in shown:
         mark = " [undone]" if d.undone else ""
@@ -288,8 +289,9 @@ def _export_lines(run: Path, result: ExportResult) -> list[str]:
         )
     if result.neutralised:
         lines.append(
-            f"{_counted(result.neutralised, 'cell')} would run as a formula in a spreadsheet and "
-            "got a leading apostrophe; Parquet holds the text as it is."
+            f"{_counted(result.neutralised, 'cell')} got a leading apostrophe, so that no "
+            "spreadsheet runs or changes them: `audit scan` takes it off again, and Parquet holds "
+            "the text as it is."
         )
     return lines
 
@@ -348,15 +350,9 @@ def _q(run: Path) -> str:
 
 
 def _print(lines: Sequence[str]) -> None:
-    from audit.report.wording import visible
-
     for line in lines:
-        typer.echo(visible(line))
+        terminal.write_text(terminal.one_line(line))
 
 
 def _say(text: str) -> None:
-    """Write a sentence to stderr: stdout belongs to the result."""
-    from audit.report.wording import visible
-
-    sys.stderr.write(visible(text) + "\n")
-    sys.stderr.flush()
+    terminal.write_message(terminal.one_line(text))

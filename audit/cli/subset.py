@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from audit.cli import terminal
 from audit.cli.goal_options import (
     ConfidenceOption,
     GoalOptions,
@@ -58,7 +59,7 @@ def _answers(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except AuditError as error:
-            typer.echo(f"Error: {error}", err=True)
+            terminal.write_message(f"Error: {terminal.one_line(str(error))}")
             raise typer.Exit(2) from None
 
     return run
@@ -206,7 +207,10 @@ def curve_command(
 
 
 def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
-    typer.echo(json.dumps(document(), indent=1, ensure_ascii=False) if as_json else text())
+    if as_json:
+        terminal.write_document([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
+    else:
+        terminal.write_text(text())
 
 
 def _frame(run: Path, split: str, by: Sequence[str] | None, group: str | None) -> pl.DataFrame:

@@ -65,6 +65,7 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"version https://git-lfs", "Git LFS pointer"),
     (0, b"/annex/", "git-annex pointer"),
 )
+TARGA_BITS = (8, 15, 16, 24, 32)
 NETPBM = tuple(b"P" + kind for kind in b"1 2 3 4 5 6 7 F f".split())
 # Names from MAGIC that are pictures, whether or not a decoder for them is at hand.
 IMAGES = frozenset(
@@ -89,6 +90,7 @@ IMAGES = frozenset(
         "SGI",
         "SUN",
         "PPM",
+        "TGA",
         "OpenEXR",
         "EPS",
         "SVG",
@@ -100,13 +102,27 @@ def detect(head: bytes) -> str | None:
     """Return what the content is by its first bytes (300 are enough), None if unknown."""
     for offset, magic, name in MAGIC:
         if head.startswith(magic, offset):
-            return name
+            return name if name not in ("ICO", "CUR") or _has_icons(head) else _targa(head)
     if head[:2] in NETPBM and head[2:3] in b" \n\r\t#":
         return "PPM"
     start = head[:512]
     if not start.strip(b"\x00"):
         return "zeros"
     return _text(start)
+
+
+def _has_icons(head: bytes) -> bool:
+    """Return whether a directory of icons follows: at least one, its bytes beyond the directory.
+
+    An uncompressed TGA picture begins with the same four bytes.
+    """
+    count, start = int.from_bytes(head[4:6], "little"), int.from_bytes(head[18:22], "little")
+    return len(head) < 22 or (count > 0 and head[9] == 0 and start >= 6 + 16 * count)
+
+
+def _targa(head: bytes) -> str | None:
+    """Return TGA for the header of one: a picture of some size, of a depth that there is."""
+    return "TGA" if any(head[12:14]) and any(head[14:16]) and head[16] in TARGA_BITS else None
 
 
 def _text(start: bytes) -> str | None:

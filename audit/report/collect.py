@@ -19,6 +19,7 @@ from audit.checking.check import all_checks, page
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     FINDING_COLUMNS,
+    LOCATED,
     CheckSummary,
     ClassCount,
     Counts,
@@ -109,17 +110,20 @@ def stream_findings(report: Report) -> Iterator[ReportedFinding]:
     # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
         WITH members AS (
-            SELECT fingerprint, list(sample_id ORDER BY position) AS ids
-            FROM judged.main.finding_samples GROUP BY fingerprint
+            SELECT m.fingerprint, list(m.sample_id ORDER BY m.position) AS ids,
+                list(coalesce(s.uri, '') ORDER BY m.position)
+                    FILTER (WHERE m.position < {LOCATED}) AS uris
+            FROM judged.main.finding_samples m
+            LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
-        SELECT {COLUMNS}, m.ids
+        SELECT {COLUMNS}, m.ids, m.uris
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
-            yield ReportedFinding.from_row(row, row[-1])
+            yield ReportedFinding.from_row(row, row[-2], row[-1])
 
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
+LOCATED = 101  # samples of a finding whose files are named: one, and a hundred related
 FINDING_COLUMNS = (
     "code", "name", "severity", "message", "evidence", "action", "fingerprint", "n_samples",
 )  # fmt: skip
@@ -47,7 +48,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so."""
+    """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so.
+
+    `uris` are those of the first samples, `LOCATED` at most; empty of a sample without a file.
+    """
 
     code: str
     name: str
@@ -58,17 +62,21 @@ class ReportedFinding:
     action: str
     fingerprint: str
     n_samples: int
+    uris: tuple[str, ...] = ()
 
     @classmethod
     def from_row(
-        cls, row: Mapping[str, Any] | Sequence[Any], sample_ids: Iterable[str] | None
+        cls,
+        row: Mapping[str, Any] | Sequence[Any],
+        sample_ids: Iterable[str] | None,
+        uris: Iterable[str] | None = None,
     ) -> ReportedFinding:
         """Return the finding of a row of table `findings`: `FINDING_COLUMNS` first, or by name."""
         values = [row[c] for c in FINDING_COLUMNS] if isinstance(row, Mapping) else row
         code, name, severity, message, evidence, action, fingerprint, n_samples, *_ = values
         return cls(
             code, name, Severity(severity), tuple(sample_ids or ()), message,
-            json.loads(evidence or "{}"), action, fingerprint, n_samples,
+            json.loads(evidence or "{}"), action, fingerprint, n_samples, tuple(uris or ()),
         )  # fmt: skip
 
 

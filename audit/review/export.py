@@ -1,7 +1,8 @@
 """Export: what a run found and what was decided, as plain tables for other tools.
 
 Files are only ever added: no picture is moved, changed or deleted, and a file that exists is not
-replaced unless the caller says so or an earlier export into the same folder wrote it. Relabels and
+replaced unless the caller says so, or it is still what an earlier export into the same folder
+wrote: `export.json` there keeps its hash, so that a table edited by hand is safe. Relabels and
 moves are applied in the manifest, which `audit scan` reads again; stale decisions are not, and are
 listed.
 
@@ -13,6 +14,7 @@ with the first of them only. Near-duplicates likewise, one sample standing for e
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,7 @@ from audit.review.ledger import Ledger
 from audit.review.status import Applied, apply_decisions, open_for_deciding
 from audit.run import generations
 from audit.run.store import Store, identifier
+from audit.sources.csv_text import ESCAPED, MARK, NUMBER, escaped_text
 
 SCHEMA = "audit-export/1"
 RECORD = "export.json"  # what an export wrote, so that the next one may replace it
@@ -36,9 +39,6 @@ COLUMNS = (
 )  # fmt: skip
 MANIFEST = ("id", "path", "split", "label", "group")
 WRITERS = (".csv", ".parquet")
-# A spreadsheet runs a cell that begins so; a leading apostrophe makes it text. Numbers are safe.
-FORMULA = r"^[=+\-@\t\r\n]"
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 PAIRS = """
     WITH files AS (
@@ -100,7 +100,8 @@ SCORES = """
 class ExportResult:
     """What was written: rows by file; samples kept, dropped, changed; `stale` decisions.
 
-    `neutralised` counts the text cells of CSV files that were given a leading apostrophe.
+    `neutralised` counts the text cells of CSV files that were given a leading apostrophe, which
+    `audit scan` takes off again.
     """
 
     files: Mapping[Path, int]
@@ -120,8 +121,9 @@ class Tables:
 
     def manifest(self) -> pl.DataFrame:
         """Return the kept set, relabels and moves applied: id, path, split, label, group, ..."""
-        own = [c for c in self.store.columns("metadata") if c not in ("sample_id", *MANIFEST)]
-        extra = "".join(f", x.{identifier(column)}" for column in own)
+        own = [c for c in self.store.columns("metadata") if c != "sample_id"]
+        named = {c: _free_name(c, (*MANIFEST, *own)) if c in MANIFEST else c for c in own}
+        extra = "".join(f", x.{identifier(c)} AS {identifier(new)}" for c, new in named.items())
         join = "LEFT JOIN metadata x ON x.sample_id = s.id" if own else ""
         return self.store.query(KEPT.format(extra=extra, join=join))
 
@@ -183,10 +185,13 @@ def export_tables(
     record = out_dir / RECORD
     earlier = _earlier_files(record)
     for path in (*tables, *lists, record):
+        if path.name in earlier and not replace:
+            _refuse_edited(path, earlier[path.name])
         _may_write(path, run, replace or path.name in earlier)
     result, facts = _write(run, tables, lists)
-    names = {path.name: rows for path, rows in result.files.items()}
-    _replace(record, lambda part: part.write_text(json.dumps({**facts, "files": names}) + "\n"))
+    facts["files"] = {path.name: rows for path, rows in result.files.items()}
+    facts["sha256"] = {path.name: _sha256(path) for path in result.files}
+    _replace(record, lambda part: part.write_text(json.dumps(facts) + "\n"))
     return result
 
 
@@ -245,10 +250,8 @@ def _write_table(frame: pl.DataFrame, path: Path) -> tuple[int, int]:
     if path.suffix.lower() == ".parquet":
         _replace(path, frame.write_parquet)
         return frame.height, 0
-    text = frame.select(pl.col(pl.String))
-    cells = sum(int(column.sum()) for column in text.select(_is_formula(pl.all()).fill_null(False)))
     _replace(path, neutralise(frame).write_csv)
-    return frame.height, cells
+    return frame.height, _cells(frame)
 
 
 def _write_list(paths: pl.Series, path: Path) -> int:
@@ -284,26 +287,64 @@ def _may_write(path: Path, run: Path, replace: bool) -> None:
         raise UsageError(f"{path} exists, and an export replaces nobody's file: {fix}.")
 
 
-def _earlier_files(record: Path) -> Sequence[str]:
-    """Return the names of the files that an earlier export into this folder wrote."""
+def _earlier_files(record: Path) -> Mapping[str, str | None]:
+    """Return what the earlier export into this folder wrote: {name: hash}, None where unknown."""
     try:
         written = json.loads(record.read_text(encoding="utf-8"))
-        return [RECORD, *written["files"]] if written["schema"] == SCHEMA else []
+        if written["schema"] != SCHEMA:
+            return {}
+        hashes = dict(written.get("sha256", {}))
+        return {RECORD: None, **{name: str(hashes.get(name, "")) for name in written["files"]}}
     except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return {}
 
 
-def _is_formula(text: pl.Expr) -> pl.Expr:
-    """Say whether a spreadsheet would take a text cell for a formula."""
-    return text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
+def _refuse_edited(path: Path, wrote: str | None) -> None:
+    """Raise UsageError for a file that is no longer what the earlier export wrote."""
+    if wrote is not None and path.is_file() and _sha256(path) != wrote:
+        raise UsageError(
+            f"{path} is not what the last export wrote there: keep it under another name, or allow "
+            "replacing it with --replace."
+        )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """Return `name_2`, or the next number that is no column yet."""
+    lowered = {other.lower() for other in taken}
+    number = 2
+    while f"{name}_{number}".lower() in lowered:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _needs_apostrophe(text: pl.Expr) -> pl.Expr:
+    return text.str.contains(ESCAPED) & ~text.str.contains(NUMBER)
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with every text that a spreadsheet would run made plain, headers too."""
+    """Return the frame for CSV, its texts and headers as `audit.sources.csv_text` writes them.
+
+    Where any needs an apostrophe, there is one more column, `MARK`.
+    """
     text = pl.col(pl.String)
+    names = {name: escaped_text(name) for name in frame.columns}
+    if not _cells(frame) and all(name == safe for name, safe in names.items()):
+        return frame
     safe = frame.with_columns(
-        pl.when(_is_formula(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
+        pl.when(_needs_apostrophe(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
     )
-    names = pl.Series(frame.columns, dtype=pl.String)
-    risky = pl.select(_is_formula(pl.lit(names))).to_series()
-    return safe.rename({name: f"'{name}" for name in names.filter(risky)})
+    return safe.rename(names).with_columns(pl.lit(None, pl.String).alias(MARK))
+
+
+def _cells(frame: pl.DataFrame) -> int:
+    """Return how many cells need an apostrophe."""
+    marked = frame.select(_needs_apostrophe(pl.col(pl.String)).fill_null(False))
+    return sum(int(column.sum()) for column in marked)

@@ -112,10 +112,11 @@ class ManifestReader:
             )
         )
         columns = [self._table.columns[i] for i in extra]
-        return typed_frame(rows, columns, from_text=self._table.format == "csv")
+        from_text, exact = self._table.format == "csv", self._table.mark >= 0
+        return typed_frame(rows, columns, from_text=from_text, exact=exact)
 
     def _extra(self) -> list[int]:
-        used = set(self._used.values())
+        used = {*self._used.values(), self._table.mark}
         return [i for i in range(len(self._table.columns)) if i not in used]
 
     # ---- rows ----
@@ -134,19 +135,20 @@ class ManifestReader:
         n_used, i_path, i_id = len(used), places["path"], places.get("id", -1)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
         i_group = places.get("group", -1)
+        text = _as_it_is if self._table.mark >= 0 else as_text
         for number, values in self._table.rows([*used.values(), *extra]):
             path = self._path(values[i_path], number)
             identity, uri = self._locate(path)
             if exclusion and exclusion.matches(identity, os.path.basename(path)):
                 log.skip("excluded", extension_of_name(path), path, self.name)
                 continue
-            if i_id >= 0 and (own := as_text(values[i_id])) is not None:
+            if i_id >= 0 and (own := text(values[i_id])) is not None:
                 identity = f"{self.name}:{own}" if self.name else own
             elif self.name:
                 identity = f"{self.name}:{identity}"
-            label = as_text(values[i_label]) if i_label >= 0 else None
-            split = as_text(values[i_split]) if i_split >= 0 else None
-            group = as_text(values[i_group]) if i_group >= 0 else None
+            label = text(values[i_label]) if i_label >= 0 else None
+            split = text(values[i_split]) if i_split >= 0 else None
+            group = text(values[i_group]) if i_group >= 0 else None
             unique = ids.take(identity)
             status = self._file_status(uri) if stat_files else (uri, -1, -1, -1)
             if status is None:
@@ -165,7 +167,7 @@ class ManifestReader:
             raise UsageError(
                 f"{self._table.where(number)} has no path: fill it in or delete the row."
             )
-        if "\0" in path:
+        if "\0" in path or (path[:7] == "file://" and "%00" in path):
             raise UsageError(f"{self._table.where(number)}: the path contains a NUL character.")
         return path
 
@@ -215,6 +217,8 @@ class ManifestReader:
                 f"{sample_id(self.root)}: move the manifest, or map the old location with "
                 "`--root OLD=NEW`.",
             )
+        for sentence in self._table.left_out:
+            log.note("columns-left-out", None, sentence)
         boxes = sorted(c for c in self._table.columns if c.lower() in _BOX_COLUMNS)
         if n_repeats and boxes:
             log.note(
@@ -247,6 +251,10 @@ def _columns(table: Table) -> dict[str, int]:
             "a header."
         )
     return used
+
+
+def _as_it_is(value: str | None) -> str | None:
+    return value
 
 
 def as_text(value: Any) -> str | None:

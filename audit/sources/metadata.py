@@ -1,7 +1,9 @@
 """A manifest's other columns as a typed table: numbers stay numbers, whatever file they came from.
 
 Parquet and JSON carry types; CSV does not, so a text column becomes integer, real, Boolean, date or
-time only if every value reads as one. `007` stays text: it is a name, not seven.
+time only if every value of the whole file reads as one. `007` stays text: it is a name, not seven.
+So does a column with an integer that its type could not hold to the last digit: long integers are
+names too, and a rounded name is another one.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ if TYPE_CHECKING:
     import polars as pl
 
 _BATCH = 50_000
+_EXACT = 1 << 53  # beyond this a real number skips integers
 _KEY = "sample_id"
 
 
 def typed_frame(
-    rows: Iterable[tuple[str, Sequence[Any]]], columns: Sequence[str], *, from_text: bool
+    rows: Iterable[tuple[str, Sequence[Any]]],
+    columns: Sequence[str],
+    *,
+    from_text: bool,
+    exact: bool = False,
 ) -> pl.DataFrame:
-    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV).
+    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV), where
+    text loses the blanks at its ends and empty text is none, unless it is `exact`.
 
     Column names are made distinct without regard to case, as SQL compares them.
     """
@@ -37,17 +45,20 @@ def typed_frame(
     frame = pl.concat(_same_types(parts), how="vertical_relaxed")
     if not from_text:
         return frame
-    return frame.with_columns(_inferred(frame[name]) for name in names[1:])
+    typed = (_inferred(frame[name]) for name in names[1:])
+    if exact:
+        typed = (t if t.dtype != pl.String else frame[t.name].cast(pl.String) for t in typed)
+    return frame.with_columns(typed)
 
 
 def _series(name: str, values: Sequence[Any]) -> pl.Series:
     import polars as pl
 
     kinds = {type(value) for value in values} - {type(None)}
-    if len(kinds) > 1 and not kinds <= {int, float}:
+    mixed = len(kinds) > 1 and not kinds <= {int, float}
+    most = _EXACT if float in kinds else (1 << 63) - 1
+    if mixed or (int in kinds and any(isinstance(v, int) and abs(v) > most for v in values)):
         return pl.Series(name, [None if v is None else _text(v) for v in values], pl.String)
-    if int in kinds and any(isinstance(v, int) and abs(v) >> 63 for v in values):
-        return pl.Series(name, [None if v is None else float(v) for v in values], pl.Float64)
     return pl.Series(name, values, strict=False)
 
 
@@ -55,13 +66,22 @@ def _same_types(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Return the parts with columns of one type; where parts disagree beyond numbers, text."""
     import polars as pl
 
-    schemas = [part.schema for part in parts]
     mixed = []
-    for name in schemas[0]:
-        types = {schema[name] for schema in schemas} - {pl.Null()}
-        if len(types) > 1 and not all(t.is_numeric() for t in types):
+    for name in parts[0].columns:
+        columns = [part[name] for part in parts if part.schema[name] != pl.Null()]
+        types = {column.dtype for column in columns}
+        if len(types) > 1 and not (
+            all(t.is_numeric() for t in types) and all(map(_is_exact_as_real, columns))
+        ):
             mixed.append(name)
     return [part.with_columns(pl.col(mixed).cast(pl.String)) for part in parts] if mixed else parts
+
+
+def _is_exact_as_real(column: pl.Series) -> bool:
+    if not column.dtype.is_integer():
+        return True
+    beyond = (column > _EXACT) | (column < -_EXACT)
+    return not beyond.any()
 
 
 def _inferred(column: pl.Series) -> pl.Series:
@@ -73,9 +93,11 @@ def _inferred(column: pl.Series) -> pl.Series:
     if present.is_empty():
         return text
     if not present.str.contains(r"^[+-]?0\d").any():
-        for dtype in (pl.Int64, pl.Float64):
-            if present.cast(dtype, strict=False).null_count() == 0:
-                return text.cast(dtype)
+        if present.cast(pl.Int64, strict=False).null_count() == 0:
+            return text.cast(pl.Int64)
+        long_integer = present.str.contains(r"^[+-]?\d{16,}$").any()
+        if not long_integer and present.cast(pl.Float64, strict=False).null_count() == 0:
+            return text.cast(pl.Float64)
     if present.str.to_lowercase().is_in(["true", "false"]).all():
         return text.str.to_lowercase() == "true"
     return _as_time(text, present)
@@ -106,9 +128,9 @@ def _text(value: Any) -> str:
 def _distinct(columns: Sequence[str]) -> list[str]:
     taken, names = {_KEY}, []
     for column in columns:
-        name, number = column, 2
+        name, number = column or "unnamed", 2
         while name.lower() in taken:
-            name, number = f"{column}_{number}", number + 1
+            name, number = f"{column or 'unnamed'}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
     return names

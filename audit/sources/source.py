@@ -73,7 +73,8 @@ class Source:
         for reader in self._readers:
             name = f"{reader.name} = " if reader.name else ""
             lines.append(f"  {name}{sample_id(_path(reader))}")
-        return "\n".join(lines)
+        # A line break in a folder's name makes no line here.
+        return "\n".join(line.replace("\n", "\\x0a") for line in lines)
 
     def batches(self, size: int = 5000) -> Iterator[list[Sample]]:
         """Yield the samples in a fixed order, `size` at a time; each call starts at the first.
@@ -213,7 +214,7 @@ def _split_name(name: str, word: str | None, parsed: Sequence[_Spec]) -> str:
 
 
 def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[_Spec]:
-    if not specs:
+    if not all(specs) or not specs:
         raise UsageError("No source given: name a folder of images or a manifest.")
     parsed = [_one(text, roots) for text in specs]
     if len(parsed) > 1 and not all(spec.name for spec in parsed):

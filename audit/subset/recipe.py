@@ -49,7 +49,7 @@ def load_recipe(path: Path) -> Recipe:
         raise UsageError(
             f"{path} cannot be read: write a plan with `audit subset plan RUN ... --json > {path}`."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not JSON: write it with `audit subset plan --json`."
         ) from error

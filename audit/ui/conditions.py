@@ -11,6 +11,7 @@ from audit.browse import distributions
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Between, Condition, Contains, OneOf, to_link, used
 from audit.browse.distributions import Extent
+from audit.report.wording import visible
 from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
@@ -35,6 +36,7 @@ def conditions_bar(
         index=None,
         key="add a filter",
         placeholder="any column",
+        format_func=visible,
         on_change=_add,
     )
     if conditions:
@@ -129,7 +131,13 @@ def _choice(
         put(OneOf(one.name, picked) if picked else None)
 
     st.multiselect(
-        one.name, names, key=key, on_change=changed, help=one.doc or None, placeholder="any"
+        visible(one.name),
+        names,
+        key=key,
+        on_change=changed,
+        help=one.doc or None,
+        placeholder="any",
+        format_func=visible,
     )
 
 

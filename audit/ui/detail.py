@@ -48,7 +48,8 @@ def _image(run: Opened, sample: str) -> None:
     with findings:
         _findings(card)
     with measured:
-        st.dataframe(_measured(card), hide_index=True, width="stretch", height=360)
+        rows = html.shown_frame(_measured(card))
+        st.dataframe(rows, hide_index=True, width="stretch", height=360)
 
 
 @cached

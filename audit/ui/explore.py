@@ -17,7 +17,7 @@ from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
 from audit.records import Action
-from audit.report.wording import counted, number_text
+from audit.report.wording import counted, number_text, visible
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
 from audit.ui.deciding import button, decide_selected
@@ -91,7 +91,7 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
     bars, least, greatest = _drawn(run.key, name, link.get("where"), run)
     if bars.is_empty() or not total:
         return
-    with st.expander(f"Distribution of {name} and its extremes", expanded=True):
+    with st.expander(f"Distribution of {visible(name)} and its extremes", expanded=True):
         doc = known[name].doc
         html.paragraph(f"{name}: {doc}" if doc else name, "quiet small")
         st.altair_chart(_chart(bars, name), width="stretch")
@@ -126,7 +126,8 @@ def _drawn(
 
 def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
     y = alt.Y("files:Q", title="files", axis=alt.Axis(format="~s", tickMinStep=1))
-    base = alt.Chart(bars).properties(height=150)
+    name = visible(name)
+    base = alt.Chart(html.shown_frame(bars)).properties(height=150)
     if "low" in bars.columns:
         x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
         tooltip = [

@@ -17,7 +17,7 @@ from audit.browse.findings import FindingFilter, OpenedFinding, Rows
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
 from audit.records import Action, Severity
-from audit.report.wording import counted, number_text
+from audit.report.wording import counted, number_text, visible
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding
 from audit.ui.detail import dialogue, open_image
@@ -315,6 +315,7 @@ def _values(
                 accept_new_options=True,
                 on_change=page_changed,
                 placeholder="choose or type",
+                format_func=visible,
             )
             button(
                 verb.value.capitalize(),

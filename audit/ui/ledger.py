@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit.report.wording import counted
+from audit.report.wording import counted, visible
 from audit.review.export import ExportResult, export_tables
 from audit.ui import html
 from audit.ui.deciding import button
@@ -59,7 +59,7 @@ def _log(run: Opened) -> None:
     ]
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    st.dataframe(frame, hide_index=True, width="stretch")
+    st.dataframe(html.shown_frame(frame), hide_index=True, width="stretch")
 
 
 def _stale(run: Opened) -> None:
@@ -72,7 +72,7 @@ def _stale(run: Opened) -> None:
         "quiet small",
     )
     st.dataframe(
-        stale.select("kind", "subject", "reason", "verb", "value", "by", "at"),
+        html.shown_frame(stale.select("kind", "subject", "reason", "verb", "value", "by", "at")),
         hide_index=True,
         width="stretch",
     )
@@ -86,7 +86,7 @@ def _export(run: Opened) -> None:
         "lists of file names, duplicate pairs and per-sample scores.",
         "small",
     )
-    st.text_input("Folder to write", key=OUT, placeholder=str(Path("exports") / run.name))
+    st.text_input("Folder to write", key=OUT, placeholder=visible(f"exports/{run.name}"))
     st.segmented_control("Format", ["csv", "parquet"], default="csv", key=FORMAT)
     button("Export", "export", partial(_write, run), primary=True)
     written: ExportResult | None = st.session_state.get("written")

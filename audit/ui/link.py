@@ -12,6 +12,8 @@ from typing import Any
 
 import streamlit as st
 
+from audit.report.wording import visible
+
 ANY = "Any"
 # Changing a filter goes back to the first page.
 PAGING = ("start", "after", "before", "page")
@@ -74,7 +76,7 @@ def choose(
     name: str,
     options: Sequence[str],
     *,
-    shown: Callable[[str], str] = str,
+    shown: Callable[[str], str] = visible,
     any_: str | None = ANY,
     resets: Sequence[str] = (),
     **more: Any,
@@ -94,7 +96,9 @@ def choose(
             values,
             key=key,
             on_change=changed,
-            format_func=lambda value: any_ if value == "" and any_ is not None else shown(value),
+            format_func=lambda value: (
+                any_ if value == "" and any_ is not None else visible(shown(value))
+            ),
             **more,
         )
     )

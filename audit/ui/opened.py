@@ -35,7 +35,7 @@ P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
-OURS = ("audit", "pipeline_profiler", "app.py")
+OURS = ("audit", "pipeline_profiler", "app.py", "preflight_app.py")
 LOG = logging.getLogger("dataset-preflight.app")
 
 

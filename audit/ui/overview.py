@@ -145,7 +145,7 @@ def _contents(report: Report) -> None:
     rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
     frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
     bars = (
-        alt.Chart(frame)
+        alt.Chart(html.shown_frame(frame))
         .mark_bar(size=18)
         .encode(
             x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),

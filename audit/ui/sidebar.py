@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from audit.errors import AuditError
-from audit.report.wording import counted
+from audit.report.wording import counted, visible
 from audit.ui import html, link
 from audit.ui.deciding import undo
 from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely
@@ -28,7 +28,11 @@ def _runs() -> None:
         return
     st.session_state["run choice"] = now
     st.selectbox(
-        "Run", names, key="run choice", on_change=lambda: choose_run(st.session_state["run choice"])
+        "Run",
+        names,
+        key="run choice",
+        format_func=visible,
+        on_change=lambda: choose_run(st.session_state["run choice"]),
     )
 
 

@@ -31,7 +31,7 @@ def show_overlap(run: Opened) -> None:
         st.altair_chart(_heat(matrix), width="stretch")
     with right:
         st.dataframe(
-            matrix,
+            html.shown_frame(matrix),
             hide_index=True,
             width="stretch",
             column_config={"share": st.column_config.NumberColumn(format="percent")},
@@ -49,7 +49,7 @@ def _matrix(key: str, _run: Opened) -> pl.DataFrame:
 
 
 def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
-    shown = matrix.rename({"of": "row", "in": "column"})
+    shown = html.shown_frame(matrix).rename({"of": "row", "in": "column"})
     base = alt.Chart(shown).encode(
         x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
         y=alt.Y("row:N", title="files of"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from audit.report.wording import counted
+from audit.report.wording import counted, visible
 from audit.ui import background, html
 from audit.ui.background import Job
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
@@ -126,9 +126,10 @@ def _scan(busy: bool) -> None:
         accept_new_options=True,
         key=SOURCE,
         placeholder="choose, or type a path",
+        format_func=visible,
     )
     name = Path(source).expanduser().name if source else "NAME"
-    st.text_input("Run directory", key=OUT, placeholder=str(Path("runs") / name))
+    st.text_input("Run directory", key=OUT, placeholder=visible(f"runs/{name}"))
     st.button(
         "Scan",
         type="primary",

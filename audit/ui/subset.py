@@ -141,7 +141,7 @@ def _result(run: Opened, wish: Wish) -> None:
     table = subsets.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
-    st.dataframe(table, hide_index=True, width="stretch", column_config=one_digit)
+    st.dataframe(html.shown_frame(table), hide_index=True, width="stretch", column_config=one_digit)
     _draw(run, wish, plan)
     _reasons(plan)
 
@@ -274,4 +274,5 @@ def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
         html.paragraph(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
         for column in check.columns[:8]:
             html.paragraph(column.sentence, "small")
-    st.dataframe(subset.rows.head(200), hide_index=True, width="stretch", height=280)
+    first = html.shown_frame(subset.rows.head(200))
+    st.dataframe(first, hide_index=True, width="stretch", height=280)

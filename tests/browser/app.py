@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from audit.ui.launch import command
+from audit.ui.launch import TOKEN, command, guarded_command
 from tests.conftest import ROOT
 
 PATIENCE_MS = 60_000
@@ -57,6 +57,22 @@ def served(folder: Path, *words: Path) -> Iterator[str]:
         try:
             _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
             yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@contextmanager
+def guarded(folder: Path, *words: Path) -> Iterator[str]:
+    """The link of the app as `audit app` serves it."""
+    port = _free_port()
+    line = guarded_command([str(w) for w in words], port=port, browser=False)
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), TOKEN: "secret"}
+    with (folder / "guarded.log").open("w") as log:
+        process = subprocess.Popen(line, cwd=folder, stdout=log, stderr=log, env=settings)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield f"http://127.0.0.1:{port}/?token=secret"
         finally:
             process.terminate()
             process.wait(20)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.decode import FORMATS, DecodeError, Limits, decode_picture, read_bytes
 from audit.picture.pixels import Picture, grey_tail, orient_pixels
 from tests.conftest import picture
 
@@ -43,6 +43,39 @@ def picture_of(data: bytes, name: str = "a.jpg") -> Picture:
 
 
 # ---- sound files ----
+
+
+WRITABLE = [kind for kind in FORMATS if kind in Image.SAVE]
+
+
+@pytest.mark.filterwarnings("ignore:IM image format:DeprecationWarning")
+@pytest.mark.parametrize("kind", WRITABLE)
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "F"])
+def test_what_pillow_writes_is_sound(kind: str, mode: str) -> None:
+    drawn = Image.fromarray(picture(1, 64, 48)).convert(mode)
+    try:
+        data = encoded(drawn, kind)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        pytest.skip(f"Pillow writes no {mode} as {kind}: {error}")
+    extension = next((e for e, k in Image.registered_extensions().items() if k == kind), ".x")
+    got = facts_of(data, f"a{extension}")
+    assert (got["status"], got.get("error")) == ("ok", None)
+    assert got["format"] in (kind, "BMP" if kind == "DIB" else kind)
+    if kind in ("ICO", "CUR", "TGA"):
+        assert got["detected"] in (kind, None)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (16, 16), (48, 48), (256, 256)])
+def test_an_icon_and_a_targa_are_told_apart(size: tuple[int, int]) -> None:
+    drawn = Image.fromarray(picture(1, *size))
+    icon = encoded(drawn, "ICO", sizes=[size], bitmap_format="bmp" if size[0] < 48 else "png")
+    assert (facts_of(icon)["detected"], facts_of(icon)["format"]) == ("ICO", "ICO")
+    bitmap = encoded(drawn, "ICO", sizes=[size], bitmap_format="bmp")
+    cursor = bitmap[:2] + b"\x02" + bitmap[3:]
+    assert (facts_of(cursor)["detected"], facts_of(cursor)["format"]) == ("CUR", "CUR")
+    targa = encoded(drawn, "TGA")
+    assert targa[:4] == cursor[:4]
+    assert (facts_of(targa)["detected"], facts_of(targa)["format"]) == ("TGA", "TGA")
 
 
 def test_jpeg_pixels_equal_pillows() -> None:

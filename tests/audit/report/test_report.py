@@ -7,12 +7,13 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,7 @@ from audit.report.wording import bytes_text, counted, visible
 from audit.run import generations
 from audit.run.store import Store, findings_table
 from audit.sources import open_source
+from audit.sources.paths import path_of
 from tests.conftest import ROOT
 
 EVIL = "<script>alert('1')</script>"
@@ -521,6 +523,69 @@ def test_sarif_of_a_dataset_finding_and_of_several_roots(tmp_path: Path) -> None
     assert (uris, len(bases)) == ({"a/1%23.jpg"}, 2)
     assert bases <= set(one["originalUriBaseIds"])
     assert last["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "./"
+
+
+URI = re.compile(  # RFC 3986: a uri with a scheme, or a relative reference
+    r"([A-Za-z][A-Za-z0-9+.-]*:)?(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
+)
+
+
+def located(log: dict[str, Any]) -> dict[str, str]:
+    """Every sample that a SARIF log names, with the absolute uri of its file."""
+    (one,) = log["runs"]
+    found = {}
+    for result in one["results"]:
+        for place in [*result["locations"], *result.get("relatedLocations", [])]:
+            artifact = place["physicalLocation"]["artifactLocation"]
+            assert URI.fullmatch(artifact["uri"])
+            assert ":" not in artifact["uri"].split("/")[0] or "uriBaseId" not in artifact
+            base = artifact.get("uriBaseId")
+            start = one["originalUriBaseIds"][base]["uri"] if base else ""
+            assert not base or (URI.fullmatch(start) and start.endswith("/"))
+            for logical in place.get("logicalLocations", ()):
+                found[logical["fullyQualifiedName"]] = urljoin(start, artifact["uri"])
+    return found
+
+
+@pytest.mark.slow
+def test_sarif_names_the_true_file_whatever_its_name(tmp_path: Path) -> None:
+    odd = [
+        "a b#1.jpg",
+        "50%25.jpg",
+        "d?x=1&y.jpg",
+        "c:d.jpg",
+        "e\u0301\n.jpg",
+        os.fsdecode(b"\xff.jpg"),
+    ]
+    for name in ("a-b", "a_b"):
+        for i, file in enumerate(odd):
+            photo(tmp_path / name / "cat" / file, i)
+    source = open_source([f"{name}={tmp_path / name}" for name in ("a-b", "a_b")])
+    scanning.scan(source, tmp_path / "run", jobs=1, checks=["DUP001"])
+    found = located(json.loads("".join(to_sarif(collect_report(tmp_path / "run")))))
+    assert len(found) == 2 * len(odd)
+    paths = {path_of(uri) for uri in found.values()}
+    assert paths == {str(tmp_path / n / "cat" / file) for n in ("a-b", "a_b") for file in odd}
+
+
+@pytest.mark.slow
+def test_sarif_of_a_manifest_names_files_not_ids(tmp_path: Path) -> None:
+    photo(tmp_path / "set/x.jpg", 1)
+    outside = photo(tmp_path / "else where/y.jpg", 1)
+    rows = ["x.jpg", "x.jpg", "x.jpg", str(outside)]
+    lines = [
+        *(f"{row},{'' if i else 'own id'}" for i, row in enumerate(rows)),
+        "http://h/a b%.jpg,",
+    ]
+    (tmp_path / "set/m.csv").write_text("\n".join(["path,id", *lines]))
+    source = open_source([str(tmp_path / "set/m.csv")])
+    scanning.scan(source, tmp_path / "run", jobs=1, checks=["DUP001", "FILE"])
+    found = located(json.loads("".join(to_sarif(collect_report(tmp_path / "run")))))
+    inside, other = (f"file://{quote(str(p))}" for p in (tmp_path / "set/x.jpg", outside))
+    expected = {"own id": inside, "x.jpg": inside, "x.jpg#2": inside, str(outside): other}
+    assert {name: found[name] for name in expected} == expected
+    remote = [uri for uri in found.values() if uri.startswith("http")]
+    assert set(remote) <= {"http://h/a%20b%25.jpg"}
 
 
 def test_the_contract_is_documented(report: Report) -> None:

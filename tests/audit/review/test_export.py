@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from audit import scanning
 from audit.errors import UsageError
@@ -16,10 +18,11 @@ from audit.picture.features import MEASURED
 from audit.records import Action
 from audit.review import keeper_rules
 from audit.review.decisions import decide_findings, decide_samples
-from audit.review.export import TABLES, export_files, export_tables
+from audit.review.export import TABLES, export_files, export_tables, neutralise
 from audit.review.ledger import Entry, Ledger
 from audit.run.generations import open_run
 from audit.sources import open_source
+from audit.sources.csv_text import MARK
 from audit.sources.paths import path_of
 from tests.audit.reviewed import CODES, made_run, reviewed_dataset, scan
 
@@ -185,6 +188,64 @@ def test_formulas_are_neutralised_in_csv_and_kept_in_parquet(tmp_path: Path) -> 
     assert manifest["@who"].to_list() == ["+49 30", "x", "-"]
 
 
+TEXTS = st.one_of(
+    st.text("'=+-@\t\r\n ;,\"\x1c\x85a1", max_size=5),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6),
+    st.sampled_from([MARK, MARK[1:], f"'{MARK}", "-1", "'=x", "''"]),
+)
+ROLES = ("id", "path", "split", "label", "group")
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    names=st.lists(
+        TEXTS.filter(lambda t: t and t.strip().lower() not in (*ROLES, "sample_id")),
+        max_size=4, unique_by=str.lower,
+    ),
+    cells=st.lists(st.tuples(*[st.none() | TEXTS] * 7), min_size=1, max_size=4),
+)  # fmt: skip
+def test_every_text_and_header_is_read_back_to_the_letter(
+    tmp_path: Path, names: list[str], cells: list[tuple[str | None, ...]]
+) -> None:
+    rows = [
+        (str(i), f"/pets/{i}.jpg", *(text or None for text in row[:3]), *row[3 : 3 + len(names)])
+        for i, row in enumerate(cells)
+    ]
+    # One word in every column: without a type of their own, all texts that read as numbers are.
+    rows.append(("last", "/pets/last.jpg", None, None, None, *["x"] * len(names)))
+    columns = [*ROLES, *names]
+    frame = pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row")
+    neutralise(frame).write_csv(tmp_path / "m.csv")
+    with (tmp_path / "m.csv").open(newline="", encoding="utf-8") as file:
+        header, *lines = csv.reader(file)
+    risky = [c for row in (header, *lines) for c in row if c[:1] in ("=", "@", "\t", "\r", "\n")]
+    assert risky == []
+    source = open_source([str(tmp_path / "m.csv")])
+    (batch,) = source.batches()
+    assert [(s.id, s.uri, s.split, s.label, s.group) for s in batch] == [r[:5] for r in rows]
+    if names:
+        metadata = source.metadata
+        assert metadata is not None
+        assert metadata.columns == ["sample_id", *names]
+        assert metadata.rows() == [(row[0], *row[5:]) for row in rows]
+
+
+def test_a_class_of_the_users_own_table_keeps_its_apostrophe(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("path,label\na.jpg,'=x\nb.jpg,'\n")
+    (batch,) = open_source([str(tmp_path / "own.csv")]).batches()
+    assert [sample.label for sample in batch] == ["'=x", "'"]
+
+
+def test_a_column_of_the_users_that_is_called_like_one_of_ours_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("path,Split,split,split_2\na.jpg,train,mine,other\n")
+    scanning.scan(open_source([str(tmp_path / "own.csv")]), tmp_path / "run", jobs=1, checks=[])
+    export_files(tmp_path / "run", {"manifest": tmp_path / "m.csv"})
+    (row,) = table(tmp_path / "m.csv")
+    assert (row["split"], row["split_3"], row["split_2"]) == ("train", "mine", "other")
+
+
 def test_a_path_with_a_line_break_stays_one_line(tmp_path: Path) -> None:
     export_files(stranger(tmp_path), {"manifest": tmp_path / "kept.txt"})
     lines = (tmp_path / "kept.txt").read_text().splitlines()
@@ -222,6 +283,25 @@ def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> No
     }
     written = export_files(run, {"pairs": mine / "manifest.csv"}, replace=True)
     assert list(written.files.values()) == [0]
+
+
+def test_a_table_edited_by_hand_is_kept(tmp_path: Path) -> None:
+    run, out = made_run(tmp_path / "run", [{}, {}]), tmp_path / "out"
+    export_tables(run, out)
+    edited = (out / "manifest.csv").read_text().replace("0.jpg", "better.jpg")
+    (out / "manifest.csv").write_text(edited)
+    decide_samples(run, ["0.jpg"], Action.DROP)
+    with pytest.raises(UsageError, match=r"manifest.csv is not what the last export wrote"):
+        export_tables(run, out)
+    assert (out / "manifest.csv").read_text() == edited
+    assert export_tables(run, out, replace=True).kept == 1
+    assert export_tables(run, out).kept == 1
+    record = json.loads((out / "export.json").read_text())
+    assert set(record["sha256"]) == set(record["files"])
+    del record["sha256"]  # as an export of 0.1: what it wrote is not known
+    (out / "export.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="--replace"):
+        export_tables(run, out)
 
 
 def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:

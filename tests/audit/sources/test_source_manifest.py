@@ -1,5 +1,6 @@
 """Manifests: three formats, one meaning; every error names its line and the fix."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from audit.errors import UsageError
 from audit.records import Sample
 from audit.sources import Source, open_source
+from audit.sources.manifest_rows import open_table
+from audit.sources.metadata import typed_frame
 from tests.audit.sources.trees import PNG, grow, ids, kinds, read, skipped
 
 ROWS: list[dict[str, Any]] = [
@@ -189,6 +192,10 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("m.jsonl", '{"path": "a.png"}\n{"label": "x"}\n', r"line 2 has no path"),
     ("m.jsonl", '{"path": "\\ud800.png"}\n', r"line 1 contains half a surrogate pair"),
     ("m.jsonl", "\n\n", r"has no path column"),
+    ("m.jsonl", '{"path": "a.png"}\n{"path": "b\\u0000.png"}\n', r"line 2: the path contains"),
+    ("m.jsonl", '{"path": "file:///b%00.png"}\n', r"line 1: the path contains a NUL"),
+    ("m.jsonl", '{"path": "a.png"}\n{"path": "b", "x\\u0000": 1}\n', r"'x.x00' contains a NUL"),
+    ("m.csv", "path,x\0\na.png,1\n", r"the column name 'x.x00' contains a NUL: rename it"),
     ("m.parquet", b"PAR1 but not really", r"is not a readable Parquet file"),
     ("m.json", "{}", r"not a manifest.*for a COCO file give the folder"),
     ("m.csv.gz", b"\x1f\x8b", r"unpack it first"),
@@ -219,6 +226,10 @@ def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
     source = open_source([str(write(tmp_path / "n.parquet", beside))])
     assert source.metadata is not None
     assert source.metadata.columns == ["sample_id", "weight"]
+    read(source)
+    assert [m for kind, _, m in source.notes if kind == "columns-left-out"] == [
+        "The column 'thumbnail' of n.parquet holds bytes, and is left out."
+    ]
 
 
 def test_byte_order_mark_and_blank_lines_are_no_trouble(tmp_path: Path) -> None:
@@ -290,9 +301,65 @@ def test_metadata_of_json_keeps_text_and_flattens_what_nests(tmp_path: Path) -> 
     frame = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl").metadata
     assert frame is not None
     assert frame.rows() == [
-        ("a", 1.0, "5", "[1, 2]", "1", 2.0**70),
-        ("b", 2.5, "6", None, "x", 1.0),
+        ("a", 1.0, "5", "[1, 2]", "1", str(2**70)),
+        ("b", 2.5, "6", None, "x", "1"),
     ]
+
+
+LATE = 60_000  # beyond what is converted at a time
+
+
+def test_a_key_that_comes_late_is_a_column(tmp_path: Path) -> None:
+    lines = [{"path": f"{i}.png"} for i in range(2_500)]
+    lines[1_000] |= {"label": "cat", "split": "test"}
+    lines[2_000] |= {"age": 3}
+    source = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl")
+    samples = read(source, size=5_000)
+    assert (samples[1_000].label, samples[1_000].split) == ("cat", "test")
+    assert source.metadata is not None
+    assert source.metadata["age"].to_list()[1_999:2_001] == [None, 3]
+    assert "label" in source.layout.reason
+
+
+def test_keys_without_end_are_left_out_and_counted(tmp_path: Path) -> None:
+    lines = [{"path": f"{i}.png", f"key {i}": i} for i in range(1_100)]
+    source = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl")
+    assert len(read(source, size=5_000)) == 1_100
+    [note] = [m for kind, _, m in source.notes if kind == "columns-left-out"]
+    assert "on 101 lines (first: 'key 999', line 1,000)" in note
+    assert len(open_table(str(tmp_path / "m.jsonl")).columns) == 1_000
+
+
+def test_a_late_value_decides_the_type_and_nothing_is_rounded() -> None:
+    late_values = ["x", 2.5, True, 2**53 + 1, 2**70, [1]]
+    rows = list(itertools.product([1, 1.5, "y", 2**53 + 1], late_values))
+    names = [f"{early} {late}" for early, late in rows]
+    firsts, lasts = zip(*rows, strict=True)
+    between = ("id", [None] * len(names))
+    cells = [("id", firsts), *[between] * LATE, ("id", lasts)]
+    frame = typed_frame(cells, names, from_text=False)
+    for name, early, late in zip(names, firsts, lasts, strict=True):
+        seen = frame[name][0], frame[name][-1]
+        if frame.schema[name] == pl.String:
+            assert seen == tuple(json.dumps(value).strip('"') for value in (early, late))
+        else:
+            assert seen == (early, late)
+
+
+@pytest.mark.parametrize("values", [("1", "9" * 20), ("0.5", "1" + "0" * 16), ("-" + "1" * 19,)])
+def test_a_long_integer_in_text_stays_what_it_is(tmp_path: Path, values: tuple[str, ...]) -> None:
+    lines = "".join(f"p,{value}\n" for value in values)
+    frame = table(tmp_path, f"path,v\n{lines}").metadata
+    assert frame is not None
+    assert [str(value) for value in frame["v"]] == list(values)
+
+
+def test_a_damaged_page_is_one_sentence(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.parquet", [{"path": f"{i}.png", "label": "x"} for i in range(5_000)])
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes(200) + content[240:])
+    with pytest.raises(UsageError, match=r"m.parquet is damaged: .* beyond row 0 \("):
+        open_source([str(path)])
 
 
 def test_metadata_is_keyed_like_the_samples(tmp_path: Path) -> None:

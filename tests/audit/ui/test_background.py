@@ -118,7 +118,7 @@ def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path)
 def test_the_app_serves_this_machine_alone_and_reports_to_nobody(tmp_path: Path) -> None:
     line = launch.command([str(tmp_path)])
     said = dict(zip(line[5::2], line[6::2], strict=False))
-    assert line[:5] == [sys.executable, "-m", "streamlit", "run", str(ROOT / "app.py")]
+    assert line[:5] == [sys.executable, "-m", "streamlit", "run", str(ROOT / "preflight_app.py")]
     assert said["--server.address"] == "127.0.0.1"
     assert said["--browser.gatherUsageStats"] == "false"
     assert said["--client.showErrorDetails"] == "none"

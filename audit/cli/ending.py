@@ -1,0 +1,129 @@
+"""How a command ends: what goes wrong becomes one sentence and an exit code.
+
+Nothing that a user, the machine or a file can do may end in a traceback; `--trace` prints it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import resource
+import sys
+from collections.abc import Callable
+
+from audit.cli import terminal
+from audit.cli.exit_codes import ExitCode
+
+LEAST_ADDRESS_SPACE = 4 << 30  # bytes
+
+
+def exit_code_of(run: Callable[[], int | None]) -> int:
+    """Run a command; says in a sentence what ended it, and returns the exit code."""
+    from audit.errors import AuditError, MachineError, find_machine_error
+
+    try:
+        if not (_has_folder() and _has_address_space()):
+            return ExitCode.USAGE
+        return int(run() or ExitCode.CLEAN)
+    except MachineError as error:
+        return _ends(f"audit: {terminal.one_line(str(error))}", ExitCode.NO_RESULT)
+    except AuditError as error:
+        return _ends(f"audit: {terminal.one_line(str(error))}", ExitCode.USAGE)
+    except KeyboardInterrupt:
+        return _ends("\nStopped.", ExitCode.INTERRUPTED)
+    except (BrokenPipeError, SystemExit):
+        return ExitCode.CLEAN  # the reader of a help page left: the parser's own way to say so
+    except terminal.OutputError as error:
+        return _ends(
+            f"audit: the answer cannot be written to standard output ({error}). What was published "
+            "stays published.",
+            ExitCode.NO_RESULT,
+        )
+    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        if machine := find_machine_error(error):
+            _trace(error)
+            return _ends(f"audit: {terminal.one_line(str(machine))}", ExitCode.NO_RESULT)
+        if isinstance(error, OSError):
+            return _of_the_machine(error)
+        return _wrong_call(error) or _internal(error)
+
+
+def _has_address_space() -> bool:
+    """Say whether libraries would crash under the shell's `ulimit -v`."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_SPACE:
+        return True
+    terminal.write_message(
+        f"audit: this shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
+        f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or bound the memory of the "
+        "container instead."
+    )
+    return False
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        terminal.write_message(
+            "audit: the folder you are in does not exist any more: go to another (`cd`), and run "
+            "the command again."
+        )
+        return False
+
+
+def _ends(sentence: str, code: ExitCode) -> ExitCode:
+    terminal.write_message(sentence)
+    return code
+
+
+def _wrong_call(error: Exception) -> int | None:
+    """Say what the parser of the command line says of a wrong call; None for another error."""
+    if not (hasattr(error, "format_message") and hasattr(error, "show")):
+        return None
+    text = io.StringIO()
+    error.show(file=text)
+    return _ends(text.getvalue().rstrip("\n"), ExitCode.USAGE)
+
+
+# What a user can mend: another place, a name that is shorter, a right to read or write.
+_MENDABLE = frozenset((
+    errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+    errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOTEMPTY, errno.EBUSY,
+))  # fmt: skip
+
+
+def _of_the_machine(error: OSError) -> ExitCode:
+    """Say what the operating system refused, and of which file."""
+    _trace(error)
+    what = terminal.one_line(error.strerror or str(error))
+    place = f"{terminal.one_line(os.fsdecode(error.filename))}: " if error.filename else ""
+    if error.errno in _MENDABLE:
+        return _ends(
+            f"audit: {place}{what}. Check this path and your rights to it.", ExitCode.USAGE
+        )
+    return _ends(
+        f"audit: no result, because the machine failed: {place}{what}. Nothing that was published "
+        "before has changed.",
+        ExitCode.NO_RESULT,
+    )
+
+
+def _internal(error: Exception) -> ExitCode:
+    from audit.errors import error_place, error_text
+
+    _trace(error)
+    return _ends(
+        f"audit: no result, because this program failed: {error_text(error)} "
+        f"({error_place(error)}). Nothing that was published before has changed; please "
+        "report this. `--trace` shows the traceback.",
+        ExitCode.NO_RESULT,
+    )
+
+
+def _trace(error: Exception) -> None:
+    from audit.errors import error_trace
+
+    if "--trace" in sys.argv:
+        terminal.write_message(error_trace(error))

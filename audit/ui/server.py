@@ -1,0 +1,121 @@
+"""The app behind a secret link: `audit app` becomes this process.
+
+    python -m audit.ui.server SETTINGS -- RUN ...
+
+SETTINGS is a JSON object: address, port (null: the first free one from 8501 on), browser, options
+of Streamlit. The token comes in the environment, where other users cannot read it as they can read
+a command line, and is taken out of it, so that what is started from here does not inherit it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import AsyncIterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from audit.ui.guard import PARAMETER, Guard
+from audit.ui.launch import TOKEN, script
+
+FIRST, TRIES = 8501, 100
+ANY = ("0.0.0.0", "::", "")
+
+
+def bound_socket(address: str, port: int | None) -> socket.socket:
+    """Return a socket bound to the port, or to the first free one; raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    wanted = [port] if port is not None else range(FIRST, FIRST + TRIES)
+    for number in wanted:
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((address, number))
+        except OSError as error:
+            one.close()
+            if error.errno != errno.EADDRINUSE or number == wanted[-1]:
+                raise
+        else:
+            return one
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def own_hosts(address: str, port: int) -> list[str]:
+    """Return the names under which a browser may ask; none where other machines may come."""
+    if address not in ("127.0.0.1", "localhost", "::1"):
+        return []
+    names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+    return names + (["127.0.0.1", "localhost", "[::1]"] if port == 80 else [])
+
+
+def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) -> None:
+    """Serve until a signal comes."""
+    import streamlit as st
+    import uvicorn
+    from starlette.middleware import Middleware
+    from streamlit.web import bootstrap
+
+    # The app reads what it was started for where `streamlit run` leaves it.
+    sys.argv = [str(script()), *words]
+    address = settings["address"]
+    listening = bound_socket(address, settings["port"])
+    port = listening.getsockname()[1]
+    host = "127.0.0.1" if address in ANY else f"[{address}]" if ":" in address else address
+    link = f"http://{host}:{port}/?{PARAMETER}={token}"
+    bootstrap.load_config_options({**settings["options"], "server.port": port})
+
+    @contextlib.asynccontextmanager
+    async def announcing(_: Any) -> AsyncIterator[None]:
+        sys.stdout.write(
+            f"The app is at {link}\nWhoever has this link can decide. Ctrl-C ends it.\n"
+        )
+        sys.stdout.flush()
+        with _opened(link) if settings["browser"] else contextlib.nullcontext():
+            yield
+
+    guard = Middleware(Guard, token=token, port=port, hosts=own_hosts(address, port))
+    app = st.App(script(), middleware=[guard], lifespan=announcing)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
+        ws_max_size=200_000_000, server_header=False,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _opened(link: str) -> Any:
+    """Open the link through a file that only this user can read: `ps` shows what it opens."""
+    number, name = tempfile.mkstemp(suffix=".html", prefix="audit-app-")
+    with open(number, "w", encoding="utf-8") as file:
+        file.write(f'<meta http-equiv="refresh" content="0;url={escape(link)}">')
+    webbrowser.open(Path(name).as_uri())
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def run_server(arguments: Sequence[str]) -> int:
+    """Serve; returns the exit code."""
+    settings, _, *words = arguments
+    try:
+        serve_guarded(json.loads(settings), words, os.environ.pop(TOKEN))
+    except OSError as error:
+        sys.stderr.write(f"audit: the app cannot be served there: {error.strerror or error}. ")
+        sys.stderr.write("Choose another --port or --address.\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_server(sys.argv[1:]))

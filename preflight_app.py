@@ -1,0 +1,66 @@
+"""The app: one navigation over the pages of both packages, and nothing else.
+
+    audit app RUN ...      or      streamlit run app.py -- RUN ...
+
+Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`. Every
+page is guarded here, in one place: one that fails says so in a sentence, and the others work.
+
+A module of its own, outside of both packages, because they do not know each other; installed beside
+them, it is found wherever they are. Streamlit runs it as a script, once for each look at a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
+from audit.ui.html import icon, write_style
+from audit.ui.link import follow
+from audit.ui.opened import guarded, sizes_of
+from audit.ui.sidebar import draw_sidebar
+from pipeline_profiler.ui import profiles
+
+
+def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
+    """Return the pages: name in the address to section, function, title and symbol."""
+    return {
+        "overview": ("Dataset", overview.page, "Overview", "dashboard"),
+        "findings": ("Dataset", findings.page, "Findings", "rule"),
+        "duplicates": ("Dataset", duplicates.page, "Duplicates", "filter_none"),
+        "labels": ("Dataset", labels.page, "Labels", "label"),
+        "explore": ("Dataset", explore.page, "Explore", "grid_view"),
+        "decisions": ("Dataset", ledger.page, "Decisions", "history"),
+        "subset": ("Evaluation", subset.page, "Subset designer", "tune"),
+        "profiles": ("Training", lambda: profiles.page(sizes_of), "Profiles", "speed"),
+        "start": ("Work", start.page, "Start", "play_arrow"),
+    }
+
+
+def draw_app() -> None:
+    """Draw the page that the address names, inside the navigation."""
+    st.set_page_config(page_title="dataset-preflight", page_icon=icon(), layout="wide")
+    write_style()
+    listed = all_pages()
+    pages = {
+        name: st.Page(
+            guarded(page),
+            title=title,
+            icon=f":material/{symbol}:",
+            url_path=name,
+            default=name == "overview",
+        )
+        for name, (_, page, title, symbol) in listed.items()
+    }
+    sections: dict[str, list[object]] = {}
+    for name, (section, *_) in listed.items():
+        sections.setdefault(section, []).append(pages[name])
+    chosen = st.navigation(sections)
+    follow(pages)
+    draw_sidebar()
+    chosen.run()
+
+
+if __name__ == "__main__":
+    draw_app()

@@ -1,0 +1,274 @@
+"""Calls that cannot work: every one ends with one sentence and the exit code that says whose turn
+it is, 2 the caller's, 4 the machine's; never with a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.conftest import ROOT, picture
+
+pytestmark = pytest.mark.slow
+
+AUDIT = f"{shlex.quote(sys.executable)} -m audit"
+PLAN = "--split all --estimand full-set --half-width 0.3"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset `set`, its run `run`, a plan, and things that are in the way."""
+    folder = tmp_path_factory.mktemp("calls")
+    for split in ("train", "test"):
+        for seed, label in enumerate(("cat", "dog")):
+            (folder / "set" / split / label).mkdir(parents=True)
+            for i in range(2):
+                drawn = Image.fromarray(picture(i + 10 * seed))
+                drawn.save(folder / "set" / split / label / f"{i}.png")
+    (folder / "set/broken.jpg").write_bytes(b"no picture")
+    (folder / "file").write_text("in the way")
+    (folder / "folder").mkdir()
+    (folder / "empty.csv").write_text("")
+    (folder / "nul.jsonl").write_text('{"path": "a\\u0000.png"}\n')
+    (folder / "nul.txt").write_bytes(b"path\na\0.png\n")
+    (folder / "self").symlink_to("self")
+    (folder / "notes.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "bad.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    (folder / "bad.json").write_bytes(b"[" * 100_000)
+    made = call(folder, "audit scan set --out run --jobs 1")
+    assert made.returncode == 1, made.stderr
+    assert call(folder, f"audit subset plan run {PLAN} --output plan.json").returncode == 0
+    return folder
+
+
+def call(folder: Path, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of the shell in a folder, `audit` standing for this one."""
+    return subprocess.run(
+        ["bash", "-c", line.replace("audit ", f"{AUDIT} ", 1)],
+        capture_output=True, text=True, cwd=folder, check=False, errors="replace",
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+
+
+CONFIGS = {
+    "types": "scan = 3",
+    "list": "[[scan]]\nexclude = []",
+    "relate": "relate = [1]",
+    "checks": "checks = 'all'",
+    "check": "[checks]\nIMG001 = 3",
+    "threshold": "[checks.IMG003]\nmin_sharpness = 'high'",
+    "text": "[scan]\nexclude = 'abc'",
+    "item": "[scan]\nexclude = [1]",
+    "negative": "[scan]\nmax_pixels = -1",
+    "infinite": "[scan]\nmax_pixels = inf",
+    "late": "[scan]\ntimeout_s = nan",
+    "measure": "measure = 1",
+    "hashes": "[measure]\nhashes = [[1]]",
+    "candidates": "[relate]\nhashes = [{a = 1}]",
+    "radius": "[relate]\nradius = 'far'",
+    "unfinished": "[scan",
+    "deep": "a = " + "[" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_hostile_config_is_the_callers(place: Path, name: str) -> None:
+    (place / f"{name}.toml").write_text(CONFIGS[name])
+    refused(place, f"audit recheck run --config {name}.toml", 2)
+
+
+def refused(folder: Path, line: str, code: int, **environment: str) -> str:
+    """Assert that a call ends with a code and a sentence; returns what was said."""
+    done = call(folder, line, **environment)
+    said = done.stderr
+    assert "Traceback" not in said, said
+    assert "Exception ignored" not in said, said
+    assert "please report this" not in said, said
+    assert done.returncode == code, (done.returncode, said, done.stdout)
+    return said
+
+
+CALLERS = [
+    "audit scan none",
+    "audit scan ''",
+    "audit scan set --out file",
+    "audit scan set --out file/run",
+    "audit scan set --out self",
+    "audit scan set --out set",
+    "audit scan set --out .",
+    "audit scan set --out ''",
+    f"audit scan set --out {'x' * 300}",
+    "audit scan set --out /proc/run",
+    "audit scan self",
+    "audit scan empty.csv",
+    "audit scan nul.jsonl",
+    "audit scan nul.txt",
+    "audit scan bad.parquet",
+    "audit scan bad.json",
+    f"audit scan {'y' * 5000}",
+    "audit scan set --config none.toml",
+    "audit scan set --config folder",
+    "audit scan set --config notes.txt",
+    "audit scan set --config /dev/null/x",
+    "audit scan set --layout none",
+    "audit scan set --checks NONE",
+    "audit scan set --root x",
+    "audit scan set --jobs 0",
+    "audit scan set set",
+    "audit recheck none",
+    "audit recheck file",
+    "audit recheck run --checks ''",
+    "audit report file",
+    "audit report run -o folder",
+    "audit report run -o folder/none/x.md",
+    "audit report run -o file/x.md",
+    "audit report run -o /proc/x.md",
+    f"audit report run -o {'x' * 300}.md",
+    "audit report run -o ''",
+    "audit show run none",
+    "audit show run ''",
+    "audit overlap none run",
+    "audit overlap set none",
+    "audit overlap set",
+    "audit decide run --as drop none",
+    "audit decide run --where 'no sql' --as drop",
+    "audit decide run",
+    "audit decide none 0.png --as drop",
+    "audit undo none",
+    "audit log none",
+    "audit export run",
+    "audit export run --out file",
+    "audit export run --out file/x",
+    "audit export run --out /proc/x",
+    "audit export none --out x",
+    "audit export run --manifest folder",
+    "audit export run --manifest file/x.csv",
+    "audit sql run 'no sql'",
+    "audit sql none 'SELECT 1'",
+    "audit sql run ''",
+    "audit sql run \"SELECT * FROM 'file'\"",
+    "audit explain NONE001",
+    "audit explain ''",
+    "audit app none",
+    "audit app --port 0",
+    "audit none",
+    "audit --none",
+    "audit subset plan none --half-width 0.3",
+    "audit subset plan run --split none --half-width 0.3",
+    f"audit subset plan run {PLAN} --output folder",
+    f"audit subset plan run {PLAN} --output file/x",
+    f"audit subset plan run {PLAN} --predictions bad.parquet",
+    f"audit subset plan run {PLAN} --predictions notes.txt",
+    "audit subset draw run --plan none --seed 1 -o x.csv",
+    "audit subset draw run --plan bad.json --seed 1 -o x.csv",
+    "audit subset draw run --plan notes.txt --seed 1 -o x.csv",
+    "audit subset draw run --plan folder --seed 1 -o x.csv",
+    "audit subset draw run --plan plan.json --split all --seed 1 -o file/x.csv",
+    "audit subset draw run --plan plan.json --split all --seed 1 -o none/x.parquet",
+    "audit subset score none --predictions none",
+    "audit subset score run --split all --predictions bad.parquet",
+    "audit subset score notes.txt --predictions notes.txt",
+    "audit subset curve run --split none",
+]
+
+
+@pytest.mark.parametrize("line", CALLERS, ids=[line[6:60] for line in CALLERS])
+def test_a_wrong_call_is_one_sentence_and_2(place: Path, line: str) -> None:
+    before = (place / "file").read_text(), sorted(os.listdir(place / "set"))
+    assert refused(place, line, 2).strip()
+    assert (place / "file").read_text() == before[0]
+    assert sorted(os.listdir(place / "set")) == before[1], "nothing is written into the dataset"
+
+
+# Every command that answers, with its exit code where nothing is in the way.
+ANSWERS = {
+    "audit scan set --out run": 1,
+    "audit scan set --out run --json": 1,
+    "audit recheck run": 1,
+    "audit report run": 0,
+    "audit report run --json": 0,
+    "audit show run train/cat/0.png": 0,
+    "audit show run train/cat/0.png test/cat/0.png": 0,
+    "audit overlap set run --jobs 1": 0,
+    "audit log run --json": 0,
+    "audit decide run --code FILE001 --as drop": 0,
+    "audit export run --out out": 0,
+    "audit explain DUP001": 0,
+    "audit checks": 0,
+    "audit sql run 'SELECT * FROM images'": 0,
+    "audit sql run 'SELECT * FROM images' --json": 0,
+    f"audit subset plan run {PLAN}": 0,
+    "audit subset draw run --plan plan.json --split all --seed 1 -o drawn.csv --redraws 0": 0,
+    "audit subset curve run --split all --json": 0,
+    "audit --help": 0,
+    "audit scan --help": 0,
+}
+
+
+@pytest.mark.parametrize("line", ANSWERS, ids=[line[6:60] for line in ANSWERS])
+def test_an_answer_that_cannot_be_written_is_4(place: Path, line: str) -> None:
+    for where in (">/dev/full", ">&-"):
+        if "--help" not in line or where == ">/dev/full":
+            said = refused(place, f"{line} {where}", 4)
+            assert "cannot be written" in said or "No space left" in said
+
+
+@pytest.mark.parametrize("line", ANSWERS, ids=[line[6:60] for line in ANSWERS])
+def test_a_reader_that_leaves_ends_nothing(place: Path, line: str) -> None:
+    done = call(place, f"{line} | true; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == ANSWERS[line], done.stderr
+    for noise in ("Traceback", "Broken pipe", "Exception ignored"):
+        assert noise not in done.stderr
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "<&-"])
+def test_messages_that_cannot_be_written_change_nothing(place: Path, where: str) -> None:
+    done = call(place, f"audit scan set --out run {where}")
+    assert done.returncode == 1
+    assert "FILE001" in done.stdout
+    assert call(place, f"audit scan none {where}").returncode == 2
+
+
+def test_a_working_folder_that_is_gone_is_the_callers(place: Path) -> None:
+    for command in ("scan set", "report run", "checks", "subset plan run"):
+        said = refused(place, f"mkdir gone; cd gone; rmdir ../gone; audit {command}", 2)
+        assert "does not exist any more" in said
+
+
+def test_the_default_config_may_be_anything(place: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    (tmp_path / "audit.toml").mkdir()
+    assert "audit.toml" in refused(tmp_path, f"audit recheck {run}", 2)
+    (tmp_path / "audit.toml").rmdir()
+    (tmp_path / "audit.toml").write_bytes(b"# caf\xe9")
+    assert "UTF-8" in refused(tmp_path, f"audit recheck {run}", 2)
+
+
+def test_a_home_that_cannot_be_written_is_no_trouble(place: Path) -> None:
+    home = {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "XDG_CONFIG_HOME": "/proc/none"}
+    done = call(place, "audit scan set --out homeless --jobs 1", **home)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for line in ("decide run train/cat/0.png --as keep", "log run", "undo run", "checks"):
+        done = call(place, f"audit {line}", USER="", LOGNAME="", **home)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_run_inside_the_dataset_is_no_part_of_it(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "set", tmp_path / "set")
+    for said in ("9 files read", "9 unchanged"):
+        done = call(tmp_path, "audit scan set --out set/run --jobs 1")
+        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+def test_output_in_another_encoding_is_no_trouble(place: Path) -> None:
+    for line in ("report run", "report run --json", "show run train/cat/0.png"):
+        done = call(place, f"audit {line}", PYTHONIOENCODING="ascii")
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,69 @@
+"""Names that turn a line around: no chart, grid or choice of the app shows their characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from audit import scanning
+from audit.records import Action
+from audit.review.decisions import decide_samples
+from audit.sources import open_source
+from tests.audit.ui.pages import shown
+from tests.conftest import picture
+
+pytestmark = pytest.mark.slow
+
+EVIL = "\u202egpj\x1b"
+PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
+# What a component is sent holds ids beside the escaped texts that it draws.
+COMPONENTS = ("bidi_component", "component_instance")
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which every name is hostile, with a column and a decision that are too."""
+    folder = tmp_path_factory.mktemp("evil")
+    lines = [f"path,label,split,m{EVIL}"]
+    for split in ("train", "test"):
+        for seed, label in enumerate(("cat", "dog")):
+            for i in range(3):
+                name = f"{split}{label}{i}{EVIL}.png"
+                Image.fromarray(picture(i + 10 * seed)).save(folder / name)
+                lines.append(f"{name},{label}{EVIL},{split}{EVIL},x{i}{EVIL}")
+    (folder / "m.csv").write_text("\n".join(lines), "utf-8")
+    run = folder / f"run{EVIL}"
+    scanning.scan(open_source([str(folder / "m.csv")]), run, jobs=1)
+    decide_samples(run, [f"testcat0{EVIL}.png"], Action.DROP, note=EVIL, by=f"me{EVIL}")
+    return run
+
+
+def elements(block: Any) -> Iterator[Any]:
+    """Every element of a page, whatever it lies in."""
+    children = getattr(block, "children", None)
+    if children is None:
+        yield block
+    else:
+        for child in children.values():
+            yield from elements(child)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_element_shows_a_character_of_direction(
+    monkeypatch: pytest.MonkeyPatch, evil: Path, page: str
+) -> None:
+    links: dict[str, dict[str, str]] = {
+        "labels": {"view": "overlap"}, "explore": {"column": f"m{EVIL}"},
+    }  # fmt: skip
+    for link in ({}, links.get(page, {})):
+        at = shown(monkeypatch, page, evil, **link)
+        assert not at.exception
+        kinds = [element for element in elements(at._tree) if element.type not in COMPONENTS]
+        assert len(kinds) > 3
+        for element in kinds:
+            sent = element.proto.SerializeToString()
+            assert "\u202e".encode() not in sent, (page, element.type)
