@@ -6,6 +6,7 @@ is said in `exit_codes`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -219,7 +220,7 @@ def overlap(
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
     if as_json:
-        terminal.write_document([found.document(), "\n"])
+        terminal.write_parts([found.document(), "\n"])
     else:
         terminal.write_text(_overlap_text(found))
 
@@ -295,7 +296,7 @@ def sql(
     with open_for_users(run) as store:
         frame = store.user_query(query)
     if as_json:
-        terminal.write_document([frame.write_json(), "\n"])
+        terminal.write_parts([frame.write_json(), "\n"])
     else:
         terminal.write_text(_table(frame))
 
@@ -322,7 +323,7 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None
     from audit.report import to_json, to_text
 
     if as_json:
-        terminal.write_document(to_json(report))
+        terminal.write_parts(to_json(report))
     else:
         styled = terminal.is_terminal()
         terminal.write_text(to_text(report, terminal.width(), styled), styled=styled)

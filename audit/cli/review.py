@@ -171,7 +171,7 @@ def log_command(
     shown = [d for d in logged if not stale or d.id in reasons][:limit]
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
-        terminal.write_document([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
+        terminal.write_parts([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
         return
     for d in shown:
         mark = " [undone]" if d.undone else ""

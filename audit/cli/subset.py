@@ -208,7 +208,7 @@ def curve_command(
 
 def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
     if as_json:
-        terminal.write_document([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
+        terminal.write_parts([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
     else:
         terminal.write_text(text())
 

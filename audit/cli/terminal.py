@@ -58,7 +58,7 @@ def write_text(text: str, *, styled: bool = False) -> None:
     _write([_safe(text, styled), "\n"])
 
 
-def write_document(pieces: Iterable[str]) -> None:
+def write_parts(pieces: Iterable[str]) -> None:
     """Write a document for programs as it is, in UTF-8."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(encoding="utf-8")

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 
 from audit import scanning
 from audit.executors import Serial
+from audit.picture.measure import FileJob
 from audit.run.generations import open_run
 from audit.sources import open_source
 
@@ -29,7 +30,7 @@ class Watching(Serial):
 
     def run(self, work: Any, chunks: Any) -> Iterator[Any]:
         for chunk, result in super().run(work, chunks):
-            self.read += [job.sample_id for job in chunk]
+            self.read += [job.sample_id for job in chunk if isinstance(job, FileJob)]
             yield chunk, result
 
 
