@@ -16,6 +16,7 @@ never a Finding: `find_machine_error` tells it from what a decoder says of a fil
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from pathlib import Path
 
@@ -73,11 +74,11 @@ class MachineError(AuditError):
 
 # What runs out, and what the user can do about it.
 EXHAUSTED = {
-    errno.ENOSPC: "the disk is full: free some space",
-    errno.EDQUOT: "your disk quota is used up: free some space",
-    errno.EMFILE: "too many files are open at once: raise the limit with `ulimit -n 4096`",
-    errno.ENFILE: "the system has too many files open: close other programs",
-    errno.ENOMEM: "the machine has no memory left: close other programs, or use fewer --jobs",
+    errno.ENOSPC: ("the disk is full", "free some space"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space"),
+    errno.EMFILE: ("too many files are open at once", "raise the limit with `ulimit -n 4096`"),
+    errno.ENFILE: ("the system has too many files open", "close other programs"),
+    errno.ENOMEM: ("the machine has no memory left", "close other programs or use fewer --jobs"),
 }
 
 
@@ -87,16 +88,29 @@ def find_machine_error(error: BaseException) -> MachineError | None:
     while seen is not None:
         if isinstance(seen, MachineError):
             return seen
-        number = errno.ENOMEM if isinstance(seen, MemoryError) else getattr(seen, "errno", None)
-        if isinstance(seen, OSError | MemoryError) and number in EXHAUSTED:
+        number = _exhausted(seen)
+        if number:
+            reason, fix = EXHAUSTED[number]
             found = MachineError(
-                f"The work stopped because {EXHAUSTED[number]}, then run the same command again; "
-                "what was done is kept."
+                f"The work stopped because {reason} ({os.strerror(number)}): {fix}, then run the "
+                "same command again; what was done is kept."
             )
             found.out_of_memory = number == errno.ENOMEM
             return found
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def _exhausted(error: BaseException) -> int:
+    """Return the error number of what ran out, 0 where an error says nothing of that kind."""
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    number = getattr(error, "errno", None)
+    if isinstance(error, OSError) and number is not None:
+        return number if number in EXHAUSTED else 0
+    # databases and writers of tables have errors of their own, and quote the system's words
+    text = str(error)
+    return next((known for known in EXHAUSTED if os.strerror(known) in text), 0)
 
 
 def error_place(error: BaseException, preferred: str | None = None) -> str:

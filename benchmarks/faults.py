@@ -151,10 +151,13 @@ def fault(name: str, words: str) -> Callable[[Strike], Strike]:
 def kill_at_event(verb: str, kind: str) -> Strike:
     """Kill a scan or recheck at one of its events, at random."""
 
+    counted: list[int] = []  # how many there are, which does not change
+
     def strike(scene: Scene) -> bool:
-        count = int(scene.faulty(verb, f"count-{kind}", 0).said.split()[-1])
-        restore_start(scene)
-        done = scene.faulty(verb, kind, scene.random.randrange(count))
+        if not counted:
+            counted.append(int(scene.faulty(verb, f"count-{kind}", 0).said.split()[-1]))
+            restore_start(scene)
+        done = scene.faulty(verb, kind, scene.random.randrange(counted[0]))
         return done.code == -signal.SIGKILL
 
     return strike

@@ -92,7 +92,7 @@ TABLE = (
         0,
         audit_open="click ends with 1, the code of findings, where the reader is gone",
     ),
-    Row("audit report HERE/run IN_DELETED", 0),
+    Row("audit report HERE/run IN_DELETED", 2, "does not exist any more"),
     Row("audit report run IN_DELETED", 2),
 )
 

@@ -155,6 +155,8 @@ def test_the_machine_is_found_behind_an_error_of_a_library() -> None:
     behind = ValueError("cannot identify image file")
     behind.__cause__ = OSError(errno.EMFILE, "Too many open files")
     assert "too many files" in str(find_machine_error(behind))
+    quoted = RuntimeError('IO Error: Could not write file "x.duckdb": No space left on device')
+    assert "the disk is full" in str(find_machine_error(quoted))
     assert find_machine_error(OSError(errno.EIO, "Input/output error")) is None
     assert find_machine_error(OSError("image file is truncated")) is None
 
