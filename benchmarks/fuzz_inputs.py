@@ -1,4 +1,4 @@
-"""Hostile inputs through every reader of `audit`: nothing but a result or one sentence may come out.
+"""Hostile inputs through every reader of `audit`: a result or one sentence must come out.
 
     python benchmarks/fuzz_inputs.py --minutes 10 --seed 1 [--kind manifest]
 

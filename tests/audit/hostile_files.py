@@ -42,10 +42,12 @@ TYPED: tuple[tuple[Any, pl.DataType], ...] = (
     (date(2020, 1, 1), pl.Date()), (datetime(1, 1, 1), pl.Datetime("us")),
     (datetime(2020, 1, 1), pl.Datetime("ns", "UTC")), (time(1, 2), pl.Time()),
     (timedelta(days=-3), pl.Duration("ms")), (Decimal("1.50"), pl.Decimal(38, 2)),
-    (b"\x00\xff", pl.Binary()), (["a", None], pl.List(pl.String())), ({"a": 1}, pl.Struct({"a": pl.Int8()})),
+    (b"\x00\xff", pl.Binary()), (["a", None], pl.List(pl.String())),
+    ({"a": 1}, pl.Struct({"a": pl.Int8()})),
     (2**64 - 1, pl.UInt64()), (-3, pl.Int8()), (1.5, pl.Float32()), (float("nan"), pl.Float64()),
     ("cat", pl.Categorical()), ("cat", pl.Enum(["cat"])), (True, pl.Boolean()), (None, pl.Null()),
-    ([1, 2], pl.Array(pl.Int64(), 2)), ([[b"x"]], pl.List(pl.List(pl.Binary()))), (2**100, pl.Int128()),
+    ([1, 2], pl.Array(pl.Int64(), 2)), ([[b"x"]], pl.List(pl.List(pl.Binary()))),
+    (2**100, pl.Int128()),
 )  # fmt: skip
 ENCODINGS = ("utf-8",) * 6 + ("utf-8-sig", "utf-16", "latin-1", "utf-32", "utf-16-le", "cp037")
 ENDINGS = ("csv", "tsv", "txt", "jsonl", "ndjson", "parquet", "pq", "CSV", "json", "csv.gz", "")
@@ -191,8 +193,8 @@ def config_bytes(rng: Random) -> bytes:
     for table in rng.sample(sorted(tables), rng.randint(1, 3)):
         lines.append(rng.choice((f"[{table}]",) * 12 + (f"[[{table}]]", f"{table} = 1", "[x]")))
         keys = [*tables[table], "x"] if rng.random() < 0.05 else tables[table]
-        for key in rng.sample(keys, min(len(keys), rng.randint(1, 3))):
-            lines.append(f"{key} = {_toml(rng)}")
+        chosen = rng.sample(keys, min(len(keys), rng.randint(1, 3)))
+        lines += [f"{key} = {_toml(rng)}" for key in chosen]
     text = "\n".join(lines).encode("utf-8", "replace")
     return damaged(rng, text) if rng.random() < 0.2 else text
 

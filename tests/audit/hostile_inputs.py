@@ -143,7 +143,7 @@ def _ledger(rng: Random, place: Place) -> list[Call]:
 def _run(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
     damage_run(rng, run)
-    return rng.sample(_readers(run), 3) + [["verify", str(run), "--repair"], ["report", str(run)]]
+    return [*rng.sample(_readers(run), 3), ["verify", str(run), "--repair"], ["report", str(run)]]
 
 
 def _readers(run: Path) -> list[Call]:

@@ -14,7 +14,7 @@ from tests.audit.hostile_files import damaged
 FOLDERS = (
     b"train", b"test", b"val", b"Train", b"images", b"labels", b"annotations", b"masks", b"cat",
     b"Cat", b"CAT", b"dog", b"...", b"..a", b"-rf", b"~", b"a b", b" ", b"\xff\xfe", b"caf\xe9",
-    b"e\xcc\x81", b"\xc3\xa9", b"%FF", b"a\nb", b"\x1b[2J\x1b]0;t\x07", b"\xe2\x80\xae", b"\xc2\x9b",
+    b"e\xcc\x81", b"\xc3\xa9", b"%FF", b"a\nb", b"\x1b[2J\x1b]0;t", b"\xe2\x80\xae", b"\xc2\x9b",
     b"x" * 255, b"\xf0\x9f\x98\x80", b"CON", b"a:b", b"a=b", b"#2", b".hidden", b"__MACOSX",
     b"gen-0001", b"thumbnails", b"<b>", b"$(id)", b"`x`", b"\xed\xa0\x80", b"0", b"1", b"data",
 )  # fmt: skip
