@@ -85,10 +85,14 @@ def test_a_folder_in_the_place_of_the_ledger_is_repaired(place: Place) -> None:
     assert answer(["log", str(run)]) == 0
 
 
-def test_a_number_of_5000_digits_in_the_settings_is_refused(place: Place) -> None:
+@pytest.mark.parametrize(("key", "digits"), [("max_pixels", 5000), ("min_sharpness", 400)])
+def test_a_number_without_end_in_the_settings_is_refused(
+    place: Place, key: str, digits: int
+) -> None:
     run = copy_of(place)
     settings = place.folder / "audit.toml"
-    settings.write_text(f"[scan]\nmax_pixels = {'9' * 5000}\n")
+    table = "scan" if key == "max_pixels" else "checks.IMG003"
+    settings.write_text(f"[{table}]\n{key} = {'9' * digits}\n")
     assert answer(["recheck", str(run), "--config", str(settings)]) == 2
 
 
