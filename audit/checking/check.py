@@ -189,4 +189,7 @@ def _cast(code: str, key: str, value: Any, default: Any) -> Any:
             f"[checks.{code}] {key} = {value!r} should be a {type(default).__name__}, "
             f"such as {default!r}."
         )
-    return type(default)(value)
+    try:
+        return type(default)(value)
+    except OverflowError:
+        raise UsageError(f"[checks.{code}] {key} is too large: {default!r} is usual.") from None

@@ -76,7 +76,7 @@ def load_config(path: Path | None) -> Config:
         raise UsageError(f"{chosen} does not exist: check the path given to --config.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{chosen} is not UTF-8: save it as UTF-8, as TOML is written.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: an integer of 4,300 digits, too
         raise UsageError(f"{chosen} cannot be read as TOML: {error}.") from None
     except OSError as error:
         raise UsageError(f"{chosen} cannot be read: {error.strerror or error}.") from None

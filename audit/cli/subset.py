@@ -28,7 +28,7 @@ from audit.cli.goal_options import (
     option,
     takes_options,
 )
-from audit.errors import AuditError, UsageError
+from audit.errors import AuditError, MachineError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,8 +58,10 @@ def _answers(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
+        except MachineError:
+            raise
         except AuditError as error:
-            terminal.write_message(f"Error: {terminal.one_line(str(error))}")
+            terminal.write_message(f"audit: {terminal.one_line(str(error))}")
             raise typer.Exit(2) from None
 
     return run

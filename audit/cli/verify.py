@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli import terminal
 from audit.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -30,22 +30,21 @@ def verify_command(
     ] = True,
 ) -> None:
     """Read every part of a run and tell what is damaged, what is lost and what makes it again."""
-    from audit.report.wording import visible
     from audit.verifying import repair_run, verify_run
 
     try:
         verified = repair_run(run, lock=lock) if repair else verify_run(run)
     except OSError as error:
-        place = f"{error.filename} " if error.filename else ""
-        sys.stderr.write(
+        place = f"{terminal.one_line(str(error.filename))} " if error.filename else ""
+        terminal.write_message(
             f"audit: {place}could not be read or written ({error.strerror or error}): check its "
-            "disk and permissions, then verify again.\n"
+            "disk and permissions, then verify again."
         )
         raise typer.Exit(ExitCode.NO_RESULT) from None
     if as_json:
-        typer.echo(verified.document())
+        terminal.write_parts([verified.document(), "\n"])
     else:
-        typer.echo("\n".join(visible(line) for line in _lines(verified)))
+        terminal.write_text("\n".join(map(terminal.one_line, _lines(verified))))
     if verified.damaged:
         raise typer.Exit(ExitCode.FINDINGS)
 

@@ -84,17 +84,17 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
 
 def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
     """Measure every file of a source in memory: features by sample, signatures by content."""
-    jobs = [FileJob(s.id, "", path_of(s.uri)) for batch in source.batches() for s in batch]
+    uris = {sample.id: sample.uri for batch in source.batches() for sample in batch}
+    jobs = [FileJob(name, "", path_of(uri)) for name, uri in uris.items()]
     chunks: Iterator[list[FileJob]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
     parts = [
         failed_rows(chunk, out) if isinstance(out, Failure) else out
         for chunk, out in executor.run(Measurer(limits), chunks)
     ] or [failed_rows([], Failure("", ""))]
-    paths = {job.sample_id: job.path for job in jobs}
     features = pa.concat_tables([part.features for part in parts])
-    where = [paths[name] for name in features["sample_id"].to_pylist()]
+    where = [uris[name] for name in features["sample_id"].to_pylist()]  # a path may be no UTF-8
     return Measured(
-        features.append_column("path", pa.array(where, pa.string())),
+        features.append_column("uri", pa.array(where, pa.string())),
         pa.concat_tables([part.signatures for part in parts]),
     )
 
@@ -140,7 +140,7 @@ def _near(
         new["phash"].to_numpy().astype(np.uint64),
         library["phash"].to_numpy().astype(np.uint64),
         float(store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")),
-        open_new=picture_opener(new["path"], new["content_hash"], limits, executor),
+        open_new=picture_opener(new["uri"], new["content_hash"], limits, executor),
         open_library=picture_opener(library["uri"], library["content_hash"], limits, executor),
     )
     sentences = list(searched.completeness.sentences())
@@ -159,7 +159,7 @@ def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Sig
             strict=True,
         )
     )
-    names = ["sample_id", "path", "content_hash", "pixel_hash", "phash"]
+    names = ["sample_id", "uri", "content_hash", "pixel_hash", "phash"]
     frame = pl.from_arrow(measured.features.select(names))
     assert isinstance(frame, pl.DataFrame)
     new = frame.filter(

@@ -34,6 +34,7 @@ from audit.review.ledger_file import (
     migrate_tables,
     next_id,
 )
+from audit.review.ledger_row import find_wrong_value
 
 LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
@@ -189,8 +190,7 @@ class Ledger:
             "undone", "batch", "evidence",
         ]  # fmt: skip
         for row in rows:
-            if row[3] not in VERBS:
-                raise self._unknown(row[0], row[3])
+            self._check(row)
         schema = {name: CURRENT.get(name, pl.Int64()) for name in names}
         try:
             frame = pl.DataFrame(rows, schema=schema, orient="row")
@@ -331,10 +331,15 @@ class Ledger:
             "(`audit verify RUN`)."
         )
 
+    def _check(self, row: tuple[Any, ...]) -> None:
+        if wrong := find_wrong_value(row):
+            raise self._damaged(f"the {wrong} of decision {row[0]} is not what was written")
+        if row[3] not in VERBS:
+            raise self._unknown(row[0], row[3])
+
     def _decision(self, row: tuple[Any, ...]) -> Decision:
         number, at, by, verb, value, subject, kind, content, note, undone, batch, evidence = row
-        if verb not in VERBS:
-            raise self._unknown(number, verb)
+        self._check(row)
         return Decision(
             number, at, by, Action(verb), value, subject, kind, content, note, bool(undone),
             str(batch), evidence,

@@ -79,7 +79,7 @@ def _writers_kept_out(path: Path) -> Iterator[None]:
 
     The file must not be opened otherwise meanwhile: closing it would give the lock back.
     """
-    if not path.exists():
+    if not path.is_file():
         yield
         return
     with closing(connect(path)) as con:

@@ -288,7 +288,7 @@ def _connect(path: Path, *, read_only: bool, config: Settings) -> duckdb.DuckDBP
 
 def _open_error(path: Path, error: duckdb.Error) -> RunError:
     text = str(error)
-    if "lock" in text.lower():
+    if "Could not set lock" in text:  # the word alone is in "block", and may be in a path
         holder = re.search(r"PID (\d+)", text)
         who = f"process {holder[1]}" if holder else "another process"
         return LockedError(

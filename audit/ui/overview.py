@@ -143,17 +143,10 @@ def _contents(report: Report) -> None:
     st.subheader("Files by split")
     data = report.dataset
     rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
-    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
-    bars = (
-        alt.Chart(html.shown_frame(frame))
-        .mark_bar(size=18)
-        .encode(
-            x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),
-            y=alt.Y("split:N", sort=None, title=None),
-            tooltip=["split", alt.Tooltip("files", format=",")],
-        )
-    )
-    st.altair_chart(bars.properties(height=alt.Step(38)), width="stretch")
+    if rows:
+        _split_bars(rows)
+    else:
+        html.empty("This run lists no file.")
     formats = ", ".join(f"{name} {n:,}" for name, n in data.formats.items())
     status = ", ".join(f"{n:,} {name}" for name, n in data.status.items())
     sizes = [
@@ -165,6 +158,20 @@ def _contents(report: Report) -> None:
         for s in data.sizes
     ]
     html.write_html(html.value_table([("formats", formats), ("decoded", status), *sizes]))
+
+
+def _split_bars(rows: list[tuple[str, int]]) -> None:
+    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
+    bars = (
+        alt.Chart(html.shown_frame(frame))
+        .mark_bar(size=18)
+        .encode(
+            x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),
+            y=alt.Y("split:N", sort=None, title=None),
+            tooltip=["split", alt.Tooltip("files", format=",")],
+        )
+    )
+    st.altair_chart(bars.properties(height=alt.Step(38)), width="stretch")
 
 
 def _examined(report: Report) -> None:

@@ -53,6 +53,17 @@ def test_the_overview_tells_counts_and_first_steps(
     assert (page, asked["code"]) == ("findings", "SPLIT001")
 
 
+def test_the_overview_of_a_run_without_files_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "none.jsonl").write_text('{"path": "a.jpg"}\n')
+    source = open_source([str(tmp_path / "none.jsonl")], exclude=["*"])
+    scanning.scan(source, tmp_path / "none-run", jobs=1)
+    at = shown(monkeypatch, "overview", tmp_path / "none-run")
+    assert "This run lists no file." in text(at)
+    assert {m.label: m.value for m in at.metric}["Files"] == "0"
+
+
 def test_the_overview_names_checks_that_failed(
     monkeypatch: pytest.MonkeyPatch, tree: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,274 @@
+"""Documents made of a dataset whose names are attacks: each parses, and none runs or fetches."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import polars as pl
+import pytest
+from markdown_it import MarkdownIt
+from PIL import Image
+
+from audit import scanning
+from audit.pairs.overlap import Match
+from audit.report import FORMATS, collect_report, write_report
+from audit.review.export import export_tables
+from audit.sources import open_source
+from tests.browser.app import FLAGS, chromium
+from tests.browser.nasty import LABEL, NAME
+from tests.conftest import ROOT, picture
+
+pytestmark = pytest.mark.slow
+
+RAN = "attacked"  # the global that every payload sets
+LABELS = (
+    LABEL,
+    f"<script>window.{RAN}=1<\u2215script>",
+    f"'\"><svg onload='window.{RAN}=1'>",
+    "x]](http:evil.example) | a | b",
+    "=HYPERLINK(1)",
+    "]]>&lt;b&#x3c;",
+    "e\u0301\u202etxt\x1b[2J\n# title",
+)
+NAMES = (
+    NAME,
+    f'"><img src=x onerror="window.{RAN}=1">.jpg',
+    f"javascript:window.{RAN}=1.jpg",
+    "a#b?c%20d%zz.jpg",
+    "{{x}} ${y} %s.jpg",
+    "a\\b:c.jpg",
+    "line\nbreak\t\u2028.jpg",
+)
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+VOID = {"meta", "img", "br", "hr", "link", "input", "rect", "line", "path", "circle"}
+# RFC 3986: only these characters, and a per cent sign only before two hexadecimal digits.
+URI = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose classes and files have hostile names, in ASCII, control and raw bytes."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for number, label in enumerate(LABELS):
+        for split in ("train", "test"):
+            (folder / "set" / split / label).mkdir(parents=True)
+            for i in range(2):
+                drawn = Image.fromarray(picture(i + 10 * number))  # the same in both splits
+                drawn.save(folder / "set" / split / label / f"{i}.jpg", "JPEG")
+    for number, name in enumerate(NAMES):
+        place = folder / "set" / "train" / LABELS[number % len(LABELS)] / name
+        Image.fromarray(picture(100 + number) // 12).save(place, "JPEG")
+    raw = os.fsencode(folder / "set" / "train" / LABELS[0]) + b"/\xff\xfe.jpg"
+    Path(os.fsdecode(raw)).write_bytes(b"no picture")
+    scanning.scan(open_source([str(folder / "set")]), folder / "run", jobs=1)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def documents(run: Path) -> dict[str, str]:
+    """The report in every format, by format."""
+    report = collect_report(run, worst=12)
+    return {
+        form: write_report(report, run.parent / f"report.{form}").read_text("utf-8")
+        for form in FORMATS
+    }
+
+
+def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> None:
+    document = json.loads(documents["json"])
+    page = (ROOT / "docs/report.md").read_text("utf-8").partition("## JSON")[2]
+    tables = page.partition("## SARIF")[0].split("\n| Field |")[1:]
+    documented = [
+        {name for line in table.splitlines() if line.startswith("| `")
+         for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+        for table in tables
+    ]  # fmt: skip
+    assert set(document) == documented[0]
+    assert set(document["dataset"]) == documented[1]
+    assert document["findings"]
+    for finding in document["findings"]:
+        assert set(finding) == documented[2]
+    named = {one for f in document["findings"] for one in f["sample_ids"]}
+    assert any(one.endswith(f"/{NAMES[1]}") for one in named)
+    assert not documents["json"].isprintable()  # the line breaks between findings, ...
+    assert not re.search("[\x00-\x09\x0b-\x1f]", documents["json"])  # ... and no other control
+
+
+# ---- SARIF ----
+
+
+def locations(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for one in (*result["locations"], *result.get("relatedLocations", ())):
+        yield one["physicalLocation"]["artifactLocation"]
+
+
+def test_the_sarif_log_keeps_the_rules_of_the_standard(documents: dict[str, str]) -> None:
+    log = json.loads(documents["sarif"])
+    assert log["version"] == "2.1.0"
+    assert urlsplit(log["$schema"]).scheme == "https"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    artifacts = [json.dumps(one["location"]) for one in run.get("artifacts", ())]
+    assert len(set(artifacts)) == len(artifacts)
+    assert run["results"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert result["message"]["text"]
+        assert result["locations"]
+        for place in locations(result):
+            assert place.get("index", -1) < len(artifacts)
+
+
+def test_every_address_of_the_sarif_log_is_one_and_leads_to_its_file(
+    documents: dict[str, str], run: Path
+) -> None:
+    (log,) = json.loads(documents["sarif"])["runs"]
+    bases = {name: base["uri"] for name, base in log["originalUriBaseIds"].items()}
+    assert all(URI.fullmatch(base) and base.endswith("/") for base in bases.values())
+    n_files = 0
+    for result in log["results"]:
+        for place in locations(result):
+            assert URI.fullmatch(place["uri"]), place
+            if "uriBaseId" in place:
+                assert not urlsplit(place["uri"]).scheme
+                assert not place["uri"].startswith("/")
+            path = unquote(
+                urlsplit(bases.get(place.get("uriBaseId", ""), "") + place["uri"]).path,
+                errors="surrogateescape",
+            )
+            assert os.path.exists(path), path
+            n_files += os.path.isfile(path)
+    assert n_files > len(NAMES)
+
+
+# ---- the HTML page ----
+
+
+class Page(HTMLParser):
+    """What stands in a page: its tags with attributes, and whether they are balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.unbalanced: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+
+def test_the_html_page_has_nothing_of_the_names(documents: dict[str, str]) -> None:
+    page = Page(documents["html"])
+    assert (page.unbalanced, page.open) == ([], [])
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "form", "b"})
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("src", "href", "srcset", "action", "xlink:href", "data"):
+            address = attributes.get(name) or "#"
+            assert address.startswith(("#", "data:image/")), (tag, name, address)
+    (policy,) = [
+        a["content"] or "" for tag, a in page.tags
+        if tag == "meta" and a.get("http-equiv", "") == "Content-Security-Policy"
+    ]  # fmt: skip
+    assert "default-src 'none'" in policy
+    assert not re.search(r"script-src|connect-src|https?:|\*|unsafe-eval", policy)
+
+
+def test_a_browser_runs_and_fetches_nothing_of_the_page(
+    documents: dict[str, str], run: Path
+) -> None:
+    """Also with the policy taken out: it is the second wall, and this tests the first."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright")
+    walls = {"page": documents["html"]}
+    walls["bare"] = re.sub(r"<meta http-equiv=[^>]*>", "", documents["html"])
+    assert len(walls["bare"]) < len(walls["page"])
+    with playwright.sync_playwright() as started:
+        if (path := chromium(started)) is None:
+            pytest.skip("no Chromium: python -m playwright install chromium")
+        opened = started.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
+        for name, text in walls.items():
+            file = run.parent / f"{name}.html"
+            file.write_text(text, "utf-8")
+            tab, asked = opened.new_page(), []
+            tab.on("request", lambda request, asked=asked: asked.append(request.url))
+            tab.goto(file.as_uri(), wait_until="load")
+            assert tab.evaluate(f"typeof window.{RAN}") == "undefined"
+            assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        opened.close()
+
+
+# ---- text for people ----
+
+
+def test_the_markdown_shows_names_and_makes_nothing_of_them(documents: dict[str, str]) -> None:
+    assert not RAW.search(documents["md"])
+    tokens = MarkdownIt("commonmark").enable("table").parse(documents["md"])
+    inline = [child for token in tokens for child in token.children or ()]
+    assert {t.type for t in inline}.isdisjoint({"html_inline", "link_open", "image", "em_open"})
+    blocks = [token.content for token in tokens if token.type == "html_block"]
+    assert [block.strip() for block in blocks] == ["<!-- audit-report/1 -->"]
+    shown = "".join(t.content for t in inline if t.type in ("text", "text_special"))
+    assert NAMES[1] in shown
+    rows = [token for token in tokens if token.type == "tr_open"]
+    assert len(rows) >= len(LABELS)
+
+
+def test_the_text_has_no_control_character(documents: dict[str, str]) -> None:
+    assert not RAW.search(documents["txt"])
+    assert NAMES[1] in documents["txt"].replace("\n", "")
+
+
+# ---- tables and overlap ----
+
+
+def test_the_exported_manifest_reads_back_in_both_formats(run: Path) -> None:
+    for form in ("csv", "parquet"):
+        export_tables(run, run.parent / form, form)
+        source = open_source([str(run.parent / form / f"manifest.{form}")])
+        samples = [sample for batch in source.batches() for sample in batch]
+        assert {s.label for s in samples} >= {LABELS[1], LABELS[4], LABELS[5]}
+        assert all(s.n_bytes > 0 for s in samples)
+    with (run.parent / "csv/manifest.csv").open(newline="", encoding="utf-8") as file:
+        cells = [cell for row in csv.reader(file, strict=True) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+    assert pl.read_parquet(run.parent / "parquet/manifest.parquet").height == len(samples)
+
+
+def test_the_json_of_an_overlap_is_one_document(run: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "audit", "overlap", run.parent / "set", run, "--jobs", "1",
+         "--json"],
+        capture_output=True, cwd=run.parent, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert document["schema"] == "audit-overlap/1"
+    assert len(document["matches"]) >= 2 * len(LABELS)
+    assert set(document["matches"][0]) == {field.name for field in fields(Match)}
+    assert any(match["new"].endswith(NAMES[1]) for match in document["matches"])

@@ -1,0 +1,117 @@
+"""Hostile inputs from fixed seeds: every call ends with a result or one sentence.
+
+`benchmarks/fuzz_inputs.py` reads more of the same for as long as it is told to. What it found has
+a test of its own where it was mended; those of the command line are here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.audit.hostile_inputs import KINDS, Broken, Place, answer, make_case, make_place
+
+pytestmark = pytest.mark.slow
+
+CASES = {"manifest": 60, "layout": 30, "config": 60, "ledger": 5, "run": 4}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_hostile_inputs_are_answered(
+    kind: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.run.parent)
+    codes: Counter[int] = Counter()
+    for seed in range(CASES[kind]):
+        try:
+            codes.update(answer(call) for call in make_case(kind, seed, place))
+        except Broken as error:
+            pytest.fail(f"{kind} {seed}: {error}")
+    assert codes[0], "some of them are read"
+    assert codes[2], "some of them are refused"
+
+
+def broken_by(call: object) -> str:
+    with pytest.raises(Broken) as caught:
+        answer(call)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_what_is_no_answer_is_noticed(place: Place) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError("by nothing")
+
+    def panics() -> None:
+        os.write(2, b"thread 'x' panicked at src/lib.rs")
+
+    def colours() -> None:
+        import sys
+
+        sys.stdout.write("\x1b[2J")
+
+    assert "ZeroDivisionError" in broken_by(fails)
+    assert "a library wrote" in broken_by(panics)
+    assert "raw characters" in broken_by(colours)
+    assert answer(["report", str(place.run)]) == 0
+    assert answer(["report", "absent"]) == 2
+
+
+# ---- what was found ----
+
+
+def copy_of(place: Place) -> Path:
+    shutil.rmtree(place.folder, ignore_errors=True)
+    return Path(shutil.copytree(place.run, place.folder / "run"))
+
+
+def test_a_folder_in_the_place_of_the_ledger_is_repaired(place: Place) -> None:
+    run = copy_of(place)
+    (run / "decisions.sqlite").unlink()
+    (run / "decisions.sqlite").mkdir()
+    assert answer(["log", str(run)]) == 2
+    assert answer(["verify", str(run)]) == 1
+    assert answer(["verify", str(run), "--repair"]) == 0
+    assert answer(["log", str(run)]) == 0
+
+
+@pytest.mark.parametrize(("key", "digits"), [("max_pixels", 5000), ("min_sharpness", 400)])
+def test_a_number_without_end_in_the_settings_is_refused(
+    place: Place, key: str, digits: int
+) -> None:
+    run = copy_of(place)
+    settings = place.folder / "audit.toml"
+    table = "scan" if key == "max_pixels" else "checks.IMG003"
+    settings.write_text(f"[{table}]\n{key} = {'9' * digits}\n")
+    assert answer(["recheck", str(run), "--config", str(settings)]) == 2
+
+
+def test_subset_refuses_as_the_other_commands_do(place: Place) -> None:
+    words = ["--split", "all", "--estimand", "full-set", "--half-width", "0.3"]
+    assert answer(["subset", "plan", "absent", *words]) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("evidence", "{"), ("evidence", "[]"), ("evidence", '{"members": 1}'), ("note", b"\xff")],
+    ids=["json", "list", "members", "bytes"],
+)
+def test_a_value_that_no_ledger_holds_is_damage(place: Place, column: str, value: object) -> None:
+    run = copy_of(place)
+    with closing(sqlite3.connect(run / "decisions.sqlite")) as con:
+        con.execute("DROP TRIGGER decisions_update")
+        con.execute(f"UPDATE decisions SET {column} = ? WHERE kind = 'finding'", [value])
+        con.commit()
+    assert answer(["report", str(run)]) == 2
+    assert answer(["log", str(run)]) == 2
+    assert answer(["verify", str(run), "--repair"]) == 0
