@@ -76,6 +76,7 @@ class MachineError(AuditError):
 EXHAUSTED = {
     errno.ENOSPC: ("the disk is full", "free some space"),
     errno.EDQUOT: ("your disk quota is used up", "free some space"),
+    errno.EFBIG: ("a file may not grow any more", "raise the limit with `ulimit -f unlimited`"),
     errno.EMFILE: ("too many files are open at once", "raise the limit with `ulimit -n 4096`"),
     errno.ENFILE: ("the system has too many files open", "close other programs"),
     errno.ENOMEM: ("the machine has no memory left", "close other programs or use fewer --jobs"),

@@ -17,8 +17,9 @@ from tests.conftest import ROOT
 # or of lines above. A room that is not in this table fails.
 ROOMS = {
     "audit": (
-        "errors, workers, records executors stats progress, sources neighbors run, picture, pairs,"
-        "checking, checks, review, report subset, scanning browse, verifying, ui, cli, __main__"
+        "errors printable, workers, records executors stats progress, sources neighbors run,"
+        "picture, pairs, checking, checks, review, report subset, scanning browse, verifying, ui,"
+        "cli, __main__"
     ),
     "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
 }

@@ -347,7 +347,7 @@ def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
 
 
 def _overlap_text(found: OverlapReport) -> str:
-    from audit.report.wording import visible
+    from audit.printable import visible
 
     lines = [
         f"{len(found.matches):,} of {found.new_images:,} new images show a picture that "

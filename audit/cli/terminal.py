@@ -21,6 +21,8 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
+from audit.printable import visible
+
 STYLE = re.compile(r"(\x1b\[[0-9;]*m)")  # colours, as rich writes them
 
 
@@ -74,8 +76,6 @@ def write_message(text: str) -> None:
 
 def one_line(text: str) -> str:
     """Return text of a stranger for a line of ours: a line break in it is an escape too."""
-    from audit.report.wording import visible
-
     return visible(text)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from audit.printable import visible
 from audit.report.contents import Dataset
-from audit.report.wording import visible
 
 ROW, BAR = 20, 12  # px
 NAME, COLUMN, COUNT = 190, 190, 58  # px: class names, one split, room for its count

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from audit.printable import visible
 from audit.report.file_card import FileCard, Measurement, Rank
 from audit.report.text import STYLES, heading, rendered
 from audit.report.wording import (
@@ -19,7 +20,6 @@ from audit.report.wording import (
     counted,
     named_ids,
     number_text,
-    visible,
 )
 
 EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked

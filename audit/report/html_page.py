@@ -18,6 +18,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from audit.printable import visible
 from audit.records import Severity
 from audit.report.charts import SPLITS, class_bars
 from audit.report.contents import SCHEMA, CheckSummary, Counts, Dataset, Example, Member, Report
@@ -32,7 +33,6 @@ from audit.report.wording import (
     place_text,
     reach,
     severity_count,
-    visible,
 )
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

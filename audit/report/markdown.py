@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from audit.printable import visible
 from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
@@ -14,7 +15,6 @@ from audit.report.wording import (
     next_commands,
     number_text,
     severity_counts,
-    visible,
 )
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")

@@ -19,9 +19,10 @@ from audit.neighbors.signatures import is_comparable
 from audit.neighbors.transformation import describe_pair
 from audit.neighbors.verification import key_ranks, verify
 from audit.pairs.signature_store import load_signatures
+from audit.printable import visible
 from audit.report.file_card import find_sample
 from audit.report.text import heading, rendered
-from audit.report.wording import VERDICTS, visible
+from audit.report.wording import VERDICTS
 from audit.run.generations import open_run
 from audit.run.store import Store
 

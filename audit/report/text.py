@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from audit.printable import visible
 from audit.records import Severity
 from audit.report.contents import CheckSummary, Counts, Example, Report
 from audit.report.wording import (
@@ -21,7 +22,6 @@ from audit.report.wording import (
     named_ids,
     next_commands,
     number_text,
-    visible,
 )
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

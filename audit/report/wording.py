@@ -6,10 +6,10 @@ as escapes, so that no name can move a terminal's cursor or read differently fro
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
+from audit.printable import visible
 from audit.records import Severity
 from audit.report.contents import Counts, Report
 
@@ -28,20 +28,6 @@ VERDICTS = {
 }
 TITLE = "Audit of "  # how a text report starts
 ICONS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
-# C0 and C1 controls, bidirectional marks and embeddings, line separators, lone surrogates.
-UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
-
-
-def visible(text: str) -> str:
-    """Return the text with control and direction characters as escapes such as `\\x1b`."""
-    return UNSAFE.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def counted(n: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from audit.browse import distributions
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Between, Condition, Contains, OneOf, to_link, used
 from audit.browse.distributions import Extent
-from audit.report.wording import visible
+from audit.printable import visible
 from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from audit.printable import visible
 from audit.records import Action
-from audit.report.wording import counted, visible
+from audit.report.wording import counted
 from audit.review import decisions
 from audit.review.ledger import Decision, Ledger
 from audit.ui import link

@@ -11,9 +11,10 @@ import streamlit as st
 from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
+from audit.printable import visible
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
-from audit.report.wording import ON_DISK, as_sentence, counted, number_text, visible
+from audit.report.wording import ON_DISK, as_sentence, counted, number_text
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_selected
 from audit.ui.opened import Opened, cached, safely

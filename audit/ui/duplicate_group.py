@@ -11,9 +11,10 @@ import streamlit as st
 from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card
 from audit.browse.pictures import PictureDifference, difference
+from audit.printable import visible
 from audit.records import Action
 from audit.report.pair_card import PairCard, evidence_lines, show_pair
-from audit.report.wording import counted, number_text, size_text, visible
+from audit.report.wording import counted, number_text, size_text
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image

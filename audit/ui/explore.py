@@ -16,8 +16,9 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
+from audit.printable import visible
 from audit.records import Action
-from audit.report.wording import counted, number_text, visible
+from audit.report.wording import counted, number_text
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
 from audit.ui.deciding import button, decide_selected

@@ -16,8 +16,9 @@ from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding, Rows
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
+from audit.printable import visible
 from audit.records import Action, Severity
-from audit.report.wording import counted, number_text, visible
+from audit.report.wording import counted, number_text
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding
 from audit.ui.detail import dialogue, open_image

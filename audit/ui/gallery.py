@@ -13,8 +13,9 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.images import Card
+from audit.printable import visible
 from audit.report.thumbnails import Thumbnail
-from audit.report.wording import place_text, size_text, visible
+from audit.report.wording import place_text, size_text
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}

@@ -16,7 +16,7 @@ import polars as pl
 import streamlit as st
 from PIL import Image
 
-from audit.report.wording import visible
+from audit.printable import visible
 
 HERE = Path(__file__).parent
 

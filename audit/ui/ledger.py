@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit.report.wording import counted, visible
+from audit.printable import visible
+from audit.report.wording import counted
 from audit.review.export import ExportResult, export_tables
 from audit.ui import html
 from audit.ui.deciding import button

@@ -12,7 +12,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.report.wording import visible
+from audit.printable import visible
 
 ANY = "Any"
 # Changing a filter goes back to the first page.

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.report.wording import visible
+from audit.printable import visible
 from audit.ui.gallery import component
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 import streamlit as st
 
-from audit.report.wording import visible
+from audit.printable import visible
 from audit.ui.gallery import component
 
 COLOURS = 8

@@ -7,7 +7,8 @@ from functools import partial
 import streamlit as st
 
 from audit.errors import AuditError
-from audit.report.wording import counted, visible
+from audit.printable import visible
+from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.deciding import undo
 from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely

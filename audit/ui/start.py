@@ -11,7 +11,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from audit.report.wording import counted, visible
+from audit.printable import visible
+from audit.report.wording import counted
 from audit.ui import background, html
 from audit.ui.background import Job
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say

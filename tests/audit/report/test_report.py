@@ -24,6 +24,7 @@ from PIL import Image
 from audit import scanning
 from audit.errors import RunError, UsageError
 from audit.picture.features import FEATURE_ROW
+from audit.printable import visible
 from audit.records import Action, Finding, Severity
 from audit.report import (
     FORMATS,
@@ -41,7 +42,7 @@ from audit.report.html_page import from_markdown, read_resource, shown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.sarif import to_sarif
 from audit.report.thumbnails import LONGEST, make_thumbnail, make_thumbnails
-from audit.report.wording import bytes_text, counted, visible
+from audit.report.wording import bytes_text, counted
 from audit.run import generations
 from audit.run.store import Store, findings_table
 from audit.sources import open_source
