@@ -76,11 +76,12 @@ supply: $(VENV)/all
 
 # Resolves all versions anew; the platforms and Pythons that are supported share one file.
 lock:
-	$(PYTHON) -m pip install -q uv
-	echo "setuptools>=77" | uv pip compile $(LOCKED) pyproject.toml - -o requirements/core.txt
-	echo "setuptools>=77" | uv pip compile $(LOCKED) -c requirements/core.txt \
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q uv
+	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) pyproject.toml - -o requirements/core.txt
+	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/core.txt \
 		--extra app pyproject.toml - -o requirements/app.txt
-	echo "setuptools>=77" | uv pip compile $(LOCKED) -c requirements/app.txt \
+	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/app.txt \
 		--extra app --extra tf --extra dev pyproject.toml - -o requirements/all.txt
 
 format: $(VENV)/all

@@ -77,7 +77,7 @@ def usable_memory() -> int:
     with contextlib.suppress(OSError, ValueError):
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         found.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return max(min(found), 0) if found else 2 << 30
+    return max(min(found), 0) if found else MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class _Busy:
 class Processes:
     """Chunks spread over `jobs` worker processes; an item may take `timeout_s` and `memory` bytes.
 
-    Closing the iterator (or an exception in
-    its consumer, Ctrl-C included) stops the workers that are at work. Threads may share one.
+    Closing the iterator (or an exception in its consumer, Ctrl-C included) stops the workers that
+    are at work. Threads may share one.
     """
 
     def __init__(self, jobs: int, timeout_s: float = 60.0, memory: int = MEMORY) -> None:

@@ -70,7 +70,7 @@ class Scene:
     random: random.Random
     commands: list[Done] = field(default_factory=list)
 
-    def command(self, *words: str | Path, **options: object) -> list[str]:
+    def command(self, *words: str | Path) -> list[str]:
         """Return the command line of `audit` with these words."""
         return [sys.executable, "-P", "-m", "audit", *map(str, words)]
 

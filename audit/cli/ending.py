@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from audit.cli import terminal
 from audit.cli.exit_codes import ExitCode
+from audit.printable import visible
 
 LEAST_ADDRESS_SPACE = 4 << 30  # bytes
 
@@ -27,9 +28,9 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
             return ExitCode.USAGE
         return int(run() or ExitCode.CLEAN)
     except MachineError as error:
-        return _ends(f"audit: {terminal.one_line(str(error))}", ExitCode.NO_RESULT)
+        return _ends(f"audit: {visible(str(error))}", ExitCode.NO_RESULT)
     except AuditError as error:
-        return _ends(f"audit: {terminal.one_line(str(error))}", ExitCode.USAGE)
+        return _ends(f"audit: {visible(str(error))}", ExitCode.USAGE)
     except KeyboardInterrupt:
         return _ends("\nStopped.", ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit):
@@ -43,7 +44,7 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
         if machine := find_machine_error(error):
             _trace(error)
-            return _ends(f"audit: {terminal.one_line(str(machine))}", ExitCode.NO_RESULT)
+            return _ends(f"audit: {visible(str(machine))}", ExitCode.NO_RESULT)
         if isinstance(error, OSError):
             return _of_the_machine(error)
         return _wrong_call(error) or _internal(error)
@@ -97,8 +98,8 @@ _MENDABLE = frozenset((
 def _of_the_machine(error: OSError) -> ExitCode:
     """Say what the operating system refused, and of which file."""
     _trace(error)
-    what = terminal.one_line(error.strerror or str(error))
-    place = f"{terminal.one_line(os.fsdecode(error.filename))}: " if error.filename else ""
+    what = visible(error.strerror or str(error))
+    place = f"{visible(os.fsdecode(error.filename))}: " if error.filename else ""
     if error.errno in _MENDABLE:
         return _ends(
             f"audit: {place}{what}. Check this path and your rights to it.", ExitCode.USAGE

@@ -21,6 +21,7 @@ from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
+from audit.printable import visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -347,8 +348,6 @@ def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
 
 
 def _overlap_text(found: OverlapReport) -> str:
-    from audit.printable import visible
-
     lines = [
         f"{len(found.matches):,} of {found.new_images:,} new images show a picture that "
         f"{found.run} holds."
@@ -383,13 +382,13 @@ def _table(frame: pl.DataFrame) -> str:
     import polars as pl
 
     columns = [
-        pl.Series(c.name, [None if v is None else terminal.one_line(v) for v in c], pl.String)
+        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
         if c.dtype == pl.String
         else c
         for c in frame
     ]
     shown = pl.DataFrame(columns)
-    names = list(map(terminal.one_line, shown.columns))
+    names = list(map(visible, shown.columns))
     if len(set(names)) == len(names):
         shown.columns = names
     with pl.Config(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli import terminal
+from audit.printable import visible
 
 if TYPE_CHECKING:
     from audit.review.export import ExportResult
@@ -351,8 +352,8 @@ def _q(run: Path) -> str:
 
 def _print(lines: Sequence[str]) -> None:
     for line in lines:
-        terminal.write_text(terminal.one_line(line))
+        terminal.write_text(visible(line))
 
 
 def _say(text: str) -> None:
-    terminal.write_message(terminal.one_line(text))
+    terminal.write_message(visible(text))

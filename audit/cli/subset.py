@@ -29,6 +29,7 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.errors import AuditError, MachineError, UsageError
+from audit.printable import visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,7 +62,7 @@ def _answers(command: Callable[..., None]) -> Callable[..., None]:
         except MachineError:
             raise
         except AuditError as error:
-            terminal.write_message(f"audit: {terminal.one_line(str(error))}")
+            terminal.write_message(f"audit: {visible(str(error))}")
             raise typer.Exit(2) from None
 
     return run

@@ -74,11 +74,6 @@ def write_message(text: str) -> None:
         sys.stderr.flush()
 
 
-def one_line(text: str) -> str:
-    """Return text of a stranger for a line of ours: a line break in it is an escape too."""
-    return visible(text)
-
-
 def close_streams() -> None:
     """Let nothing that is still buffered fail after the exit code is known."""
     for stream in (sys.stdout, sys.stderr):
@@ -92,12 +87,11 @@ def close_streams() -> None:
 def _safe(text: str, styled: bool) -> str:
     lines = text.split("\n")
     if not styled:
-        return "\n".join(map(one_line, lines))
+        return "\n".join(map(visible, lines))
     # The odd parts are what the expression matched: the colours.
     split = [STYLE.split(line) for line in lines]
     return "\n".join(
-        "".join(part if i % 2 else one_line(part) for i, part in enumerate(parts))
-        for parts in split
+        "".join(part if i % 2 else visible(part) for i, part in enumerate(parts)) for parts in split
     )
 
 

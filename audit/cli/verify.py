@@ -9,6 +9,7 @@ import typer
 
 from audit.cli import terminal
 from audit.cli.exit_codes import ExitCode
+from audit.printable import visible
 
 if TYPE_CHECKING:
     from audit.verifying import Verification
@@ -35,7 +36,7 @@ def verify_command(
     try:
         verified = repair_run(run, lock=lock) if repair else verify_run(run)
     except OSError as error:
-        place = f"{terminal.one_line(str(error.filename))} " if error.filename else ""
+        place = f"{visible(str(error.filename))} " if error.filename else ""
         terminal.write_message(
             f"audit: {place}could not be read or written ({error.strerror or error}): check its "
             "disk and permissions, then verify again."
@@ -44,7 +45,7 @@ def verify_command(
     if as_json:
         terminal.write_parts([verified.document(), "\n"])
     else:
-        terminal.write_text("\n".join(map(terminal.one_line, _lines(verified))))
+        terminal.write_text("\n".join(map(visible, _lines(verified))))
     if verified.damaged:
         raise typer.Exit(ExitCode.FINDINGS)
 

@@ -46,6 +46,7 @@ import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from audit.errors import find_machine_error
+from audit.executors import MEMORY
 from audit.picture.budget import decode_memory
 from audit.picture.header import exif_columns, header_columns
 from audit.picture.magic import IMAGES, detect, extension_of
@@ -72,7 +73,7 @@ class Limits:
 
     max_pixels: int = 134_217_728
     max_bytes: int = 1_073_741_824
-    max_memory: int = 2 << 30
+    max_memory: int = MEMORY
 
 
 class Scratch:

@@ -67,7 +67,7 @@ class PreviewMaker:
 def open_previews(paths: Sequence[str], longest: int) -> dict[str, Preview]:
     """Return a preview of every path, of at most `longest` px; never raises for what is in them."""
     chunks = (paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK))
-    workers = Processes(usable_cores(), TIMEOUT_S)
+    workers = Processes(usable_cores(), TIMEOUT_S, LIMITS.max_memory)
     found: dict[str, Preview] = {}
     for chunk, outcome in workers.run(PreviewMaker(LIMITS, longest), chunks):
         if isinstance(outcome, Failure):

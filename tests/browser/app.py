@@ -51,15 +51,8 @@ def served(folder: Path, *words: Path) -> Iterator[str]:
     """The address of the app, started in `folder` for these runs and sessions."""
     port = _free_port()
     line = command([str(w) for w in words], port=port, browser=False)
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    with (folder / "app.log").open("w") as log:
-        process = subprocess.Popen(line, cwd=folder, stdout=log, stderr=log, env=quiet)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(20)
+    with _running(line, port, folder / "app.log"):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -67,12 +60,19 @@ def guarded(folder: Path, *words: Path) -> Iterator[str]:
     """The link of the app as `audit app` serves it."""
     port = _free_port()
     line = guarded_command([str(w) for w in words], port=port, browser=False)
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), TOKEN: "secret"}
-    with (folder / "guarded.log").open("w") as log:
-        process = subprocess.Popen(line, cwd=folder, stdout=log, stderr=log, env=settings)
+    with _running(line, port, folder / "guarded.log", **{TOKEN: "secret"}):
+        yield f"http://127.0.0.1:{port}/?token=secret"
+
+
+@contextmanager
+def _running(line: list[str], port: int, log: Path, **more: str) -> Iterator[None]:
+    """Run a server in the folder of its log until the block ends; it answers when this yields."""
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more}
+    with log.open("w") as file:
+        process = subprocess.Popen(line, cwd=log.parent, stdout=file, stderr=file, env=settings)
         try:
             _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
-            yield f"http://127.0.0.1:{port}/?token=secret"
+            yield
         finally:
             process.terminate()
             process.wait(20)
