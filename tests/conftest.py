@@ -24,6 +24,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if WHOLE_FILE_IS_SLOW in collection_path.read_text(encoding="utf-8") else None
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case of packed bytes by their number: a name with a time in it stops parallel runs."""
+    if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
+        return f"{len(val)} bytes"
+    return None
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real images; tests that use it are skipped, with this sentence, without it."""

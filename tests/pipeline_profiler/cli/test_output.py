@@ -55,7 +55,7 @@ def test_what_this_program_wrote_is_known_by_its_content(tmp_path: Path, session
         b'{"data": {"schema": "profile/1"}}',
         b"<html><head></head></html>",
         b"\x1f\x8bnothing packed",
-        gzip.compress(b"another file"),
+        gzip.compress(b"another file", mtime=0),
     ],
 )
 def test_other_files_are_not_ours(tmp_path: Path, content: bytes) -> None:

@@ -72,7 +72,7 @@ DAMAGED_BYTES = {
     "gzip with a wrong sum": gzip.compress(HEAD + b"}", mtime=0)[:-8] + b"\0" * 8,
     "gzip of nothing": gzip.compress(b"", mtime=0),
     "gzip, then other bytes": gzip.compress(HEAD + b"}", mtime=0) + b"rest",
-    "gzip in gzip": gzip.compress(gzip.compress(HEAD + b"}")),
+    "gzip in gzip": gzip.compress(gzip.compress(HEAD + b"}", mtime=0), mtime=0),
 }
 
 
