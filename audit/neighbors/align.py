@@ -15,9 +15,12 @@ takes 0.9 ms. Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2, y' 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 
+from audit.neighbors.kernels.compiled import usable_threads
 from audit.neighbors.kernels.registration import align_batch
 
 # Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search
@@ -33,6 +36,9 @@ STARTS = np.array(
 MARGINS = np.array([0, 2, 0, 0])
 """Where the search begins: as it is, as it is but for the frame (coarse pixels), zoomed out by
 18 %, zoomed in by 22 % (strong crops)."""
+
+CHUNK = 512
+"""Pairs that a thread takes at a time."""
 
 FEATURES = (
     "whole",
@@ -70,6 +76,14 @@ def align_pairs(
     maps = np.zeros((len(pairs), 6))
     # -1 is below every correlation that is reported: what was never reached stays recognisable
     scores = np.full((len(pairs), N_FEATURES), -1.0)
-    if len(pairs):
-        align_batch(grey, colour, pairs, orientations, STARTS, MARGINS, abandon, maps, scores)
+    rows = [slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK)]
+
+    def align(part: slice) -> None:
+        align_batch(
+            grey, colour, pairs[part], orientations[part], STARTS, MARGINS, abandon,
+            maps[part], scores[part],
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(usable_threads()) as pool:
+        list(pool.map(align, rows))
     return maps, scores

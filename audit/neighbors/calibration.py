@@ -89,6 +89,7 @@ def calibrate(
     descriptors: Descriptors,
     ranks: npt.NDArray[np.int64],
     *,
+    background: Floats | None = None,
     seed: int = 0,
 ) -> Calibration:
     """Choose the threshold from random pairs of `table` (see `verify` for the arguments)."""
@@ -96,7 +97,7 @@ def calibrate(
     n = len(usable)
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
-    scores, drawn = _random_scores(table, descriptors, ranks, usable, seed)
+    scores, drawn = _random_scores(table, descriptors, ranks, usable, background, seed)
     # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
@@ -143,6 +144,7 @@ def _random_scores(
     descriptors: Descriptors,
     ranks: npt.NDArray[np.int64],
     usable: npt.NDArray[np.intp],
+    background: Floats | None,
     seed: int,
 ) -> tuple[Floats, int]:
     """Scores of the most similar random pairs, and how many pairs they were picked from."""
@@ -161,18 +163,21 @@ def _random_scores(
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
     # the score follows the similarity, so pairs beyond the nearest 20,000 cannot reach the tail
-    top = np.argsort(-likeness, kind="stable")[:ALIGNED]
+    top = np.sort(np.argsort(-likeness, kind="stable")[:ALIGNED])
     pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
-    return verify(table, descriptors, pairs, ranks).score, len(first)
+    return verify(table, descriptors, pairs, ranks, background=background).score, len(first)
 
 
 def fit_tail(scores: Floats, drawn: int) -> Tail | None:
-    """Fit a truncated exponential to the highest twentieth of the scores (10 to 300 of them)."""
+    """Fit a truncated exponential to the highest of the scores: 1 in 150, 10 to 300 of them.
+
+    Of those that were aligned to the end it takes a quarter at most.
+    """
     ordinary = np.sort(scores[(scores > NO_MATCH) & (scores < TRUNCATE_AT)])[::-1]
     if len(ordinary) < LEAST_TAIL:
         return None
-    # the highest twentieth: high enough for the exponential, enough scores to fit it
-    m = min(MOST_TAIL, max(LEAST_TAIL, len(ordinary) // 20))
+    # 1 in 150: high enough for the exponential, enough scores to fit it
+    m = min(MOST_TAIL, max(LEAST_TAIL, min(len(scores) // 150, len(ordinary) // 4)))
     start = float(ordinary[m - 1])
     span = TRUNCATE_AT - start
     excess = float((ordinary[:m] - start).mean())
@@ -210,6 +215,7 @@ def measure_recall(
     *,
     neighbours: int = 12,
     uncertainty_band: float = 3.0,
+    gated: bool = False,
     seed: int = 0,
 ) -> Calibration:
     """Add the expected recall: change some of the user's pictures in every known way.
@@ -217,7 +223,7 @@ def measure_recall(
     `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
     copy is found if its source is among its nearest neighbours in the whole table and the pair
     passes, with a full-resolution check where the score is within `uncertainty_band` of the
-    threshold.
+    threshold; `gated`: the gate included.
     """
     kinds = [*TRANSFORMATIONS, "combination"]
     rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
@@ -234,7 +240,10 @@ def measure_recall(
     candidate = (near.index == source[:, None]).any(axis=1)
     # found means proposed and passed: a copy that verification accepts but nobody proposes is lost
     pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
-    verified = verify(both, every, pairs, np.arange(len(both)))
+    background = np.full(len(both), np.inf)
+    background[n:] = near.similarity[:, -1]
+    ranks = np.arange(len(both))
+    verified = verify(both, every, pairs, ranks, background=background if gated else None)
     passed = verified.score >= calibration.threshold
     for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
         pair = (pictures[rows[k][0]], copies[k])

@@ -19,7 +19,8 @@ class Completeness:
     `hash_pairs`: pairs of images within `radius` bits of each other, all of them found. `exact`
     and `recall` describe the descriptor search. `left_out`: reason -> images. `rechecks` of
     `rechecks_wanted` full-resolution checks were made. `rejected_before` of the `verified_pairs`
-    had been rejected by an earlier search and were not aligned again.
+    had been rejected by an earlier search and were not aligned again; `gated_pairs` were refused
+    by the gate.
     """
 
     images: int
@@ -36,6 +37,7 @@ class Completeness:
     rechecks_wanted: int
     left_out: Mapping[str, int] = field(default_factory=dict)
     rejected_before: int = 0
+    gated_pairs: int = 0
 
     def sentences(self) -> tuple[str, ...]:
         """What to print, with the counts."""
@@ -49,10 +51,14 @@ class Completeness:
             else f"approximately (recall {self.recall:.1%} measured on {self.recall_sample} images)"
         )
         dense = f"The {self.nearest} nearest of each image by descriptor were found {how}."
-        aligned = f"{self.verified_pairs:,} candidate pairs were aligned and verified" + (
-            f" ({self.rejected_before:,} of them by an earlier scan)."
-            if self.rejected_before
-            else "."
+        earlier = f" ({self.rejected_before:,} of them by an earlier scan)"
+        gated = (
+            f"; of these {self.gated_pairs:,} were dismissed by a quick look, which loses at most "
+            "1 pair in 2,000"
+        )
+        aligned = (
+            f"{self.verified_pairs:,} candidate pairs were aligned and verified"
+            f"{earlier if self.rejected_before else ''}{gated if self.gated_pairs else ''}."
         )
         left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
         return (hashes, dense, aligned, self._recheck_sentence(), *left)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -159,19 +160,16 @@ def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
     """Cover the verified links by groups, greedily: most free neighbours first, then hash."""
     free = set(links.near)
     degree = {a: len(near) for a, near in links.near.items()}
-    by_degree: dict[int, set[int]] = {}
-    for a, d in degree.items():
-        by_degree.setdefault(d, set()).add(a)
+    # greedy by degree, as for a dominating set: most free neighbours first leaves few singles.
+    # Equal degrees: by key, so that the rows' order does not show
+    heap = [(-d, keys[a], a) for a, d in degree.items()]
+    heapify(heap)
     groups: list[Group] = []
-    # greedy by degree, as for a dominating set: most free neighbours first leaves few singles. The
-    # buckets by degree make that linear in the links; degrees only fall, so `d` never goes up
-    for d in range(max(by_degree, default=0), -1, -1):
-        level = by_degree.get(d, set())
-        while level:
-            # equal degrees: by key, so that the rows' order does not show
-            centre = min(level, key=lambda a: (keys[a], a))
-            group = _take(centre, links, free, degree, by_degree, keys)
-            groups.append(group)
+    while heap:
+        d, _, centre = heappop(heap)
+        # an entry whose degree has fallen since was replaced by another one
+        if centre in free and degree[centre] == -d:
+            groups.append(_take(centre, links, free, degree, heap, keys))
     return groups
 
 
@@ -180,21 +178,20 @@ def _take(
     links: _Links,
     free: set[int],
     degree: dict[int, int],
-    by_degree: dict[int, set[int]],
+    heap: list[tuple[int, bytes, int]],
     keys: Sequence[bytes],
 ) -> Group:
     """Make a group of `centre` and its free neighbours; lower the degrees of those around."""
     around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
     members = [centre, *around]
+    free.difference_update(members)
+    lowered: set[int] = set()
     for member in members:
-        free.discard(member)
-        by_degree[degree[member]].discard(member)
-    for member in members:
-        for other in links.near[member]:
-            if other in free:
-                by_degree[degree[other]].discard(other)
-                degree[other] -= 1
-                by_degree.setdefault(degree[other], set()).add(other)
+        for other in links.near[member] & free:
+            degree[other] -= 1
+            lowered.add(other)
+    for other in lowered:
+        heappush(heap, (-degree[other], keys[other], other))
     return Group(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
 
 

@@ -20,9 +20,16 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import Picture
 from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.search import SearchOptions
+from audit.neighbors.search import GATE_FROM, SearchOptions
 from audit.neighbors.signatures import Signatures, is_comparable
-from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, key_ranks, verify
+from audit.neighbors.verification import (
+    NO_MATCH,
+    NOT_ALIGNED,
+    Floats,
+    VerifiedPairs,
+    key_ranks,
+    verify,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,13 @@ def search_against(
     by_likeness = np.stack([use_new[by_likeness[:, 0]], n + use_old[by_likeness[:, 1]]], axis=1)
     by_hash, _ = find_cross_pairs(new_hashes[use_new], library_hashes[use_old], chosen.radius)
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
-    verified = verify(both, descriptors, merge_pairs(by_hash, by_likeness), ranks)
+    candidates = merge_pairs(by_hash, by_likeness)
+    background = None
+    if len(use_old) >= GATE_FROM:
+        # what surrounds the library's pictures is not known here
+        background = np.full(len(both), np.inf)
+        background[use_new] = near.similarity[:, -1]
+    verified = verify(both, descriptors, candidates, ranks, background=background)
     score, rechecks, uncertain = verified.score.copy(), 0, 0
     if open_new is not None and open_library is not None:
 
@@ -88,6 +101,7 @@ def search_against(
         recall=1.0,
         recall_sample=len(use_new),
         verified_pairs=len(verified.pairs),
+        gated_pairs=int((verified.score == NOT_ALIGNED).sum()),
         rechecks=rechecks,
         rechecks_wanted=uncertain,
         left_out=count_left_out(new),

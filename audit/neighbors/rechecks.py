@@ -27,9 +27,9 @@ def select_rechecks(
     table: Signatures, verified: VerifiedPairs, threshold: float, band: float
 ) -> npt.NDArray[np.intp]:
     """Pairs within `band` of the threshold whose files hold more than signatures; nearest first."""
-    side = kept_size(table[verified.pairs]).min(axis=(1, 2))
     away = np.abs(verified.score - threshold)
-    rows = np.flatnonzero((away <= band) & (side >= LEAST_SIDE))
+    rows = np.flatnonzero(away <= band)
+    rows = rows[kept_size(table[verified.pairs[rows]]).min(axis=(1, 2)) >= LEAST_SIDE]
     return rows[np.argsort(away[rows], kind="stable")]
 
 

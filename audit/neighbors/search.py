@@ -41,6 +41,7 @@ from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, selec
 from audit.neighbors.signatures import Signatures, is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,
+    NOT_ALIGNED,
     Floats,
     VerifiedPairs,
     key_ranks,
@@ -52,6 +53,9 @@ Advance = Callable[[float], None]
 """Gets the share of the work that is done, 0 to 1."""
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
+GATE_FROM = 500
+"""Pictures from which candidates pass a gate first: with fewer, aligning all of them takes less
+than compiling it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +147,21 @@ class _Search:
         self.usable = np.flatnonzero(is_comparable(table))
         self.descriptors: Descriptors = describe(table)
         self.threshold = 0.0
+        self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
         self.verdicts: dict[tuple[int, int], bool] = {}  # of full-resolution checks, by rows
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
     def run(self, opener: Opener | None, known: PairCache) -> Relation:
         """All steps."""
         options = self.options
-        calibration = calibrate(self.table, self.descriptors, self.ranks, seed=options.seed)
+        near = self._neighbours()
+        if len(self.usable) >= GATE_FROM:
+            self.background = near.similarity[:, -1].astype(np.float64)
+        calibration = calibrate(
+            self.table, self.descriptors, self.ranks, background=self.background, seed=options.seed
+        )
         calibration = self._with_recall(calibration, opener)
         self.threshold = calibration.threshold if options.threshold is None else options.threshold
-        near = self._neighbours()
         hash_pairs, radius, plan = self._hash_pairs()
         candidates = merge_pairs(hash_pairs, neighbour_pairs(near))
         verified, rejected, rejected_before = self._verify_new(candidates, known.rejected_pairs)
@@ -176,6 +185,7 @@ class _Search:
             recall=near.recall,
             recall_sample=near.sample,
             verified_pairs=len(verified.pairs) + len(grouping.extra),
+            gated_pairs=int((verified.score == NOT_ALIGNED).sum()),
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
             left_out=count_left_out(self.table),
@@ -201,6 +211,7 @@ class _Search:
             pictures,
             neighbours=self.options.nearest,
             uncertainty_band=self.options.uncertainty_band,
+            gated=self.background is not None,
             seed=self.options.seed,
         )
 
@@ -256,14 +267,19 @@ class _Search:
             self.descriptors,
             candidates[~before],
             self.ranks,
+            background=self.background,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
         verified = spread_rows(fresh, candidates, ~before)
-        hopeless = np.sort(prints[verified.score < least])
+        # what the gate refused is not kept: its surroundings may be others at the next scan
+        aligned = verified.score > NOT_ALIGNED
+        hopeless = np.sort(prints[(verified.score < least) & aligned])
         return verified, hopeless, int(before.sum())
 
     def _verify_more(self, pairs: Pairs) -> Floats:
-        self.more.append(verify(self.table, self.descriptors, pairs, self.ranks))
+        self.more.append(
+            verify(self.table, self.descriptors, pairs, self.ranks, background=self.background)
+        )
         return self._final_scores(self.more[-1])
 
     def _load_verdicts(self, known: Mapping[tuple[bytes, bytes], float]) -> None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from audit.neighbors.align import FEATURES, align_pairs
 from audit.neighbors.descriptor import Descriptors, compare_orientations
+from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
 from audit.neighbors.signatures import GREY_SIDE, Signatures, is_comparable
 
@@ -33,6 +34,8 @@ Floats = npt.NDArray[np.float64]
 
 NO_MATCH = -20.0
 """Score of a pair that was given up early, or that holds a flat or transparent picture."""
+NOT_ALIGNED = -30.0
+"""Score of a pair that the gate refused: nothing was measured that could be kept."""
 ABANDON = 0.6
 """Coarse gradient correlation under which a pair is given up: 1 in 2,000 true pairs is lower."""
 SECOND_ORIENTATION = 0.05
@@ -129,23 +132,30 @@ def verify(
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     batch: int = 50_000,
+    background: Floats | None = None,
     advance: Callable[[float], None] = lambda share: None,
 ) -> VerifiedPairs:
     """Score pairs of rows of `table`.
 
     `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes; `advance`
-    gets the share that is done. The score of (a, b) and of (b, a) is the same to the last bit.
+    gets the share that is done. With a `background` (see `measure_contrast`), pairs that the gate
+    refuses are not aligned: they score `NOT_ALIGNED`. The score of (a, b) and of (b, a) is the
+    same to the last bit.
     """
     parts = []
     # in batches: features and gathered signatures of all candidates at once would fill the memory
     for start in range(0, max(len(pairs), 1), batch):
-        parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks))
+        parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks, background))
         advance(min(1.0, (start + batch) / max(len(pairs), 1)))
     return VerifiedPairs.joined(parts)
 
 
 def _verify(
-    table: Signatures, descriptors: Descriptors, pairs: Pairs, ranks: npt.NDArray[np.int64]
+    table: Signatures,
+    descriptors: Descriptors,
+    pairs: Pairs,
+    ranks: npt.NDArray[np.int64],
+    background: Floats | None,
 ) -> VerifiedPairs:
     """Score one batch."""
     pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
@@ -156,10 +166,15 @@ def _verify(
     choice = np.argsort(-likeness, axis=1, kind="stable")[:, :2].astype(np.int64)
     near = np.take_along_axis(likeness, choice, axis=1)
     usable = np.asarray(is_comparable(table)[ordered].all(axis=1), np.bool_)
-    best = _Best(table, ordered, template)
-    best.attempt(choice[:, 0], usable)
     # a second guess only where the first was close: symmetric objects, plain skies
     close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
+    best = _Best(table, ordered, template)
+    if background is not None:
+        contrast = measure_contrast(near[:, 0], background, ordered)
+        passed = _pass_gate(table, ordered, choice, contrast, usable, close)
+        best.score[usable & ~passed] = NOT_ALIGNED
+        usable &= passed
+    best.attempt(choice[:, 0], usable)
     best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
     # a search that went astray from one side often finds its way from the other
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
@@ -172,6 +187,26 @@ def _verify(
         best.matrix,
         best.features[:, FEATURES.index("overlap_a")],
     )
+
+
+def _pass_gate(
+    table: Signatures,
+    pairs: Pairs,
+    choice: npt.NDArray[np.int64],
+    contrast: Floats,
+    usable: npt.NDArray[np.bool_],
+    close: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Say which pairs to align: those that pass in one of the orientations that would be tried."""
+    used, place = np.unique(pairs, return_inverse=True)
+    planes, places = shrink_planes(table[used]), place.reshape(-1, 2).astype(np.int64)
+    passed = np.zeros(len(pairs), np.bool_)
+    for guess, wanted in enumerate((usable, usable & close)):
+        rows = np.flatnonzero(wanted & ~passed)
+        passed[rows] = pass_gate(
+            planes, places[rows], np.ascontiguousarray(choice[rows, guess]), contrast[rows]
+        )
+    return passed
 
 
 class _Best:
@@ -199,7 +234,7 @@ class _Best:
         score, features, matrix = _aligned(self._table, pairs, tried, wanted)
         # the first two attempts replace at equal scores; the turned one must be better, so that
         # the template stays the picture of the smaller key
-        better = wanted & (score >= self.score) if not turn else score > self.score
+        better = wanted & (score > self.score if turn else score >= self.score)
         self.score[better] = score[better]
         self.features[better], self.matrix[better] = features[better], matrix[better]
         self.orientation[better] = tried[better]

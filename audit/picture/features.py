@@ -78,7 +78,7 @@ def measure_picture(picture: Picture) -> tuple[dict[str, Any], Pixels]:
     small = feature_picture(picture.rgb)
     luma = np.empty(small.shape[:2], np.uint8)
     numbers, luma_counts, spread_counts = _statistics(small, luma)
-    features: dict[str, Any] = dict(zip(NUMBERS, numbers.tolist(), strict=True))
+    features: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
     features |= _from_histograms(luma_counts, spread_counts)
     if features["sharpness"] < 0:
         features["sharpness"] = None
@@ -143,21 +143,22 @@ def _statistics(rgb: Any, luma: Any) -> Any:
             spreads[x & 3, spread] += 1
             # inverse[0] is 0, so a black pixel has no saturation.
             saturation += spread * inverse[high]
-    counts[0] += counts[1] + counts[2] + counts[3]
-    spreads[0] += spreads[1] + spreads[2] + spreads[3]
     total = height * width
     # Exact integer moments of the histogram: no cancellation as in a running sum of floats.
     mean, square = 0.0, 0.0
     for value in range(256):
+        for part in range(1, 4):
+            counts[0, value] += counts[part, value]
+            spreads[0, value] += spreads[part, value]
         mean += value * counts[0, value]
         square += value * value * counts[0, value]
     mean /= total
     deviation = max(square / total - mean * mean, 0.0) ** 0.5
     sharpness, edges, noise = _structure(luma)
-    numbers = np.array([
+    numbers = (
         mean / 255, deviation / 255, saturation / (total * 4294967296.0), reds / total / 255,
         greens / total / 255, blues / total / 255, sharpness, edges, noise,
-    ])  # fmt: skip
+    )  # fmt: skip
     return numbers, counts[0], spreads[0]
 
 
@@ -186,12 +187,16 @@ def _structure(luma: Any) -> Any:
                 + 4 * np.int64(here[x])
             )
             second[x & 3, min(abs(ripple), 1023)] += 1
-    second[0] += second[1] + second[2] + second[3]
+    total = np.int64(0)
+    for value in range(1024):
+        for part in range(1, 4):
+            second[0, value] += second[part, value]
+        total += second[0, value]
     return (
         removed / before if before else -1.0,
         edges / ((height - 3) * (width - 3)),
         # 0.6745: the median of |x| of a standard normal; a median, because texture fills the tail.
-        _median(second[0], second[0].sum()) / (6 * 0.6745 * 255),
+        _median(second[0], total) / (6 * 0.6745 * 255),
     )
 
 

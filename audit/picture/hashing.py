@@ -87,45 +87,31 @@ def lanczos(luma: Luma, width: int, height: int, turned: Luma | None = None) -> 
 
 
 @lru_cache(maxsize=8192)
-def _weights(size: int, target: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    weights: tuple[npt.NDArray[Any], npt.NDArray[Any]] = _fixed_point_weights(size, target)
-    return weights
-
-
-@compiled_on_first_call
-def _fixed_point_weights(size: int, target: int) -> Any:
+def _weights(size: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Return (first source pixel and count: (target, 2), weights: (target, taps) int32)."""
     scale = size / target
     # Shrinking widens the kernel, so that every source pixel has a part; enlarging does not.
     widened = max(scale, 1.0)
     support = LOBES * widened
-    bounds = np.zeros((target, 2), np.int64)
-    weights = np.zeros((target, 2 * math.ceil(support) + 1), np.int32)
-    for out in range(target):
-        center = (out + 0.5) * scale
-        first = max(int(center - support + 0.5), 0)
-        count = min(int(center + support + 0.5), size) - first
-        raw = np.empty(count)
-        total = 0.0
-        for tap in range(count):
-            raw[tap] = _kernel((tap + first - center + 0.5) / widened)
-            total += raw[tap]
-        bounds[out, 0], bounds[out, 1] = first, count
-        # Normalised in floating point, then rounded half away from zero, as Pillow does.
-        for tap in range(count):
-            fixed = raw[tap] / total * (1 << PRECISION)
-            weights[out, tap] = int(fixed - 0.5) if fixed < 0 else int(fixed + 0.5)
-    return bounds, weights
+    center = (np.arange(target) + 0.5) * scale
+    first = np.maximum((center - support + 0.5).astype(np.int64), 0)
+    count = np.minimum((center + support + 0.5).astype(np.int64), size) - first
+    tap = np.arange(2 * math.ceil(support) + 1)
+    raw = _kernel((tap + first[:, None] - center[:, None] + 0.5) / widened)
+    raw[tap >= count[:, None]] = 0.0
+    # Normalised in floating point, summed in order, then rounded half away from zero, as Pillow
+    # does.
+    fixed = raw / np.cumsum(raw, axis=1)[:, -1:] * (1 << PRECISION)
+    weights = np.trunc(fixed + np.copysign(0.5, fixed)).astype(np.int32)
+    return np.stack([first, count], axis=1), weights
 
 
-@compiled_on_first_call
-def _kernel(x: float) -> float:
-    if x == 0.0:
-        return 1.0
-    if not -LOBES <= x < LOBES:
-        return 0.0
+def _kernel(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return Lanczos' kernel; 0 beyond its lobes."""
     a, b = x * math.pi, x / LOBES * math.pi
-    return math.sin(a) / a * (math.sin(b) / b)
+    safe = np.where(x == 0.0, 1.0, a * b)
+    value = np.where(x == 0.0, 1.0, np.sin(a) * np.sin(b) / safe)
+    return np.where((x >= -LOBES) & (x < LOBES), value, 0.0)
 
 
 @compiled_on_first_call
@@ -139,7 +125,8 @@ def _reduce_rows(luma: Any, bounds: Any, weights: Any) -> Any:
     result = np.empty((target, width), np.uint8)
     sums = np.empty(width, np.int32)
     for out in range(target):
-        sums[:] = 1 << (PRECISION - 1)  # one half: the shift below then rounds
+        for x in range(width):
+            sums[x] = 1 << (PRECISION - 1)  # one half: the shift below then rounds
         for tap in range(bounds[out, 1]):
             row, weight = luma[bounds[out, 0] + tap], weights[out, tap]
             for x in range(width):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import compiled_kernel, inlined
+from audit.neighbors.kernels.compiled import compiled_kernel
 from audit.neighbors.orientations import source_place
 
 Array = npt.NDArray[Any]
@@ -25,11 +24,11 @@ _M = 16
 
 
 # one definition of the eight orientations for all that lays pictures down, compiled in here
-_source_place: Any = inlined(source_place)
+_source_place: Any = compiled_kernel()(source_place)
 
 
-@inlined
-def _orient(source: Array, k: int, out: Array) -> None:
+@compiled_kernel(fastmath=True)
+def orient_plane(source: Array, k: int, out: Array) -> None:
     """Copy a plane laid down in orientation k."""
     n = source.shape[0]
     for y in range(n):
@@ -73,7 +72,7 @@ def _soften(source: Array, out: Array) -> None:
 
 
 @compiled_kernel(fastmath=True)
-def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
+def sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
     """Warp `picture` onto the template's grid; mark what lies inside; return how many do."""
     n = picture.shape[0]
     half = 0.5 * n
@@ -101,7 +100,7 @@ def _sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
 
 
 @compiled_kernel(fastmath=True)
-def _steepest(template: Array, rows: Array) -> None:
+def steepest(template: Array, rows: Array) -> None:
     """Fill the eight steepest-descent images: six affine ones, the template itself, a constant."""
     # of the template, hence once a pair and not once a step: that is what makes the search
     # inverse-compositional [Baker and Matthews, IJCV 2004] and cheap
@@ -163,7 +162,7 @@ def _solve(matrix: Array, vector: Array, size: int) -> bool:
 
 
 @compiled_kernel(fastmath=True)
-def _compose_inverse(p: Array, d: Array) -> float:
+def compose_inverse(p: Array, d: Array) -> float:
     """Replace the map p by p after the inverse of the small map d; return the largest change."""
     # the step was found on the template's side, so it is undone there: p after d^-1
     a, b, c, e = 1.0 + d[0], d[1], d[3], 1.0 + d[4]
@@ -206,7 +205,7 @@ def _register(
     matrix = np.empty((8, 8))
     vector = np.empty(8)
     for step in range(steps):
-        count = _sample(picture, p, warped, valid)
+        count = sample(picture, p, warped, valid)
         # under a third of overlap anything can be made to agree
         if count < 0.3 * size:
             return False
@@ -266,7 +265,7 @@ def _register(
         if largest > 0.3:
             for k in range(6):
                 vector[k] *= 0.3 / largest
-        change = _compose_inverse(p, vector)
+        change = compose_inverse(p, vector)
         if change < 0.0:
             return False
         det = (1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]
@@ -304,10 +303,12 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
                 aa[k] += ax * ax + ay * ay
                 bb[k] += bx * bx + by * by
                 cells[k] += 1.0
-    sab, saa, sbb = ab.sum(), aa.sum(), bb.sum()
+    sab = saa = sbb = area = 0.0
+    for k in range(blocks * blocks):
+        sab, saa, sbb, area = sab + ab[k], saa + aa[k], sbb + bb[k], area + cells[k]
     out[0] = sab / np.sqrt(max(saa * sbb, 1e-9))
-    area = max(cells.sum(), 1.0)
-    scores = np.full(blocks * blocks, 9.0)
+    area = max(area, 1.0)
+    scores = np.empty(blocks * blocks)
     count, good = 0, 0
     first, second = 0.0, 0.0
     for k in range(blocks * blocks):
@@ -316,13 +317,18 @@ def _gradient_correlation(a: Array, b: Array, valid: Array, blocks: int, out: Ar
         second += energy * energy
         # textured: at least a third of the average energy per pixel, and half the block seen
         if cells[k] >= 0.4 * side * side and energy * area >= 0.33 * cells[k]:
-            scores[k] = ab[k] / np.sqrt(max(aa[k] * bb[k], 1e-9))
-            good += scores[k] > 0.5
+            score = ab[k] / np.sqrt(max(aa[k] * bb[k], 1e-9))
+            good += score > 0.5
+            # kept sorted as they come: at most sixteen, so insertion is the quickest way
+            place = count
+            while place > 0 and scores[place - 1] > score:
+                scores[place] = scores[place - 1]
+                place -= 1
+            scores[place] = score
             count += 1
-    # empty blocks hold 9.0 and sort last, so the median of the first `count` is that of the others
-    worst = np.argsort(scores)
-    middle = 0.5 * (scores[worst[count // 2]] + scores[worst[(count - 1) // 2]])
-    out[1] = middle if count else out[0]
+    out[1] = out[0]
+    if count > 0:
+        out[1] = 0.5 * (scores[count // 2] + scores[(count - 1) // 2])
     out[2] = good / count if count else 0.0
     out[3] = count
     # participation ratio: 1 where all blocks share the energy, 1/blocks^2 where one has it all.
@@ -421,7 +427,7 @@ def _chroma(colour_a: Array, colour_b: Array, k: int, p: Array, out: Array) -> N
     out[1] = np.sqrt(np.sqrt(aa * bb) / max(total, 1))
 
 
-@compiled_kernel(parallel=True, fastmath=True)
+@compiled_kernel(nogil=True, fastmath=True)
 def align_batch(
     grey: Array,
     colour: Array,
@@ -434,78 +440,83 @@ def align_batch(
     scores: Array,
 ) -> None:
     """Align every pair, the coarse search first; see `align` for what goes in and comes out."""
-    n_pairs = pairs.shape[0]
-    n_chunks = (n_pairs + 63) // 64
-    for chunk in numba.prange(n_chunks):
-        # all buffers of a chunk, made once: allocating within the loop would cost as much as a step
-        raw = np.empty((_N, _N), np.float32)
-        a = np.empty((_N, _N), np.float32)
-        b = np.empty((_N, _N), np.float32)
-        a2 = np.empty((_M, _M), np.float32)
-        b2 = np.empty((_M, _M), np.float32)
-        rows = np.empty((8, _N * _N), np.float32)
-        rows2 = np.empty((8, _M * _M), np.float32)
-        warped = np.empty((_N, _N), np.float32)
-        valid = np.empty((_N, _N), np.float32)
-        weight = np.empty(_N * _N, np.float32)
-        error = np.empty(_N * _N, np.float32)
-        warped2 = np.empty((_M, _M), np.float32)
-        valid2 = np.empty((_M, _M), np.float32)
-        weight2 = np.empty(_M * _M, np.float32)
-        error2 = np.empty(_M * _M, np.float32)
-        six = np.empty(6)
-        two = np.empty(2)
-        p = np.empty(6)
-        best = np.empty(6)
-        for t in range(chunk * 64, min(chunk * 64 + 64, n_pairs)):
-            i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
-            _orient(grey[i], 0, raw)
-            _soften(raw, a)
-            _halve(raw, a2)
-            _orient(grey[j], k, raw)
-            _soften(raw, b)
-            _halve(raw, b2)
-            _steepest(a2, rows2)
-            # every start is tried coarsely: a quarter of the pixels, and a wider basin
-            top = -2.0
-            margin = 0
-            for s in range(starts.shape[0]):
-                p[:] = starts[s]
-                if not _register(
-                    a2, b2, rows2, p, 8, 0.01, margins[s], warped2, valid2, weight2, error2
-                ):
-                    continue
-                if _sample(b2, p, warped2, valid2) < 0.3 * _M * _M:
-                    continue
-                _gradient_correlation(a2, warped2, valid2, 4, six)
-                # the whole without its worst strip, or captioned copies would lose at this stage
-                if six[5] > top:
-                    top = six[5]
-                    margin = 2 * margins[s]
-                    best[:] = p
-            scores[t, :] = -1.0
-            scores[t, 3] = top
-            # most candidates end here, before the fine search: most of the speed
-            if top < abandon:
+    # all buffers, made once: allocating within the loop would cost as much as a step
+    raw = np.empty((_N, _N), np.float32)
+    a = np.empty((_N, _N), np.float32)
+    b = np.empty((_N, _N), np.float32)
+    a2 = np.empty((_M, _M), np.float32)
+    b2 = np.empty((_M, _M), np.float32)
+    rows = np.empty((8, _N * _N), np.float32)
+    rows2 = np.empty((8, _M * _M), np.float32)
+    warped = np.empty((_N, _N), np.float32)
+    valid = np.empty((_N, _N), np.float32)
+    weight = np.empty(_N * _N, np.float32)
+    error = np.empty(_N * _N, np.float32)
+    warped2 = np.empty((_M, _M), np.float32)
+    valid2 = np.empty((_M, _M), np.float32)
+    weight2 = np.empty(_M * _M, np.float32)
+    error2 = np.empty(_M * _M, np.float32)
+    six = np.empty(6)
+    two = np.empty(2)
+    p = np.empty(6)
+    best = np.empty(6)
+    # typed: a literal argument would make numba compile the callee once for each of its values
+    upright, coarse_steps, fine_steps = np.int64(0), np.int64(8), np.int64(10)
+    for t in range(pairs.shape[0]):
+        i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
+        orient_plane(grey[i], upright, raw)
+        _soften(raw, a)
+        _halve(raw, a2)
+        orient_plane(grey[j], k, raw)
+        _soften(raw, b)
+        _halve(raw, b2)
+        steepest(a2, rows2)
+        # every start is tried coarsely: a quarter of the pixels, and a wider basin
+        top = -2.0
+        first = 0
+        for s in range(starts.shape[0]):
+            for m in range(6):
+                p[m] = starts[s, m]
+            if not _register(
+                a2, b2, rows2, p, coarse_steps, 0.01, margins[s], warped2, valid2, weight2, error2
+            ):
                 continue
-            _steepest(a, rows)
-            p[:] = best
-            # less damping than before: the start is right to a coarse pixel
-            if not _register(a, b, rows, p, 10, 0.002, margin, warped, valid, weight, error):
-                p[:] = best
-            count = _sample(b, p, warped, valid)
-            _gradient_correlation(a, warped, valid, 4, six)
-            scores[t, 0], scores[t, 1], scores[t, 2] = six[0], six[1], six[2]
-            scores[t, 7], scores[t, 10], scores[t, 11] = six[3], six[5], six[4]
-            scores[t, 4] = _correlation(a, warped, valid)
-            # the map's area turns the template's overlap into the other picture's
-            share = count / (_N * _N)
-            det = abs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3])
-            scores[t, 5], scores[t, 6] = share, min(share * det, 1.0)
-            # coarse once more through the final map: heavy noise and JPEG blocks vanish at 16 px
-            _sample(b2, p, warped2, valid2)
+            if sample(b2, p, warped2, valid2) < 0.3 * _M * _M:
+                continue
             _gradient_correlation(a2, warped2, valid2, 4, six)
-            scores[t, 3], scores[t, 12], scores[t, 13] = six[0], six[5], six[1]
-            _chroma(colour[i], colour[j], k, p, two)
-            scores[t, 8], scores[t, 9] = two[0], two[1]
-            maps[t, :] = p
+            # the whole without its worst strip, or captioned copies would lose at this stage
+            if six[5] > top:
+                top = six[5]
+                first = s
+                for m in range(6):
+                    best[m] = p[m]
+        for m in range(scores.shape[1]):
+            scores[t, m] = -1.0
+        scores[t, 3] = top
+        # most candidates end here, before the fine search: most of the speed
+        if top < abandon:
+            continue
+        steepest(a, rows)
+        for m in range(6):
+            p[m] = best[m]
+        # less damping than before: the start is right to a coarse pixel
+        if not _register(a, b, rows, p, fine_steps, 0.002, 2 * margins[first], warped, valid, weight, error):
+            for m in range(6):
+                p[m] = best[m]
+        count = sample(b, p, warped, valid)
+        _gradient_correlation(a, warped, valid, 4, six)
+        scores[t, 0], scores[t, 1], scores[t, 2] = six[0], six[1], six[2]
+        scores[t, 7], scores[t, 10], scores[t, 11] = six[3], six[5], six[4]
+        scores[t, 4] = _correlation(a, warped, valid)
+        # the map's area turns the template's overlap into the other picture's
+        share = count / (_N * _N)
+        det = abs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3])
+        scores[t, 5], scores[t, 6] = share, min(share * det, 1.0)
+        # coarse once more through the final map: heavy noise and JPEG blocks vanish at 16 px
+        sample(b2, p, warped2, valid2)
+        _gradient_correlation(a2, warped2, valid2, 4, six)
+        scores[t, 3], scores[t, 12], scores[t, 13] = six[0], six[5], six[1]
+        _chroma(colour[i], colour[j], k, p, two)
+        scores[t, 8], scores[t, 9] = two[0], two[1]
+        for m in range(6):
+            maps[t, m] = p[m]
