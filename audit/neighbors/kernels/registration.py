@@ -128,11 +128,17 @@ def steepest(template: Array, rows: Array) -> None:
 
 
 @compiled_kernel(fastmath=True)
-def _dot3(w: Array, a: Array, b: Array) -> Any:
-    total = np.float32(0.0)
-    for k in range(w.size):
-        total += w[k] * a[k] * b[k]
-    return total
+def _weighted_products(weight: Array, one: Array, rows: Array, j: int, out: Array) -> None:
+    """Fill out[j : j + 4] with the weighted products of `one` with four rows."""
+    # four at a time: the weights and `one` are loaded once for all of them
+    a = b = c = d = np.float32(0.0)
+    for k in range(weight.size):
+        heavy = weight[k] * one[k]
+        a += heavy * rows[j, k]
+        b += heavy * rows[j + 1, k]
+        c += heavy * rows[j + 2, k]
+        d += heavy * rows[j + 3, k]
+    out[j], out[j + 1], out[j + 2], out[j + 3] = a, b, c, d
 
 
 @compiled_kernel(fastmath=True)
@@ -243,10 +249,13 @@ def _register(
         else:
             for k in range(size):
                 weight[k] = flat_v[k]
+        # the lower triangle is what the solution needs
         for i in range(8):
-            for j in range(i + 1):
-                matrix[i, j] = _dot3(weight, rows[i], rows[j])
-            vector[i] = _dot3(weight, rows[i], error)
+            _weighted_products(weight, rows[i], rows, 0, matrix[i])
+            if i >= 4:
+                _weighted_products(weight, rows[i], rows, 4, matrix[i])
+        _weighted_products(weight, error, rows, 0, vector)
+        _weighted_products(weight, error, rows, 4, vector)
         # Levenberg-Marquardt damping relative to the mean of the diagonal: the same for a faint
         # and for a sharp picture; light needs hardly any
         trace = 0.0
