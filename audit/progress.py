@@ -22,6 +22,7 @@ LINE_EVERY_S = 10.0
 PHASE_WORDS = {
     "list": "listing files",
     "measure": "reading images",
+    "prepare": "compiling the search, once after an installation",
     "relate": "comparing pictures",
     "judge": "running checks",
 }
@@ -32,7 +33,7 @@ class ProgressState(Protocol):
 
     @property
     def phase(self) -> str:
-        """list, measure, relate or judge."""
+        """list, measure, prepare, relate or judge."""
 
     @property
     def done(self) -> int:

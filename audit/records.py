@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +177,18 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
         return pa.timestamp("us") if name == "timestamp" else getattr(pa, name)()
 
     return pa.schema([(c.name, arrow_type(ARROW_TYPES[c.type])) for c in columns])
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows as an Arrow table of this schema; absent columns are null.
+
+    By way of polars: pyarrow's own arrays import pandas, where it is installed, for nothing.
+    """
+    import polars as pl
+    import pyarrow as pa
+
+    kinds = pl.DataFrame(pa.Table.from_batches([], schema)).schema
+    return pl.DataFrame(rows, schema=kinds, orient="row").to_arrow().cast(schema)
 
 
 def sample_id(relative_path: str, source: str = "") -> str:

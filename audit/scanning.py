@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
@@ -27,7 +28,6 @@ from audit.pairs.signature_store import stored_hashes, write_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows, feature_columns
-from audit.records import arrow_schema
 from audit.run import generations
 from audit.run.digests import find_damage
 from audit.run.healing import heal_run
@@ -48,7 +48,7 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the work is: `phase` is list, measure, relate or judge; counts are files,
+    """Where the work is: `phase` is list, measure, prepare, relate or judge; counts are files,
     pictures, or checks.
     """
 
@@ -129,10 +129,15 @@ def _scan(
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
             config, workers = _with_workers(config, jobs, pending, executor)
+            preparation = _prepare_search(workers, total)
             parts = _Parts(store, run)
             _measure(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
+            if preparation is not None and preparation.is_alive():
+                progress(Progress("prepare", 0, 1))
+                preparation.join()
+                clock.lap("prepare")
             _relate(store, run, previous, config, workers, progress)
             clock.lap("relate")
             store.set_meta(_facts(source) | {"related_as": _related_as(config)})
@@ -204,15 +209,16 @@ def _measured_as(config: Config) -> str:
 
 
 def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
-    import pyarrow as pa
+    import polars as pl
 
-    total, schema = 0, arrow_schema(SAMPLES)
+    total = 0
     for batch in source.batches():
-        columns = [
-            pa.array([getattr(sample, name) for sample in batch], kind)
-            for name, kind in zip(FIELDS, schema.types, strict=True)
-        ]
-        store.append("samples", pa.table(columns, schema))
+        # not pyarrow's own arrays: making one imports pandas, where it is installed
+        columns = {
+            column.name: [getattr(sample, name) for sample in batch]
+            for column, name in zip(SAMPLES, FIELDS, strict=True)
+        }
+        store.append("samples", pl.DataFrame(columns).to_arrow())
         total += len(batch)
         progress(Progress("list", total, 0))
     store.append("skipped_files", [asdict(s) for s in source.skipped])
@@ -267,8 +273,6 @@ def _measure(
     done: int,
     total: int,
 ) -> None:
-    import pyarrow.compute as pc
-
     errors, work = 0, Measurer(config.limits, config.hashes)
     progress(Progress("measure", done, total))
     try:
@@ -279,8 +283,7 @@ def _measure(
                 measured = outcome
             parts.add(measured)
             done += len(jobs)
-            status = measured.features["status"]
-            errors += len(status) - pc.sum(pc.equal(status, "ok")).as_py()
+            errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
             progress(Progress("measure", done, total, errors))
     finally:
         parts.flush()
@@ -316,6 +319,13 @@ def _with_workers(
 
 
 # ---- relating ----
+
+
+def _prepare_search(workers: Executor, pictures: int) -> Thread | None:
+    """Load what the search needs while processes read the files: there is time then."""
+    from audit.neighbors.preparation import start_preparation
+
+    return start_preparation(pictures) if isinstance(workers, Processes) else None
 
 
 def _relate(

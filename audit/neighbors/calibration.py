@@ -3,10 +3,10 @@
 Non-pairs first: two rows drawn at random are almost never copies, so their scores show what
 accident looks like *here*: high in a set of digits, low among holiday photographs. Up to two
 million random pairs are ranked by descriptor; the nearest 20,000 of them are aligned and scored
-(the rest cannot reach the tail). An exponential is fitted to the tail [peaks over threshold:
-Pickands 1975; truncated at a score that accident hardly reaches, so that real copies among the
-random pairs do not count as accidents] and the threshold is put where the whole data set is
-expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
+(4,000 in a small set; the rest hardly reach the tail). An exponential is fitted to the tail [peaks
+over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so that real
+copies among the random pairs do not count as accidents] and the threshold is put where the whole
+data set is expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
 
 Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
@@ -33,7 +33,8 @@ HIGHEST_THRESHOLD = 4.0
 FALSE_PAIRS_PER_IMAGE = 0.004
 TRUNCATE_AT = 1.0
 SAMPLE_ROWS = 1500
-ALIGNED = 20_000
+ALIGNED, ALIGNED_WITHOUT_GATE = 20_000, 4_000
+"""Pairs to align: a gate makes them cheap, and a few thousand hold the highest scores already."""
 LEAST_TAIL = 10
 MOST_TAIL = 300
 USUAL_SLOPE = 1.2
@@ -162,8 +163,9 @@ def _random_scores(
         rows, columns = np.sort(mixed[:SAMPLE_ROWS]), np.sort(mixed[SAMPLE_ROWS:])
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
-    # the score follows the similarity, so pairs beyond the nearest 20,000 cannot reach the tail
-    top = np.sort(np.argsort(-likeness, kind="stable")[:ALIGNED])
+    # the score follows the similarity, so pairs beyond the nearest ones hardly reach the tail
+    most = ALIGNED_WITHOUT_GATE if background is None else ALIGNED
+    top = np.sort(np.argsort(-likeness, kind="stable")[:most])
     pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
     return verify(table, descriptors, pairs, ranks, background=background).score, len(first)
 

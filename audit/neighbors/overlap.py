@@ -20,7 +20,7 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import Picture
 from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.search import GATE_FROM, SearchOptions
+from audit.neighbors.search import SearchOptions
 from audit.neighbors.signatures import Signatures, is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -74,7 +74,7 @@ def search_against(
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
     candidates = merge_pairs(by_hash, by_likeness)
     background = None
-    if len(use_old) >= GATE_FROM:
+    if len(use_old) >= chosen.gate_from:
         # what surrounds the library's pictures is not known here
         background = np.full(len(both), np.inf)
         background[use_new] = near.similarity[:, -1]

@@ -29,7 +29,8 @@ def select_rechecks(
     """Pairs within `band` of the threshold whose files hold more than signatures; nearest first."""
     away = np.abs(verified.score - threshold)
     rows = np.flatnonzero(away <= band)
-    rows = rows[kept_size(table[verified.pairs[rows]]).min(axis=(1, 2)) >= LEAST_SIDE]
+    side: npt.NDArray[np.int64] = kept_size(table[verified.pairs[rows]]).min(axis=(1, 2))
+    rows = rows[side >= LEAST_SIDE]
     return rows[np.argsort(away[rows], kind="stable")]
 
 

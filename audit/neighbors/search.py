@@ -54,8 +54,7 @@ Advance = Callable[[float], None]
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 GATE_FROM = 500
-"""Pictures from which candidates pass a gate first: with fewer, aligning all of them takes less
-than compiling it."""
+"""With fewer pictures, aligning every candidate takes less than compiling the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,7 @@ class SearchOptions:
     `rechecks`: most full-resolution checks (None: 500 or one image in fifty). `uncertainty_band`:
     distance of the score from the threshold within which a pair is checked. `threshold`: log odds
     (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
+    `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
     (needs `open_picture`).
     """
@@ -80,6 +80,7 @@ class SearchOptions:
     uncertainty_band: float = 3.0
     threshold: float | None = None
     exact_limit: int = EXACT_LIMIT
+    gate_from: int = GATE_FROM
     synthetic_sources: int = 12
     seed: int = 0
 
@@ -155,7 +156,7 @@ class _Search:
         """All steps."""
         options = self.options
         near = self._neighbours()
-        if len(self.usable) >= GATE_FROM:
+        if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
         calibration = calibrate(
             self.table, self.descriptors, self.ranks, background=self.background, seed=options.seed

@@ -170,7 +170,7 @@ def _verify(
     close = near[:, 1] >= near[:, 0] - SECOND_ORIENTATION
     best = _Best(table, ordered, template)
     if background is not None:
-        contrast = measure_contrast(near[:, 0], background, ordered)
+        contrast = measure_contrast(near[:, 0].astype(np.float64), background, ordered)
         passed = _pass_gate(table, ordered, choice, contrast, usable, close)
         best.score[usable & ~passed] = NOT_ALIGNED
         usable &= passed

@@ -13,7 +13,7 @@ never lacks a signature. Reading 100,000 takes about 0.2 s.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
 from audit.picture.measure import VERSION_KEY, signature_schema
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
 FOLDER = "signatures"
@@ -35,17 +36,14 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
 
     Rows are sorted and equal content hashes kept once, so equal content gives an equal name.
     """
+    import polars as pl
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    order = pc.sort_indices(table["content_hash"])
-    ordered = table.take(order)
-    names = np.asarray(ordered["content_hash"].to_pylist(), object)
-    if not len(names):
+    if not table.num_rows:
         return None
-    first = np.concatenate([[True], names[1:] != names[:-1]])
-    distinct = ordered.filter(pa.array(first)).combine_chunks()
+    frame = pl.DataFrame(table).unique("content_hash", keep="first", maintain_order=True)
+    distinct = frame.sort("content_hash").to_arrow()
     sink = pa.BufferOutputStream()
     pq.write_table(
         distinct.cast(signature_schema()), sink, compression="zstd", use_dictionary=False
@@ -79,8 +77,9 @@ def stored_hashes(run: Path) -> pa.Table:
 
     schema = pa.schema([("content_hash", pa.string())])
     tables = [_read(path, ["content_hash"]) for path in sorted((run / FOLDER).glob("*.parquet"))]
-    found = [pa.table([t["content_hash"]], schema=schema) for t in tables if t is not None]
-    return pa.concat_tables(found) if found else schema.empty_table()
+    found = [t.select(["content_hash"]).cast(schema) for t in tables if t is not None]
+    # not `schema.empty_table`, nor arrays made of values: both import pandas, where it is installed
+    return pa.concat_tables(found) if found else pa.Table.from_batches([], schema)
 
 
 def _write(path: Path, content: pa.Buffer) -> None:
@@ -100,33 +99,31 @@ def load_signatures(
 
     Rows that were not found are zero. Damaged files and those of another version count as absent.
     """
-    import pyarrow as pa
+    import polars as pl
 
-    wanted = pa.array(content_hashes, pa.string())
+    wanted = pl.DataFrame({"content_hash": pl.Series(content_hashes, dtype=pl.String)})
+    wanted = wanted.with_row_index("place")
     out = np.zeros(len(content_hashes), SIGNATURE_DTYPE)
     found = np.zeros(len(content_hashes), np.bool_)
     for path in sorted((run / FOLDER).glob("*.parquet")):
-        for place, rows in _hits(path, wanted):
-            out[place] = rows
-            found[place] = True
+        place, rows = _hits(path, wanted)
+        out[place] = rows
+        found[place] = True
         if found.all():
             break
     return out, found
 
 
-def _hits(path: Path, wanted: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], Signatures]]:
-    """Yield places in `wanted` and their signatures, as far as this file holds them."""
-    import pyarrow.compute as pc
+def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Signatures]:
+    """Return places of the `wanted` and their signatures, as far as this file holds them."""
+    import polars as pl
 
     table = _read(path)
     if table is None:
-        return
-    place = pc.index_in(table["content_hash"].combine_chunks(), value_set=wanted)
-    mask = place.is_valid()
-    if not pc.any(mask).as_py():
-        return
-    packed = b"".join(table["signature"].filter(mask).to_pylist())
-    yield place.filter(mask).to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
+        return np.zeros(0, np.int64), np.zeros(0, SIGNATURE_DTYPE)
+    held = pl.DataFrame(table).join(wanted, on="content_hash")
+    packed = b"".join(held["signature"].to_list())
+    return held["place"].to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
 
 
 def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:

@@ -187,7 +187,7 @@ def _structure(luma: Any) -> Any:
                 + 4 * np.int64(here[x])
             )
             second[x & 3, min(abs(ripple), 1023)] += 1
-    total = np.int64(0)
+    total: Any = np.int64(0)
     for value in range(1024):
         for part in range(1, 4):
             second[0, value] += second[part, value]

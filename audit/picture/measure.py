@@ -21,7 +21,7 @@ from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.picture.pixels import Picture
-from audit.records import Column, arrow_schema
+from audit.records import Column, arrow_schema, arrow_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,6 @@ class Measurer:
     def __call__(self, jobs: Sequence[FileJob]) -> Measured:
         """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
-        import pyarrow as pa
 
         _warm_up()
         cv2.setNumThreads(1)  # the processes are the parallelism
@@ -80,7 +79,7 @@ class Measurer:
             rows.append(row)
             if record is not None:
                 records[row["content_hash"]] = record
-        features = pa.Table.from_pylist(rows, schema=feature_schema(self.hashes))
+        features = arrow_table(rows, feature_schema(self.hashes))
         return Measured(features, signature_table(list(records), list(records.values())))
 
     def _row(self, job: FileJob, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
@@ -135,21 +134,23 @@ def signature_schema() -> pa.Schema:
 
 def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -> pa.Table:
     """Return signatures as an Arrow table: one row per content hash."""
+    import polars as pl
     import pyarrow as pa
 
-    packed = pa.array([record.tobytes() for record in records], pa.binary(N_BYTES))
-    return pa.table([pa.array(content_hashes, pa.string()), packed], schema=signature_schema())
+    packed = pl.Series([record.tobytes() for record in records], dtype=pl.Binary).to_arrow()
+    names = pl.Series(content_hashes, dtype=pl.String).to_arrow().cast(pa.string())
+    # a cast to binary of a fixed length starts from the small offsets
+    signatures = packed.cast(pa.binary()).cast(pa.binary(N_BYTES))
+    return pa.Table.from_batches(
+        [pa.RecordBatch.from_arrays([names, signatures], schema=signature_schema())]
+    )
 
 
 def failed_rows(jobs: Sequence[FileJob], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
-    import pyarrow as pa
-
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
         | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    return Measured(
-        pa.Table.from_pylist(rows, schema=feature_schema(hashes)), signature_table([], [])
-    )
+    return Measured(arrow_table(rows, feature_schema(hashes)), signature_table([], []))

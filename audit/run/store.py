@@ -19,7 +19,7 @@ import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.executors import usable_cores
-from audit.records import Column, Finding, arrow_schema
+from audit.records import Column, Finding, arrow_schema, arrow_table
 from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ class Store:
         if isinstance(rows, pa.Table | pl.DataFrame):
             frame = rows
         elif rows:
-            frame = pa.Table.from_pylist([dict(row) for row in rows])
+            # not `pa.Table.from_pylist`: that imports pandas, where it is installed
+            frame = pl.from_dicts([dict(row) for row in rows], infer_schema_length=None)
         else:
             return
         self._con.register("incoming", frame)
@@ -345,6 +346,4 @@ def findings_table(
 
 
 def _arrow(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows, schema=arrow_schema(columns))
+    return arrow_table(rows, arrow_schema(columns))

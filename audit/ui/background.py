@@ -22,8 +22,9 @@ from typing import IO, Any
 WORKER = "audit.ui.work"
 PATIENCE_S = 10.0
 WORDS = {
-    "list": "Listing files", "measure": "Reading images", "relate": "Comparing pictures",
-    "judge": "Running checks",
+    "list": "Listing files", "measure": "Reading images",
+    "prepare": "Compiling the search, once after an installation",
+    "relate": "Comparing pictures", "judge": "Running checks",
 }  # fmt: skip
 
 

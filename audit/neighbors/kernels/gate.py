@@ -107,14 +107,20 @@ def _step(
             step[i] *= 0.3 / largest
     if compose_inverse(p, step) < 0.0:
         return False
-    area = (1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]
+    area: float = (1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]
     return 0.3 <= area <= 3.0
+
+
+@compiled_kernel(fastmath=True)
+def _ratio(ab: Any, aa: Any, bb: Any) -> Any:
+    energy: Any = max(aa * bb, 1e-9)
+    return ab / np.sqrt(energy)
 
 
 @compiled_kernel(fastmath=True)
 def _correlate(
     across: Array, down: Array, warped: Array, valid: Array, rows: Array, columns: Array
-) -> float:
+) -> Any:
     """Correlate gradients over the overlap: the best of all of it and of all but one outer strip.
 
     `across`, `down`: gradients of the template; `rows` (3, 4) and `columns` (3, 16) are work space
@@ -143,7 +149,7 @@ def _correlate(
     ab = aa = bb = np.float32(0.0)
     for strip in range(4):
         ab, aa, bb = ab + rows[0, strip], aa + rows[1, strip], bb + rows[2, strip]
-    best = ab / np.sqrt(max(aa * bb, 1e-9))
+    best: Any = _ratio(ab, aa, bb)
     for side in range(4):
         # a caption covers an outer strip, and the rest agrees
         ab_left, aa_left, bb_left = ab, aa, bb
@@ -157,8 +163,8 @@ def _correlate(
                 aa_left -= columns[1, x]
                 bb_left -= columns[2, x]
         # a strip that holds most of the energy is the picture, not a caption
-        if min(aa_left / max(aa, 1e-9), bb_left / max(bb, 1e-9)) > 0.4:
-            best = max(best, ab_left / np.sqrt(max(aa_left * bb_left, 1e-9)))
+        if aa_left > 0.4 * aa and bb_left > 0.4 * bb:
+            best = max(best, _ratio(ab_left, aa_left, bb_left))
     return best
 
 

@@ -470,7 +470,9 @@ def align_batch(
     p = np.empty(6)
     best = np.empty(6)
     # typed: a literal argument would make numba compile the callee once for each of its values
-    upright, coarse_steps, fine_steps = np.int64(0), np.int64(8), np.int64(10)
+    upright: Any = np.int64(0)
+    coarse_steps: Any = np.int64(8)
+    fine_steps: Any = np.int64(10)
     for t in range(pairs.shape[0]):
         i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
         orient_plane(grey[i], upright, raw)
@@ -509,7 +511,9 @@ def align_batch(
         for m in range(6):
             p[m] = best[m]
         # less damping than before: the start is right to a coarse pixel
-        if not _register(a, b, rows, p, fine_steps, 0.002, 2 * margins[first], warped, valid, weight, error):
+        if not _register(
+            a, b, rows, p, fine_steps, 0.002, 2 * margins[first], warped, valid, weight, error
+        ):
             for m in range(6):
                 p[m] = best[m]
         count = sample(b, p, warped, valid)
