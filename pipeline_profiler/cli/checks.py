@@ -15,7 +15,7 @@ from pipeline_profiler.cli.arguments import MOST_SEED, check_amount
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import check_output, write_report
 from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.cli.user_code import spec_file, target
+from pipeline_profiler.cli.user_code import offered, spec_file, target
 from pipeline_profiler.record.session import ProfileError
 
 if TYPE_CHECKING:
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from pipeline_profiler.checking.runner import CheckReport
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0
+PARTS = ("loader", "model", "loss", "optimizer", "schedule")
+OFFERED = (
+    *(f"make_{name}" for name in ("training", *PARTS, "eval_loader")),
+    *("train_step", "evaluate", "split_batch", "reference"),
+)
+NEEDED = ("make_loader", "make_model", "make_loss", "make_optimizer")
+TRAINING_HELP = "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer"
 
 
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,6 +39,14 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_loader_options(p)
     _add_shared_options(p)
     p.set_defaults(command=check_loader_command)
+    p = commands.add_parser(
+        "check-training", help="is the loop right: before a run that costs a day"
+    )
+    p.add_argument("training", metavar="FILE.py[:FUNCTION]", help=TRAINING_HELP)
+    for name in PARTS:
+        p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
+    _add_shared_options(p)
+    p.set_defaults(command=check_training_command)
     page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
     page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD or TRAIN lists them")
     page.set_defaults(command=explain_command, json=False)
@@ -99,6 +114,39 @@ def _write_grid(subject: LoaderSubject, args: argparse.Namespace) -> ExitCode:
         return ExitCode.CLEAN
     say(f"grid of pictures: {write_report(lambda: blob, args.grid, args.replace)}")
     return ExitCode.CLEAN
+
+
+def check_training_command(args: argparse.Namespace) -> int:
+    """Examine a training."""
+    from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
+
+    file, _, name = args.training.rpartition(":")
+    specs = [args.training] if file.endswith(".py") else [f"{args.training}:"]
+    _check_shared(args, specs)
+    functions = _functions_of(file if file.endswith(".py") else args.training, name)
+    for part in PARTS:
+        if spec := getattr(args, part):
+            functions[f"make_{part}"] = target(spec)
+            functions.pop("make_training", None)
+    missing = [n for n in NEEDED if n not in functions]
+    if missing and "make_training" not in functions:
+        raise ProfileError(
+            f"{args.training} has no {', '.join(missing)}: write them, or one make_training() that "
+            "returns {'model', 'loader', 'loss', 'optimizer'}."
+        )
+    subject = TrainingSubject(made_from(functions), args.seed)
+    return _finish(_run("TRAIN", subject, args), args, args.training)
+
+
+def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a file by the names that are known; one named is make_training."""
+    found: dict[str, Callable[..., Any]] = {}
+    if name and file.endswith(".py") and not name.endswith(".py"):
+        found["make_training"] = target(f"{file}:{name}")
+    for known in OFFERED:
+        if known not in found and (function := offered(file, known)) is not None:
+            found[known] = function
+    return found
 
 
 def explain_command(args: argparse.Namespace) -> int:

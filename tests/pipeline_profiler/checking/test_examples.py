@@ -10,6 +10,7 @@ import pytest
 from pipeline_profiler.checking.check import FAMILIES, Check, Judgement, all_checks
 from pipeline_profiler.checking.loader_subject import LoaderSubject
 from pipeline_profiler.checking.runner import run_check
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +36,7 @@ def one_thread() -> Iterator[None]:
 
 def answer(family: str, check: Check, example: Any) -> Any:
     made = example.make
-    if family == "LOAD":
-        subject = as_loader_subject(made)
+    subject = as_loader_subject(made) if family == "LOAD" else as_training_subject(made)
     result = run_check(check, subject)
     assert not result.broken, result.broken
     return result.answer
@@ -46,6 +46,10 @@ def as_loader_subject(make: Any) -> LoaderSubject:
     """An example returns a loader, or a subject where it needs more than that."""
     made = make()
     return made if isinstance(made, LoaderSubject) else LoaderSubject(make)
+
+
+def as_training_subject(make: Any) -> TrainingSubject:
+    return TrainingSubject(make)
 
 
 @pytest.mark.parametrize(("family", "check", "example"), examples(planted=True))
