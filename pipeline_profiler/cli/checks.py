@@ -135,7 +135,24 @@ def check_training_command(args: argparse.Namespace) -> int:
             "returns {'model', 'loader', 'loss', 'optimizer'}."
         )
     subject = TrainingSubject(made_from(functions), args.seed)
+    _choose_threads()
     return _finish(_run("TRAIN", subject, args), args, args.training)
+
+
+def _choose_threads() -> None:
+    """On a busy machine several threads of torch wait for each other: one is faster there."""
+    import os
+
+    import torch
+
+    from pipeline_profiler.record.cores import usable_cores
+
+    cores = usable_cores()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    threads = min(torch.get_num_threads(), max(1, cores - round(load)))
+    if threads < torch.get_num_threads():
+        say(f"torch uses {threads} thread: the load of this machine is {load:.1f} on {cores} cores")
+        torch.set_num_threads(threads)
 
 
 def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:

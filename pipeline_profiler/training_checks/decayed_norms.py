@@ -13,7 +13,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
-from pipeline_profiler.checking.toy_training import toy_training
+from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 STRONG = 0.05  # recipes with at least this much exempt norms and biases (ViT, DeiT, ConvNeXt)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checking.check import Answer, Check, Example, Nearness, passed, wrong
-from pipeline_profiler.checking.toy_training import toy_net, toy_training
+from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 STEPS = 4

@@ -14,7 +14,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
-from pipeline_profiler.checking.toy_training import toy_net, toy_regression, toy_training
+from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 SEEDS = 3
@@ -98,7 +98,7 @@ class LossAtStart(Check):
 
     PLANTED = (
         Example("large last weights", _loud),
-        Example("targets of ten thousand", lambda: toy_regression(scale=1000.0)),
+        Example("targets far from zero", lambda: toy_regression(mean=20.0)),
         Example(
             "NaN",
             lambda: toy_training(

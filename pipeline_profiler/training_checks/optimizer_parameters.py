@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
-from pipeline_profiler.checking.toy_training import toy_net, toy_training
+from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 
@@ -54,6 +54,15 @@ class OptimizerParameters(Check):
         }
         if not named:
             return unclear("The model has no parameters.")
+        hidden = _hidden_modules(training.model)
+        if hidden:
+            return wrong(
+                f"The model does not know {len(hidden)} of its modules ({', '.join(hidden[:3])}): "
+                "they are in a plain list or dict, so parameters() leaves them out.",
+                ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
+                "Put them in nn.ModuleList or nn.ModuleDict.",
+                hidden=hidden[:20],
+            )
         problem = _problem(len(named), wanted, missing, len(foreign), len(ids) - len(set(ids)))
         if problem:
             return wrong(
@@ -93,6 +102,27 @@ class OptimizerParameters(Check):
         Example("all of them", toy_training),
         Example("a frozen body on purpose", _frozen_body),
     )
+
+
+def _hidden_modules(model: Any) -> list[str]:
+    """Modules with parameters in plain lists or dicts, unknown to parameters()."""
+    from torch import nn
+
+    known = {id(m) for m in model.modules()}
+    found = []
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if key.startswith("_") and key in ("_modules", "_parameters", "_buffers"):
+                continue
+            parts = list(value.values()) if isinstance(value, dict) else value
+            for number, part in enumerate(parts if isinstance(parts, list | tuple) else []):
+                if (
+                    isinstance(part, nn.Module)
+                    and id(part) not in known
+                    and any(p.requires_grad for p in part.parameters())
+                ):
+                    found.append(f"{name + '.' if name else ''}{key}[{number}]")
+    return found
 
 
 def _problem(total: int, wanted: list[str], missing: list[str], foreign: int, twice: int) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, Nearness, passed, wrong
-from pipeline_profiler.checking.toy_training import toy_regression, toy_training
+from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
 
 STEPS, QUICK_EVERY = 400, 20

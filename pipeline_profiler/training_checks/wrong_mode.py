@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
-from pipeline_profiler.checking.toy_training import toy_net, toy_training
+from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import Training, TrainingSubject
 from pipeline_profiler.checking.user_calls import call_with
 

@@ -46,12 +46,14 @@ def toy_training(model: Any = None, loss: Any = None, **parts: Any) -> Training:
 class ToyNumbers:
     """Eight numbers and a target that is nearly linear in them: (8,) floats, (1,) or () target."""
 
-    def __init__(self, count: int = 256, flat: bool = False, scale: float = 1.0) -> None:
-        """`flat`: targets without an axis; `scale`: of the targets, with ten times it as mean."""
+    def __init__(
+        self, count: int = 256, flat: bool = False, scale: float = 1.0, mean: float = 0.0
+    ) -> None:
+        """`flat`: targets without an axis; `scale` and `mean` of the targets."""
         rng = np.random.default_rng(0)
         self.inputs = rng.normal(0, 1, (count, 8)).astype(np.float32)
         target = self.inputs[:, :2].sum(axis=1) + 0.1 * rng.normal(0, 1, count)
-        target = target if scale == 1 else target * scale + 10 * scale
+        target = target * scale + mean * 1.4
         self.targets = target.astype(np.float32).reshape((count,) if flat else (count, 1))
 
     def __len__(self) -> int:
@@ -63,12 +65,14 @@ class ToyNumbers:
         return self.inputs[index], self.targets[index]
 
 
-def toy_regression(flat: bool = False, scale: float = 1.0, **parts: Any) -> Training:
+def toy_regression(
+    flat: bool = False, scale: float = 1.0, mean: float = 0.0, **parts: Any
+) -> Training:
     """A regression with squared error."""
     from torch import nn
 
     model = parts.pop("model", None) or nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-    loader = toy_loader(ToyNumbers(flat=flat, scale=scale))
+    loader = toy_loader(ToyNumbers(flat=flat, scale=scale, mean=mean))
     return toy_training(model, parts.pop("loss", None) or nn.MSELoss(), loader=loader, **parts)
 
 
