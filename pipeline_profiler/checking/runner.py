@@ -8,7 +8,6 @@ the run with the answers there are.
 from __future__ import annotations
 
 import contextlib
-import gc
 import signal
 import threading
 import time
@@ -107,7 +106,6 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
         broken = "".join(traceback.format_exception(error))
         said = " ".join(str(error).split())[:200]
         answer = unclear(f"The check itself broke ({type(error).__name__}: {said}): report this.")
-    gc.collect()
     return CheckResult(check, answer, time.monotonic() - start, broken, users)
 
 

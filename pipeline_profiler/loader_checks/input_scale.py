@@ -13,6 +13,7 @@ from pipeline_profiler.checking.toys import ToyImages, toy_loader
 
 RAW = 60.0  # above this deviation, or range of 200, values are those of files
 SMALL = 0.02  # whole range of pictures in 0..1 that were divided by 255 once more: 1/255
+TOO_WIDE = 3.0  # 0..1 normalised by a deviation of 0.2 has 2.5 at most
 FAR_MEAN, WIDE = 1.5, 2.0  # no picture of 0..1, normalised once by 0.45 and 0.22, has both
 
 
@@ -29,8 +30,8 @@ class InputScale(Check):
 
     ## How it decides
     Fails where floating-point pictures reach beyond 200 (never scaled), have a whole range below
-    0.02 (divided twice), or a channel has a mean beyond 1.5 together with a deviation above 2,
-    which no values of 0..1 have that were normalised once by usual numbers (normalised twice).
+    0.02 (divided twice), or a channel has a deviation above 3, or a mean beyond 1.5 and one above 2: no
+    values of 0..1 have these that were normalised once by usual numbers (normalised twice).
     Bytes are "cannot tell": they may be scaled on the device.
 
     ## What to do
@@ -121,7 +122,8 @@ def _judge(values: NDArray[np.float64]) -> Answer:
             "Scale in one place only.",
             **numbers,
         )
-    if np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE:
+    far = np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE
+    if far or spreads.max() > TOO_WIDE:
         return wrong(
             f"The pictures lie far from zero and are spread wide: {said}.",
             [

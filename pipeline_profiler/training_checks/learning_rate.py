@@ -19,14 +19,14 @@ from pipeline_profiler.checking.toy_trainings import toy_regression, toy_trainin
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0)
-STEPS, SECONDS = 30, 4.0
+STEPS, SECONDS = 20, 4.0
 
 
 class LearningRate(Check):
     """The learning rate beside a hundredth and a hundred times of it.
 
     ## What it does
-    Trains 30 steps from the same start with the learning rate times 0.01, 0.1, 1, 10, 100 and
+    Trains 20 steps from the same start with the learning rate times 0.01, 0.1, 1, 10, 100 and
     1000, on the same batches, and compares the loss at the end.
 
     ## Why is this bad
@@ -35,13 +35,13 @@ class LearningRate(Check):
     ## How it decides
     Fails as too high where the loss ends above its start (or is no number) and a smaller rate takes
     away a tenth of it; as too low where less than 2 % goes and a rate ten times or more as high
-    takes away a fifth. Between these it passes: 30 steps cannot choose between good ones.
+    takes away a fifth. Between these it passes: 20 steps cannot choose between good ones.
 
     ## What to do
     Try the best of the factors printed, then tune around it.
 
     ## Limits
-    30 steps: a warm-up is not through by then, so its first rates are what is tried.
+    20 steps: a warm-up is not through by then, so its first rates are what is tried.
     """
 
     code = "TRAIN026"

@@ -18,15 +18,15 @@ from pipeline_profiler.checking.check import (
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
-STEPS, LEAST_STEPS, SECONDS = 150, 40, 12.0
+STEPS, LEAST_STEPS, SECONDS = 80, 40, 12.0
 T_999 = 3.7  # two-sided 99.9 % with some 20 batches
 
 
 class LossFalls(Check):
-    """The training loss over the first 150 steps.
+    """The training loss over the first 80 steps.
 
     ## What it does
-    Trains on the first batches for up to 150 steps, and measures the loss of each of them before
+    Trains on the first batches for up to 80 steps, and measures the loss of each of them before
     and after.
 
     ## Why is this bad
