@@ -65,8 +65,12 @@ def run_checks(
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> CheckReport:
-    """Ask every check about `subject` (it has `deadline`) within a budget of seconds."""
+    """Ask every check about `subject` (it has `deadline`) within a budget of seconds.
+
+    Causes come first: where the budget ends early, it is symptoms that are missing.
+    """
     report, start = CheckReport(), time.monotonic()
+    checks = sorted(checks, key=lambda check: (check.nearness, check.code))
     subject.deadline = start + seconds
     limit = max(LEAST_LIMIT_S, seconds / 2)
     for number, check in enumerate(checks, 1):

@@ -55,7 +55,12 @@ def _keep_torch() -> Iterator[tuple[Any, Any]]:
     yield torch.set_grad_enabled, torch.is_grad_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
     strict = torch.are_deterministic_algorithms_enabled()
-    yield lambda on: torch.use_deterministic_algorithms(on, warn_only=warn), strict
+
+    def restore(on: bool) -> None:
+        if torch.are_deterministic_algorithms_enabled() != on:  # the setter takes seconds to import
+            torch.use_deterministic_algorithms(on, warn_only=warn)
+
+    yield restore, strict
     cudnn = torch.backends.cudnn
     yield lambda on: setattr(cudnn, "benchmark", on), cudnn.benchmark
     yield lambda on: setattr(cudnn, "deterministic", on), cudnn.deterministic

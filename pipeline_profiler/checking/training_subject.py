@@ -423,12 +423,8 @@ def read_task(outputs: Any, targets: Any) -> Task:
 
 def checked(made: Any) -> Training:
     """The training as a Training; UsersError for what cannot be one."""
-    import torch
-
     training = as_training(made)
-    if not isinstance(training.model, torch.nn.Module):
-        kind = type(training.model).__name__
-        raise UsersError(f"The model is a {kind}: check-training needs a torch.nn.Module.")
+    check_model(training.model)
     if not callable(training.loss):
         raise UsersError(
             "The loss cannot be called: make_loss() must return a function or a "
@@ -440,6 +436,15 @@ def checked(made: Any) -> Training:
             f"The optimizer is a {kind}: make_optimizer(model) must return a torch.optim.Optimizer."
         )
     return training
+
+
+def check_model(model: Any) -> None:
+    """UsersError for what is no module of torch."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        kind = type(model).__name__
+        raise UsersError(f"The model is of type {kind}: check-training needs a torch.nn.Module.")
 
 
 def as_training(made: Any) -> Training:
@@ -482,10 +487,9 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             kept["loader"] = _call(functions, "make_loader", {})
             kept["eval"] = _call(functions, "make_eval_loader", {})
         model = _call(functions, "make_model", {})
+        check_model(model)
         loss = _call(functions, "make_loss", {"model": model})
-        offers = {"model": model}
-        if hasattr(model, "parameters"):
-            offers |= {"params": model.parameters(), "parameters": model.parameters()}
+        offers = {"model": model, "params": model.parameters(), "parameters": model.parameters()}
         optimizer = _call(functions, "make_optimizer", offers)
         schedule = _call(functions, "make_schedule", {"optimizer": optimizer, "model": model})
         parts = dict(

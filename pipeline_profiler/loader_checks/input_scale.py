@@ -30,9 +30,10 @@ class InputScale(Check):
 
     ## How it decides
     Fails where floating-point pictures reach beyond 200 (never scaled), have a whole range below
-    0.02 (divided twice), or a channel has a deviation above 3, or a mean beyond 1.5 and one above 2: no
-    values of 0..1 have these that were normalised once by usual numbers (normalised twice).
-    Bytes are "cannot tell": they may be scaled on the device.
+    0.02 (divided twice), or a channel has a deviation above 3, or a mean beyond 1.5 and a
+    deviation above 2: no values of 0..1 have these that were normalised once by usual numbers
+    (normalised twice). 0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may
+    be scaled on the device.
 
     ## What to do
     Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
