@@ -22,8 +22,8 @@ ROOMS = {
         "cli, __main__"
     ),
     "pipeline_profiler": (
-        "record, adapters diagnose, measure, checking, loader_checks training_checks, precision,"
-        "report, ui, cli, __main__"
+        "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"
+        "precision, report, ui, cli, __main__"
     ),
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}

@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 from pipeline_profiler.record.errors import ProfileError
 
 SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
-CODE = re.compile(r"^(LOAD|TRAIN)\d{3}$")
+CODE = re.compile(r"^(LOAD|TRAIN|LOG)\d{3}$")
 NAME = re.compile(r"^[a-z]+(-[a-z0-9]+)*$")
-FAMILIES = {"LOAD": "loader_checks", "TRAIN": "training_checks"}
+FAMILIES = {"LOAD": "loader_checks", "TRAIN": "training_checks", "LOG": "log_checks"}
 MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
 
 
@@ -106,7 +106,7 @@ def check_page(check: Check) -> str:
 
 @cache
 def all_checks(family: str) -> Mapping[str, Check]:
-    """Every check of `LOAD` or `TRAIN` by code, in the order of codes; read-only.
+    """Every check of a family by code, in the order of codes; read-only.
 
     Raises TypeError naming the class and the rule where a check breaks the contract.
     """

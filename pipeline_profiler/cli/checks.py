@@ -47,8 +47,14 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     _add_shared_options(p)
     p.set_defaults(command=check_training_command)
+    p = commands.add_parser(
+        "check-log", help="what a log of metrics shows: periods, divergence, gaps"
+    )
+    p.add_argument("log", metavar="FILE", help="CSV, JSON lines, or a TensorBoard event file")
+    _add_shared_options(p)
+    p.set_defaults(command=check_log_command)
     page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
-    page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD or TRAIN lists them")
+    page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD, TRAIN or LOG lists them")
     page.set_defaults(command=explain_command, json=False)
 
 
@@ -139,6 +145,15 @@ def check_training_command(args: argparse.Namespace) -> int:
     return _finish(_run("TRAIN", subject, args), args, args.training)
 
 
+def check_log_command(args: argparse.Namespace) -> int:
+    """Examine a log."""
+    from pipeline_profiler.checking.log_subject import LogSubject, read_log
+
+    _check_shared(args, [f"{args.log}:"])
+    report = _run("LOG", LogSubject(read_log(args.log)), args)
+    return _finish(report, args, args.log)
+
+
 def _choose_threads() -> None:
     """On a busy machine several threads of torch wait for each other: one is faster there."""
     import os
@@ -176,7 +191,9 @@ def explain_command(args: argparse.Namespace) -> int:
         return show("\n".join(rows))
     check = {c.code: c for family in FAMILIES for c in all_checks(family).values()}.get(word)
     if check is None:
-        raise ProfileError(f"No check has the code '{args.code}': LOAD or TRAIN lists the codes.")
+        raise ProfileError(
+            f"No check has the code '{args.code}': LOAD, TRAIN or LOG lists the codes."
+        )
     return show(check_page(check).rstrip())
 
 

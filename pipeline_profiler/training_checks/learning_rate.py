@@ -19,6 +19,8 @@ from pipeline_profiler.checking.toy_trainings import toy_regression, toy_trainin
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0)
+MORE_FACTORS = (1e5, 1e7)  # where none of these moves anything
+LITTLE, MUCH = 0.02, 0.2  # shares of the first loss
 STEPS, SECONDS = 20, 4.0
 
 
@@ -27,7 +29,7 @@ class LearningRate(Check):
 
     ## What it does
     Trains 20 steps from the same start with the learning rate times 0.01, 0.1, 1, 10, 100 and
-    1000, on the same batches, and compares the loss at the end.
+    1000 (and more where nothing moves), on the same batches, and compares the loss at the end.
 
     ## Why is this bad
     Too high: the loss jumps or grows; too low: the budget ends before the learning begins.
@@ -59,11 +61,13 @@ class LearningRate(Check):
             first, ends[factor] = _trial(subject, factor)
         if len(ends) < len(FACTORS):
             return unclear("The budget does not allow the trials.")
+        if all(abs(1 - end / first) < LITTLE for end in ends.values()):
+            ends |= {factor: _trial(subject, factor)[1] for factor in MORE_FACTORS}
         own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
         gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
         numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
         lower = max(gains[f] for f in (0.01, 0.1))
-        higher = max(gains[f] for f in (10.0, 100.0, 1000.0))
+        higher = max(gain for factor, gain in gains.items() if factor > 1)
         best = max(gains, key=lambda f: gains[f])
         if not first > 0:
             return unclear(
@@ -75,7 +79,7 @@ class LearningRate(Check):
         )
         if own <= 0 and lower >= 0.1:
             return _failed(f"{said}: it is too high.", best, numbers)
-        if own < 0.02 and higher >= 0.2:
+        if own < LITTLE and higher >= MUCH:
             return _failed(f"{said}: it is too low.", best, numbers)
         return passed(f"{said}.", **numbers)
 

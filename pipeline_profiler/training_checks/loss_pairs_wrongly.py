@@ -47,7 +47,10 @@ class LossPairsWrongly(Check):
             return unclear("The targets are not one tensor of three or more examples.")
         generator = torch.Generator().manual_seed(1)
         outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
-        outputs = outputs * float(shape.float().std() + 1e-3) + shape.float().mean()
+        if subject.task.kind == "regression":  # about the targets, so that their order shows
+            outputs = outputs * tensor.float().std() + tensor.float().mean()
+        else:
+            outputs = outputs * float(shape.float().std() + 1e-3) + shape.float().mean()
         outputs = outputs.sigmoid() if bool(((shape > 0) & (shape < 1)).all()) else outputs
         values = []
         for number in range(4):

@@ -36,7 +36,11 @@ def one_thread() -> Iterator[None]:
 
 def answer(family: str, check: Check, example: Any) -> Any:
     made = example.make
-    subject = as_loader_subject(made) if family == "LOAD" else as_training_subject(made)
+    subject: Any
+    if family == "LOAD":
+        subject = as_loader_subject(made)
+    else:
+        subject = TrainingSubject(made) if family == "TRAIN" else made()
     result = run_check(check, subject)
     assert not result.broken, result.broken
     return result.answer
@@ -46,10 +50,6 @@ def as_loader_subject(make: Any) -> LoaderSubject:
     """An example returns a loader, or a subject where it needs more than that."""
     made = make()
     return made if isinstance(made, LoaderSubject) else LoaderSubject(make)
-
-
-def as_training_subject(make: Any) -> TrainingSubject:
-    return TrainingSubject(make)
 
 
 @pytest.mark.parametrize(("family", "check", "example"), examples(planted=True))
