@@ -1,6 +1,6 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
-    python benchmarks/planted_training_bugs.py [--runs 5] [--only WORD] [--kind loaders|trainings]
+    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD] [--kind loaders|trainings]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -52,6 +52,7 @@ def failed_codes(family, maker, seed):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--kind", choices=KINDS)
     args = parser.parse_args()
@@ -67,7 +68,7 @@ def measure(family, module, args):
     named = planted = false = twins = broke = 0
     missed, alarms = [], []
     start = time.monotonic()
-    for seed in range(args.runs):
+    for seed in range(args.first_seed, args.first_seed + args.runs):
         for name, codes, maker in module.DEFECTS:
             if args.only not in name:
                 continue

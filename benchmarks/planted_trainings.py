@@ -618,6 +618,9 @@ TWINS = [
     ("an autoencoder", autoencoder),
     ("many labels", many_labels),
     ("binary", binary),
+    ("sigmoid and BCELoss", lambda s: binary(s, [nn.Sigmoid()]) | {"loss": nn.BCELoss()}),
+    ("softmax and its own logarithm", lambda s: training(
+        s, cnn(nn.Softmax(1)), lambda o, t: F.nll_loss(o.clamp_min(1e-9).log(), t))),
     ("imbalanced classes", imbalanced),
     ("a frozen batch norm", frozen_norm),
     ("AdamW with exceptions", groups),

@@ -280,12 +280,46 @@ class TrainingSubject:
             return isinstance(self.forward(training, self.batches[0][1]), torch.Tensor)
 
     @cached_property
+    def form(self) -> str:
+        """What the loss takes: '' for any numbers, 'log', 'sum' or 'unit' for probabilities.
+
+        'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit': numbers in 0..1, which
+        a loss insists on.
+        """
+        import torch
+
+        outputs, task = self.first_outputs.float(), self.task
+        if task.kind == "classes":
+            ones = torch.ones_like(outputs.sum(task.axis))
+            if torch.allclose(outputs.exp().sum(task.axis), ones, atol=1e-4):
+                return "log"
+            if bool((outputs >= 0).all()) and torch.allclose(
+                outputs.sum(task.axis), ones, atol=1e-4
+            ):
+                return "sum"
+        if task.kind == "binary" and bool(((outputs >= 0) & (outputs <= 1)).all()):
+            try:
+                beyond = self.loss_of(self.settings, outputs - 2, self.batches[0][2])
+            except UsersError:
+                return "unit"
+            return "" if bool(torch.isfinite(beyond)) else "unit"
+        return ""
+
+    def formed(self, free: Any) -> Any:
+        """Free numbers as the loss takes them."""
+        if self.form == "log":
+            return free.log_softmax(self.task.axis)
+        if self.form == "sum":
+            return free.softmax(self.task.axis)
+        return free.sigmoid() if self.form == "unit" else free
+
+    @cached_property
     def uniform_loss(self) -> float:
         """The loss of outputs that are all zero: all classes alike, or the value 0."""
         import torch
 
         with torch.no_grad():
-            zeros = torch.zeros_like(self.first_outputs)
+            zeros = self.formed(torch.zeros_like(self.first_outputs))
             return float(self.loss_of(self.settings, zeros, self.batches[0][2]))
 
     @cached_property
@@ -315,7 +349,7 @@ class TrainingSubject:
             for number in range(steps):
                 for group in optimizer.param_groups:
                     group["lr"] = 0.3 * scale * (1 - number / steps) + 1e-4 * scale
-                outputs = free.expand_as(shape) if shared else free * 1.0
+                outputs = self.formed(free.expand_as(shape) if shared else free * 1.0)
                 loss = self.loss_of(self.settings, outputs, self.batches[0][2])
                 if not loss.requires_grad or not torch.isfinite(loss):
                     break

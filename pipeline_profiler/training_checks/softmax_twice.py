@@ -46,6 +46,8 @@ class SoftmaxTwice(Check):
         task = subject.task
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
+        if subject.form == "unit":
+            return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
         loss = _name_loss(subject)
         outputs = subject.first_outputs.float()
         numbers: dict[str, Any] = {

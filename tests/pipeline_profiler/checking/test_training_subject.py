@@ -50,6 +50,21 @@ def test_label_smoothing_has_a_least_loss_above_zero() -> None:
     assert bool((outputs.argmax(1) == subject.batches[0][2]).all())
 
 
+def test_log_probabilities_have_the_same_known_losses() -> None:
+    def make() -> Any:
+        made = imbalanced()
+        made.model.append(torch.nn.LogSoftmax(1))
+        made.loss = torch.nn.NLLLoss()
+        return made
+
+    subject = TrainingSubject(make)
+    assert subject.form == "log"
+    assert subject.uniform_loss == pytest.approx(math.log(4), abs=1e-5)
+    assert subject.constant_loss == pytest.approx(
+        TrainingSubject(imbalanced).constant_loss, abs=0.01
+    )
+
+
 def test_tasks_are_read_from_shapes_and_types() -> None:
     whole = torch.zeros(8, dtype=torch.long)
     assert read_task(torch.zeros(8, 5), whole).kind == "classes"
