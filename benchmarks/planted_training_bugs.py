@@ -1,6 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
-    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD] [--kind loaders|trainings]
+    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD]
+        [--kind loaders|trainings]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.

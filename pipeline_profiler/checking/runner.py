@@ -98,7 +98,7 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
             answer = check.run(subject)
     except TimeoutError:
         answer = unclear(
-            f"The check was ended after {limit_s:.0f} s: a call into your code did not return.",
+            f"The check was ended after {limit_s:.0f} s: a call into your code hangs or is slow.",
             "Run it alone with --only and a larger --seconds.",
         )
     except UsersError as error:

@@ -21,6 +21,7 @@ from pipeline_profiler.checking.user_calls import UsersError, call_with, users_c
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
+SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
 
 @dataclass
@@ -59,6 +60,7 @@ class TrainingSubject:
     make: Callable[[], Training]
     seed: int = 0
     deadline: float = field(default=float("inf"))
+    notes: list[str] = field(default_factory=list)
 
     # ---- trainings ----
 
@@ -111,7 +113,40 @@ class TrainingSubject:
 
     @cached_property
     def batches(self) -> list[tuple[Any, Any, Any]]:
-        """(raw, inputs, targets) of the first batches, on the model's device."""
+        """(raw, inputs, targets) of the first batches, on the model's device.
+
+        Where a step takes long, batches are cut so that all checks have their steps; `notes` says.
+        """
+        whole = self.whole_batches
+        size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
+        keep = max(FEWEST, int(size * SLOW_STEP_S / max(seconds, 1e-9)))
+        if seconds <= SLOW_STEP_S or keep >= size:
+            return whole
+        self.notes.append(
+            f"A step on {size} examples takes {seconds:.1f} s: the checks use "
+            f"{min(len(whole), SLOW_BATCHES)} batches of {keep}."
+        )
+        return [
+            tuple(cut_batch(part, batch_size(b[1]), 0, keep) for part in b)
+            for b in whole[:SLOW_BATCHES]
+        ]
+
+    def _seconds_a_step(self, batch: tuple[Any, Any, Any]) -> float:
+        training, times = self.fresh(), []
+        for _ in range(2):  # the first one warms up
+            start = time.monotonic()
+            try:
+                self.step(training, batch)
+            except UsersError:  # whoever needs a step will say so
+                return 0.0
+            times.append(time.monotonic() - start)
+            if times[0] > 20 * SLOW_STEP_S:
+                break
+        return min(times)
+
+    @cached_property
+    def whole_batches(self) -> list[tuple[Any, Any, Any]]:
+        """The batches as the loader gives them."""
         return list(self._taken(self.settings.loader, MOST_BATCHES))
 
     def _taken(self, loader: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
@@ -367,6 +402,23 @@ class TrainingSubject:
         if targets is None or not torch.is_floating_point(targets):
             return 1.0
         return max(1.0, float(targets.abs().mean()))
+
+
+class FewBatches:
+    """Some batches as a loader: iterable, with a length and a dataset that has one."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        """Hold the batches."""
+        self.batches = list(batches)
+        self.dataset = range(sum(batch_size(b) for b in self.batches))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches in order."""
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.batches)
 
 
 # ---- nested batches ----

@@ -142,7 +142,10 @@ def check_training_command(args: argparse.Namespace) -> int:
         )
     subject = TrainingSubject(made_from(functions), args.seed)
     _choose_threads()
-    return _finish(_run("TRAIN", subject, args), args, args.training)
+    report = _run("TRAIN", subject, args)
+    for note in subject.notes:
+        say(note)
+    return _finish(report, args, args.training)
 
 
 def check_log_command(args: argparse.Namespace) -> int:

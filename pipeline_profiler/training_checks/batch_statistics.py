@@ -47,7 +47,8 @@ class BatchStatistics(Check):
         }
         if not norms:
             return passed("The model has no batch norm.")
-        size = min(batch_size(batch[1]) for batch in subject.batches[:-1] or subject.batches)
+        whole = subject.whole_batches
+        size = min(batch_size(batch[1]) for batch in whole[:-1] or whole)
         odd = {
             n: m.momentum
             for n, m in norms.items()

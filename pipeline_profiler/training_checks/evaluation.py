@@ -8,10 +8,15 @@ from typing import Any
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject, as_tensors
+from pipeline_profiler.checking.training_subject import (
+    FewBatches,
+    Training,
+    TrainingSubject,
+    as_tensors,
+)
 from pipeline_profiler.checking.user_calls import call_with, users_code
 
-MOST_BATCHES = 64
+MOST_BATCHES = 8
 
 
 class Evaluation(Check):
@@ -98,6 +103,7 @@ class Evaluation(Check):
 
 
 def _metric(training: Training, batches: Any) -> float | None:
+    batches = FewBatches(batches)
     offers = {
         "model": training.model,
         "loader": batches,

@@ -59,7 +59,7 @@ class LearningRate(Check):
             if subject.time_left() < SECONDS:
                 break
             first, ends[factor] = _trial(subject, factor)
-        if len(ends) < len(FACTORS):
+        if len(ends) < len(FACTORS) or any(math.isnan(end) for end in ends.values()):
             return unclear("The budget does not allow the trials.")
         if all(abs(1 - end / first) < LITTLE for end in ends.values()):
             ends |= {factor: _trial(subject, factor)[1] for factor in MORE_FACTORS}
@@ -121,13 +121,16 @@ def _trial(subject: TrainingSubject, factor: float) -> tuple[float, float]:
     end = time.monotonic() + SECONDS
     for number in range(STEPS):
         loss = subject.step(training, batches[number % len(batches)])
-        if not math.isfinite(loss) or time.monotonic() > end:
-            break
+        if not math.isfinite(loss):
+            return first, math.inf
+        if time.monotonic() > end:
+            return first, math.nan  # not through: nothing to compare
     return first, _mean(subject, training, batches)
 
 
 def _mean(subject: TrainingSubject, training: Any, batches: list[Any]) -> float:
-    return sum(subject.measured(training, b, mode=True) for b in batches) / len(batches)
+    value = sum(subject.measured(training, b, mode=True) for b in batches) / len(batches)
+    return value if math.isfinite(value) else math.inf
 
 
 def _failed(text: str, best: float, numbers: dict[str, Any]) -> Answer:

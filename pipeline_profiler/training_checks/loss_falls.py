@@ -102,11 +102,11 @@ def _judge(before: list[float], after: list[float], steps: int) -> Answer:
         spread = 0.0
     numbers |= {"gain": mean, "interval": T_999 * spread}
     said = f"The loss goes from {first:.4g} to {last:.4g} in {steps} steps on {len(before)} batches"
+    if steps < LEAST_STEPS and mean < 0.01 * abs(first):
+        return unclear(f"{said}; the time allowed no more steps.", "", **numbers)
     if mean <= 0:
         return _failed(f"{said}.", numbers)
     if mean < 0.01 * abs(first) and mean - T_999 * spread <= 0.001 * abs(first):
-        if steps < LEAST_STEPS:
-            return unclear(f"{said}; the budget allowed no more steps.", "", **numbers)
         return _failed(f"{said}.", numbers)
     return passed(f"{said}.", **numbers)
 

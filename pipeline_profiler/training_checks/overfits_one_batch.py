@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, Nearness, passed, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    Nearness,
+    passed,
+    unclear,
+    wrong,
+)
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
 
@@ -63,6 +71,12 @@ class OverfitsOneBatch(Check):
             said += f", and {agree:.0%} of the predictions equal the labels"
         if share >= ENOUGH or agree == 1.0:
             return passed(f"{said}.", **numbers)
+        if steps < STEPS:
+            return unclear(
+                f"{said}; the time allowed no more steps.",
+                "Run it alone: --only TRAIN003 --seconds 600.",
+                **numbers,
+            )
         other = _with_adam(subject, first, least)
         numbers["share_with_adam"] = round(other, 4)
         causes = (

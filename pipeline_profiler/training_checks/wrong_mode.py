@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import FewBatches, Training, TrainingSubject
 from pipeline_profiler.checking.user_calls import call_with
 
 MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
@@ -50,7 +50,7 @@ class WrongMode(Check):
         ]
         if not modal:
             return passed("The model has no module that behaves differently by mode.")
-        problems = [*_in_training(subject, training), *_in_evaluation(training)]
+        problems = [*_in_training(subject, training), *_in_evaluation(subject, training)]
         if problems:
             return wrong(
                 f"{problems[0][0]}.",
@@ -137,12 +137,12 @@ def _in_training(subject: TrainingSubject, training: Training) -> list[tuple[str
     return []
 
 
-def _in_evaluation(training: Training) -> list[tuple[str, list[str]]]:
+def _in_evaluation(subject: TrainingSubject, training: Training) -> list[tuple[str, list[str]]]:
     if training.evaluate is None:
         return []
     training.model.train()
     modes, hook = _watched(training)
-    loader = training.eval_loader if training.eval_loader is not None else training.loader
+    loader = FewBatches([batch[0] for batch in subject.batches[:2]])
     offers = {
         "model": training.model,
         "loader": loader,
