@@ -21,7 +21,10 @@ ROOMS = {
         "picture, pairs, checking, checks, review, report subset, scanning browse, verifying, ui,"
         "cli, __main__"
     ),
-    "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
+    "pipeline_profiler": (
+        "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"
+        "precision, report, ui, cli, __main__"
+    ),
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.1 and 0.6 s.

@@ -59,6 +59,11 @@ def test_the_page_of_commands_is_current() -> None:
     assert make_commands.PAGE.read_text() == make_commands.document(), "run `make docs`"
 
 
+def test_the_pages_of_the_profilers_checks_are_current() -> None:
+    text = make_commands.CHECKS_PAGE.read_text()
+    assert text == make_commands.with_pages(text), "run `make docs`"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_each_of_its_options_says_what_it_is_for(name: str) -> None:
     command = COMMANDS[name]

@@ -1,8 +1,9 @@
 """Exit codes of `pipeline-profiler`: what they mean, and which one wins where several apply.
 
-0 clean; 1 the `--fail-on` bound is exceeded; 2 the caller can fix it (usage, a loader or step that
-raises, hangs or ends early; what was measured is saved); 3 a diagnosis rule failed and the others
-ran; 4 the machine or this program failed and there is no result; 130 interrupted.
+0 clean; 1 the `--fail-on` bound is exceeded, or a check of loader or training failed; 2 the caller
+can fix it (usage, a loader or step that raises, hangs or ends early; what was measured is saved);
+3 a diagnosis rule or a check broke and the others ran; 4 the machine or this program failed and
+there is no result; 130 interrupted.
 """
 
 from __future__ import annotations

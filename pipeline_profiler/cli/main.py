@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import ending, precision
+from pipeline_profiler.cli import checks, ending, precision
 from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
@@ -83,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
     precision.add(commands)
+    checks.add_checks(commands)
     page = commands.add_parser("report", help="render a session: text, html, md, json, trace")
     page.add_argument("session", help="a session file that `run` or another command saved")
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")

@@ -23,7 +23,7 @@ from pipeline_profiler.record.session_file import GZIP_HEAD, write_packed, write
 
 HEAD_BYTES = 600
 MARKS = re.compile(
-    rb"""^\s*\{\s*"schema"\s*:\s*"profile(-compare)?/|"generator"\s*:\s*"pipeline-profiler"|"""
+    rb"""^\s*\{\s*"schema"\s*:\s*"(profile(-compare)?|checks)/|"generator"\s*:\s*"pipeline-profiler"|"""
     rb"""<meta name="generator" content="pipeline-profiler">|^<!-- pipeline-profiler report -->|"""
     rb"""^pipeline-profiler report\n"""
 )

@@ -47,6 +47,18 @@ def target(text: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def offered(file: str, name: str) -> Callable[..., Any] | None:
+    """A function of the user's file; None where the file has none of that name."""
+    try:
+        return target(f"{file}:{name}")
+    except UserCodeError:
+        raise
+    except ProfileError as error:
+        if "has no function" in str(error):
+            return None
+        raise
+
+
 def _import_file(path: Path) -> ModuleType:
     try:
         return importlib.import_module(path.stem)

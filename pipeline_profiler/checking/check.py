@@ -1,0 +1,170 @@
+"""The contract of a check, and the registry that finds every check of a family.
+
+A check is one file: its documentation (the docstring of the class, in fixed sections), its code
+(`run`) and its examples: `PLANTED` makes things it must fail, `HEALTHY` makes things that look
+alike and must not fail. `run` gets a subject (what is examined) and returns an `Answer`. It never
+prints, writes no file and never imports another check. A new check touches one file.
+
+Where something is random, a check fails only beyond chance: `MOST_FALSE_ALARMS` is the probability
+with which a healthy subject may fail one check, and each docstring says how it is kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from pipeline_profiler.record.errors import ProfileError
+
+SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
+CODE = re.compile(r"^(LOAD|TRAIN|LOG)\d{3}$")
+NAME = re.compile(r"^[a-z]+(-[a-z0-9]+)*$")
+FAMILIES = {"LOAD": "loader_checks", "TRAIN": "training_checks", "LOG": "log_checks"}
+MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
+
+
+class Judgement(StrEnum):
+    """What a check says; CANNOT_TELL also where there is nothing to judge."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CANNOT_TELL = "cannot_tell"
+
+
+class Nearness(IntEnum):
+    """How near a check is to a cause: failed checks are listed in this order.
+
+    A softmax too many (CAUSE) makes gradients small (EFFECT) and the loss fall slowly (SYMPTOM).
+    """
+
+    CAUSE = 0
+    EFFECT = 1
+    SYMPTOM = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One check's answer: a full sentence with the numbers, likely causes in order, next step."""
+
+    judgement: Judgement
+    sentence: str
+    causes: tuple[str, ...] = ()
+    next: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def passed(sentence: str, **evidence: Any) -> Answer:
+    """The check found nothing wrong, and could have."""
+    return Answer(Judgement.PASS, sentence, evidence=evidence)
+
+
+def unclear(sentence: str, next_step: str = "", **evidence: Any) -> Answer:
+    """Too little to judge, or nothing there to be judged."""
+    return Answer(Judgement.CANNOT_TELL, sentence, next=next_step, evidence=evidence)
+
+
+def wrong(sentence: str, causes: Sequence[str], next_step: str, **evidence: Any) -> Answer:
+    """Something is wrong; `causes` from the likeliest on."""
+    return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A subject made for the tests: `make` returns what the user's factory would return."""
+
+    name: str
+    make: Callable[[], Any]
+
+
+class Check:
+    """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    nearness: ClassVar[Nearness] = Nearness.CAUSE
+    quick: ClassVar[bool] = True  # part of a `--quick` run
+    PLANTED: ClassVar[Sequence[Example]]
+    HEALTHY: ClassVar[Sequence[Example]]
+
+    def run(self, subject: Any) -> Answer:
+        """Examine `subject`, a LoaderSubject or a TrainingSubject."""
+        raise TypeError(f"{type(self).__name__} does not define run()")
+
+
+def check_page(check: Check) -> str:
+    """The check's documentation as Markdown."""
+    return f"# {check.code} {check.name}\n\n{inspect.cleandoc(type(check).__doc__ or '')}\n"
+
+
+@cache
+def all_checks(family: str) -> Mapping[str, Check]:
+    """Every check of a family by code, in the order of codes; read-only.
+
+    Raises TypeError naming the class and the rule where a check breaks the contract.
+    """
+    found: dict[str, Check] = {}
+    for cls in _check_classes(FAMILIES[family]):
+        check = cls()
+        _validate(check, family)
+        if check.code in found:
+            raise TypeError(f"{cls.__module__}: code {check.code} is used twice.")
+        found[check.code] = check
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _check_classes(room: str) -> Iterator[type[Check]]:
+    package = importlib.import_module(f"pipeline_profiler.{room}")
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        for _, cls in inspect.getmembers(module, inspect.isclass):
+            if issubclass(cls, Check) and cls.__module__ == module.__name__:
+                yield cls
+
+
+def _validate(check: Check, family: str) -> None:
+    doc = inspect.cleandoc(type(check).__doc__ or "")
+    code = getattr(check, "code", "")
+    problems = [
+        (not CODE.match(code) or not code.startswith(family), f"code must look like {family}001"),
+        (not NAME.match(getattr(check, "name", "")), "name must be lower-case words joined by -"),
+        (not all(f"## {s}" in doc for s in SECTIONS), f"the docstring needs {SECTIONS}"),
+        (not getattr(check, "PLANTED", ()), "PLANTED needs at least one example"),
+        (not getattr(check, "HEALTHY", ()), "HEALTHY needs at least one example"),
+    ]
+    for broken, rule in problems:
+        if broken:
+            raise TypeError(f"{type(check).__module__}.{type(check).__name__}: {rule}.")
+
+
+def select_checks(
+    family: str, only: Sequence[str] = (), skip: Sequence[str] = (), quick: bool = False
+) -> list[Check]:
+    """The checks named by code, prefix of a code, or name; ProfileError for an unknown word."""
+    checks = all_checks(family)
+    chosen = {c.code for word in only for c in named_checks(family, word)} or set(checks)
+    left_out = {c.code for word in skip for c in named_checks(family, word)}
+    return [
+        check
+        for code, check in checks.items()
+        if code in chosen - left_out and (check.quick or not quick or only)
+    ]
+
+
+def named_checks(family: str, word: str) -> list[Check]:
+    """The checks that one word names."""
+    checks = all_checks(family).values()
+    hits = [c for c in checks if (word and c.code.startswith(word.upper())) or c.name == word]
+    if not hits:
+        raise ProfileError(
+            f"No check of {family} is called '{word}': `pipeline-profiler explain {family}` "
+            "lists codes and names."
+        )
+    return hits

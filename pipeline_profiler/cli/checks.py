@@ -1,0 +1,257 @@
+"""`check-loader`, `check-training` and `explain`: parse, one call, format.
+
+The user's functions are named as for the other commands, `FILE.py:FUNCTION`. Progress goes to
+stderr. Exit codes: 1 where a check failed, 3 where a check of ours broke, 130 after Ctrl-C, which
+still prints the answers there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline_profiler.cli.arguments import MOST_SEED, check_amount
+from pipeline_profiler.cli.exit_codes import ExitCode, strongest
+from pipeline_profiler.cli.output import check_output, write_report
+from pipeline_profiler.cli.terminal import say, show
+from pipeline_profiler.cli.user_code import offered, spec_file, target
+from pipeline_profiler.record.session import ProfileError
+
+if TYPE_CHECKING:
+    from pipeline_profiler.checking.loader_subject import LoaderSubject
+    from pipeline_profiler.checking.runner import CheckReport
+
+SECONDS, QUICK_SECONDS = 120.0, 20.0
+PARTS = ("loader", "model", "loss", "optimizer", "schedule")
+OFFERED = (
+    *(f"make_{name}" for name in ("training", *PARTS, "eval_loader")),
+    *("train_step", "evaluate", "split_batch", "reference"),
+)
+NEEDED = ("make_loader", "make_model", "make_loss", "make_optimizer")
+TRAINING_HELP = "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer"
+
+
+def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount the commands."""
+    p = commands.add_parser("check-loader", help="is the loader right: order, coverage, pixels")
+    p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
+    _add_loader_options(p)
+    _add_shared_options(p)
+    p.set_defaults(command=check_loader_command)
+    p = commands.add_parser(
+        "check-training", help="is the loop right: before a run that costs a day"
+    )
+    p.add_argument("training", metavar="FILE.py[:FUNCTION]", help=TRAINING_HELP)
+    for name in PARTS:
+        p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
+    _add_shared_options(p)
+    p.set_defaults(command=check_training_command)
+    p = commands.add_parser(
+        "check-log", help="what a log of metrics shows: periods, divergence, gaps"
+    )
+    p.add_argument("log", metavar="FILE", help="CSV, JSON lines, or a TensorBoard event file")
+    _add_shared_options(p)
+    p.set_defaults(command=check_log_command)
+    page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
+    page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD, TRAIN or LOG lists them")
+    page.set_defaults(command=explain_command, json=False)
+
+
+def _add_loader_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--eval", metavar="FILE.py:FUNCTION", help="makes the loader for evaluation")
+    p.add_argument("--evaluation", action="store_true", help="the loader itself is for evaluation")
+    p.add_argument(
+        "--split", metavar="FILE.py:FUNCTION", help="split_batch(batch): inputs, targets"
+    )
+    p.add_argument("--classes", type=int, metavar="K", help="number of classes (labels 0 to K-1)")
+    p.add_argument(
+        "--mean", metavar="LIST", help="per channel, as the pretrained model declares it"
+    )
+    p.add_argument("--std", metavar="LIST", help="per channel, as the pretrained model declares it")
+    p.add_argument("--grid", metavar="X.png", help="write pictures of real batches, as seen")
+
+
+def _add_shared_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")
+    p.add_argument("--skip", metavar="LIST", help="codes, prefixes or names of checks to leave out")
+    p.add_argument("--quick", action="store_true", help="within 20 s, without the slow checks")
+    p.add_argument("--seconds", type=float, help="time budget instead of 120 s (quick: 20 s)")
+    p.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
+    p.add_argument("-o", "--output", metavar="X.json", help="write the document checks/1")
+    p.add_argument(
+        "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
+    )
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    p.add_argument("--trace", action="store_true", help="print the traceback of a check that broke")
+
+
+# ------------------------------------------------------------------------------- commands
+
+
+def check_loader_command(args: argparse.Namespace) -> int:
+    """Examine a loader."""
+    from pipeline_profiler.checking.loader_subject import LoaderSubject
+
+    _check_shared(args, [args.loader, args.eval, args.split])
+    if args.grid:
+        check_output(args.grid, args.replace)
+    subject = LoaderSubject(
+        target(args.loader),
+        _maybe_target(args.eval),
+        evaluation=args.evaluation,
+        classes=args.classes,
+        split=_maybe_target(args.split),
+        mean=split_decimals(args.mean, "--mean"),
+        deviation=split_decimals(args.std, "--std"),
+        seed=args.seed,
+    )
+    report = _run("LOAD", subject, args)
+    code = _finish(report, args, args.loader)
+    return strongest(code, _write_grid(subject, args) if args.grid else ExitCode.CLEAN)
+
+
+def _write_grid(subject: LoaderSubject, args: argparse.Namespace) -> ExitCode:
+    from pipeline_profiler.checking.grid import grid_png
+
+    blob = grid_png(subject.batches, subject.mean, subject.deviation)
+    if blob is None:
+        say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
+        return ExitCode.CLEAN
+    say(f"grid of pictures: {write_report(lambda: blob, args.grid, args.replace)}")
+    return ExitCode.CLEAN
+
+
+def check_training_command(args: argparse.Namespace) -> int:
+    """Examine a training."""
+    from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
+
+    file, _, name = args.training.rpartition(":")
+    specs = [args.training] if file.endswith(".py") else [f"{args.training}:"]
+    _check_shared(args, specs)
+    functions = _functions_of(file if file.endswith(".py") else args.training, name)
+    for part in PARTS:
+        if spec := getattr(args, part):
+            functions[f"make_{part}"] = target(spec)
+            functions.pop("make_training", None)
+    missing = [n for n in NEEDED if n not in functions]
+    if missing and "make_training" not in functions:
+        raise ProfileError(
+            f"{args.training} has no {', '.join(missing)}: write them, or one make_training() that "
+            "returns {'model', 'loader', 'loss', 'optimizer'}."
+        )
+    subject = TrainingSubject(made_from(functions), args.seed)
+    _choose_threads()
+    report = _run("TRAIN", subject, args)
+    for note in subject.notes:
+        say(note)
+    return _finish(report, args, args.training)
+
+
+def check_log_command(args: argparse.Namespace) -> int:
+    """Examine a log."""
+    from pipeline_profiler.checking.log_subject import LogSubject, read_log
+
+    _check_shared(args, [f"{args.log}:"])
+    report = _run("LOG", LogSubject(read_log(args.log)), args)
+    return _finish(report, args, args.log)
+
+
+def _choose_threads() -> None:
+    """On a busy machine several threads of torch wait for each other: one is faster there."""
+    import os
+
+    import torch
+
+    from pipeline_profiler.record.cores import usable_cores
+
+    cores = usable_cores()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    threads = min(torch.get_num_threads(), max(1, cores - round(load)))
+    if threads < torch.get_num_threads():
+        say(f"torch uses {threads} thread: the load of this machine is {load:.1f} on {cores} cores")
+        torch.set_num_threads(threads)
+
+
+def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a file by the names that are known; one named is make_training."""
+    found: dict[str, Callable[..., Any]] = {}
+    if name and file.endswith(".py") and not name.endswith(".py"):
+        found["make_training"] = target(f"{file}:{name}")
+    for known in OFFERED:
+        if known not in found and (function := offered(file, known)) is not None:
+            found[known] = function
+    return found
+
+
+def explain_command(args: argparse.Namespace) -> int:
+    """Print the page of a check, or the list of a family."""
+    from pipeline_profiler.checking.check import FAMILIES, all_checks, check_page
+
+    word = args.code.upper()
+    if word in FAMILIES:
+        rows = [f"{code}  {check.name}" for code, check in all_checks(word).items()]
+        return show("\n".join(rows))
+    check = {c.code: c for family in FAMILIES for c in all_checks(family).values()}.get(word)
+    if check is None:
+        raise ProfileError(
+            f"No check has the code '{args.code}': LOAD, TRAIN or LOG lists the codes."
+        )
+    return show(check_page(check).rstrip())
+
+
+# ------------------------------------------------------------------------------- parts
+
+
+def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:
+    check_amount("--seconds", args.seconds)
+    if not 0 <= args.seed <= MOST_SEED:
+        raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
+    if getattr(args, "classes", None) is not None and args.classes < 2:
+        raise ProfileError("--classes takes a whole number from 2 on.")
+    if args.output:
+        check_output(args.output, args.replace, [f for s in specs if (f := spec_file(s))])
+
+
+def _maybe_target(text: str | None) -> Callable[..., Any] | None:
+    return target(text) if text else None
+
+
+def split_decimals(text: str | None, option: str) -> tuple[float, ...]:
+    """'0.5,0.4' -> (0.5, 0.4)."""
+    try:
+        return tuple(float(part) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        raise ProfileError(f"{option} takes numbers with commas, not '{text}'.") from None
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
+    from pipeline_profiler.checking.check import select_checks
+    from pipeline_profiler.checking.runner import run_checks
+
+    checks = select_checks(family, _words(args.only), _words(args.skip), args.quick)
+    seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
+    return run_checks(checks, subject, seconds, args.seed, progress=say)
+
+
+def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
+    from pipeline_profiler.checking.document import checks_json, checks_text
+
+    if args.trace:
+        for result in report.broken:
+            say(f"{result.check.code}:\n{result.broken}")
+    if args.output:
+        blob = (checks_json(report, name) + "\n").encode()
+        say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+    shown = show(checks_json(report, name) if args.json else checks_text(report, name))
+    return strongest(
+        shown,
+        ExitCode.EXCEEDED if report.failed else ExitCode.CLEAN,
+        ExitCode.USAGE if any(r.users for r in report.results) else ExitCode.CLEAN,
+        ExitCode.BROKEN_RULE if report.broken else ExitCode.CLEAN,
+        ExitCode.INTERRUPTED if report.interrupted else ExitCode.CLEAN,
+    )

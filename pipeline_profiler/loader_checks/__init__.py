@@ -1,0 +1,1 @@
+"""One file per check on a loader: what it proves, how it decides, and its cases."""

@@ -1,0 +1,1 @@
+"""One file per check on a log of metrics: what it proves, how it decides, and its cases."""

@@ -1,0 +1,78 @@
+"""TRAIN013: an output bias that starts far from the base rate or the mean."""
+
+from __future__ import annotations
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    Nearness,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
+from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+
+FAR = 10.0  # deviations of the targets
+
+
+class BaseRate(Check):
+    """Where the outputs start, compared with the mean of the targets.
+
+    ## What it does
+    Computes what the first steps have to learn that the last bias could have been told: for numbers
+    the distance of the mean of the targets in deviations, for classes the difference between
+    log K and the entropy of the labels.
+
+    ## Why is this bad
+    Hundreds of steps go into learning a mean; their large gradients disturb all other weights.
+
+    ## How it decides
+    Fails for numbers whose mean lies more than 10 deviations from the first outputs: it is more
+    than the deviation itself by so much that the squared error is 100 times what it should be.
+    For classes it only reports what a bias at the base rates would save.
+
+    ## What to do
+    Standardise the targets, or set `layer.bias` to the mean (for classes to log base rates).
+
+    ## Limits
+    Base rates of one batch are rough; take those of the training set.
+    """
+
+    code = "TRAIN013"
+    name = "far-from-base-rate"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        """By the kind of task."""
+        import torch
+
+        task = subject.task
+        if task.kind == "regression":
+            targets = torch.cat([main_tensor(b[2]).flatten() for b in subject.batches]).float()
+            outputs = subject.first_outputs.float()
+            spread = float(targets.std()) + 1e-12
+            distance = abs(float(targets.mean() - outputs.mean())) / spread
+            numbers = {"mean": float(targets.mean()), "deviation": spread, "distance": distance}
+            if distance > FAR:
+                return wrong(
+                    f"Targets have mean {numbers['mean']:.4g} and deviation {spread:.4g}; outputs "
+                    f"start {distance:.0f} deviations from that mean.",
+                    ["targets are not standardised"],
+                    "Subtract the mean and divide by the deviation, or set the last bias.",
+                    **numbers,
+                )
+            return passed(
+                f"Outputs start {distance:.2f} deviations from the mean of the targets.", **numbers
+            )
+        if task.kind in ("classes", "binary") and subject.takes_tensor:
+            saved = subject.uniform_loss - subject.constant_loss
+            return passed(
+                f"A last bias at the base rates would start {saved:.3f} nats lower.",
+                saved_nats=saved,
+            )
+        return unclear("The task is neither of classes nor of numbers.")
+
+    PLANTED = (Example("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),)
+    HEALTHY = (Example("standardised", toy_regression), Example("classes", toy_training))

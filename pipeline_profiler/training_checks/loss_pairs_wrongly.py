@@ -1,0 +1,102 @@
+"""TRAIN018: a loss that compares outputs with the targets of other examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
+from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+
+SAME = 1e-5
+
+
+class LossPairsWrongly(Check):
+    """A loss that does not care which target belongs to which output.
+
+    ## What it does
+    Computes your loss of random outputs, and again with the targets in another order.
+
+    ## Why is this bad
+    Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B): each output is compared
+    with every target, and the best answer is the mean for all.
+
+    ## How it decides
+    Fails where the loss stays the same to 1 part in 100,000 for three other orders of targets that
+    differ: a loss that pairs them changes by far more.
+
+    ## What to do
+    `outputs.squeeze(1)`, or `targets.unsqueeze(1)`: make both shapes equal.
+
+    ## Limits
+    Losses over sets (matching, contrastive) may rightly not care: skip this check there.
+    """
+
+    code = "TRAIN018"
+    name = "loss-pairs-wrongly"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        """Other orders of the targets."""
+        import torch
+
+        if not subject.takes_tensor:
+            return unclear("The loss does not take one tensor.")
+        targets, shape = subject.batches[0][2], subject.first_outputs
+        tensor = main_tensor(targets)
+        if tensor is None or tensor is not targets or len(tensor) < 3:
+            return unclear("The targets are not one tensor of three or more examples.")
+        generator = torch.Generator().manual_seed(1)
+        outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
+        if subject.task.kind == "regression":  # about the targets, so that their order shows
+            outputs = outputs * tensor.float().std() + tensor.float().mean()
+        else:
+            outputs = outputs * float(shape.float().std() + 1e-3) + shape.float().mean()
+        outputs = subject.formed(outputs)
+        values = []
+        for number in range(4):
+            order = (
+                torch.arange(len(tensor))
+                if not number
+                else torch.randperm(len(tensor), generator=generator)
+            )
+            if number and torch.equal(tensor[order.to(tensor.device)], tensor):
+                return unclear("All targets of the first batch are alike.")
+            values.append(
+                float(
+                    subject.loss_of(
+                        subject.settings, outputs, tensor[order.to(tensor.device)]
+                    ).detach()
+                )
+            )
+        spread = (max(values) - min(values)) / (abs(values[0]) + 1e-12)
+        numbers: dict[str, Any] = {
+            "spread": spread,
+            "outputs": list(shape.shape),
+            "targets": list(tensor.shape),
+        }
+        if spread < SAME:
+            return wrong(
+                f"The loss is the same for targets in any order (to {spread:.0e}): outputs are "
+                f"{tuple(shape.shape)}, targets {tuple(tensor.shape)}.",
+                [
+                    "outputs (B, 1) and targets (B,) broadcast to (B, B)",
+                    "the loss does not use the targets",
+                ],
+                "Make both shapes equal before the loss.",
+                **numbers,
+            )
+        return passed(f"The loss changes by {spread:.0%} when targets change places.", **numbers)
+
+    @staticmethod
+    def _flat() -> Any:
+        def squared(outputs: Any, targets: Any) -> Any:
+            return ((outputs - targets) ** 2).mean()
+
+        return toy_regression(flat=True, loss=squared)
+
+    PLANTED = (Example("(B, 1) minus (B,)", _flat),)
+    HEALTHY = (
+        Example("classes", toy_training),
+        Example("numbers", toy_regression),
+        Example("sequences", toy_language),
+    )

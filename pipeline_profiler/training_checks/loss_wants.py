@@ -1,0 +1,127 @@
+"""TRAIN020: a loss that is least at another answer than the targets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
+from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+
+AGREE = 0.9
+
+
+class LossWants(Check):
+    """What the loss asks for, found without the model.
+
+    ## What it does
+    Optimises free outputs by your loss alone, and compares what comes out with the targets: the
+    largest class, or the number itself.
+
+    ## Why is this bad
+    With a sign turned round, arguments exchanged or labels shifted, training does what the loss
+    says and not what is wanted.
+
+    ## How it decides
+    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
+    (of those not ignored), or correlate with the targets by less than 0.9. Weighted, smoothed and
+    focal losses have the target as their best answer too.
+
+    ## What to do
+    Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
+
+    ## Limits
+    Losses on several tensors, and targets that are mixtures, are "cannot tell". Robust losses on
+    targets of very different sizes may not be at their least within the steps.
+    """
+
+    code = "TRAIN020"
+    name = "loss-wants-other"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        """Optimise outputs alone."""
+        task = subject.task
+        if task.kind == "unknown" or not subject.takes_tensor:
+            return unclear("What the targets ask for is not known by their shape.")
+        outside = _outside(subject)
+        if outside:
+            return outside
+        least, best = subject.best_outputs()
+        zero = subject.uniform_loss
+        if not math.isfinite(least):
+            return unclear("The loss has no gradient with respect to its first argument.")
+        share = _agreement(subject, best)
+        numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
+        if share < AGREE:
+            return wrong(
+                f"The outputs that the loss likes best agree with the targets in {share:.0%} "
+                f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
+                [
+                    "the sign of the loss is turned round",
+                    "arguments of the loss are exchanged",
+                    "labels are shifted, or the loss uses another axis",
+                    "the loss leaves most examples out",
+                ],
+                "Compute the loss of a perfect and of a wrong answer by hand.",
+                **numbers,
+            )
+        return passed(
+            f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _loss(kind: str) -> Any:
+        from torch.nn import functional
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            value = functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+            shifted = functional.cross_entropy(outputs, (targets + 1) % 4)
+            return {"sign": -value, "shift": shifted, "right": value}[kind]
+
+        return toy_training(loss=loss)
+
+    PLANTED = (
+        Example("the sign turned round", lambda: LossWants._loss("sign")),
+        Example("shifted by one", lambda: LossWants._loss("shift")),
+    )
+    HEALTHY = (
+        Example("label smoothing", lambda: LossWants._loss("right")),
+        Example("numbers", toy_regression),
+        Example("sequences with padding", toy_language),
+    )
+
+
+def _outside(subject: TrainingSubject) -> Answer | None:
+    """Labels from K on, where K is the number of outputs."""
+    task = subject.task
+    if task.kind != "classes":
+        return None
+    labels = main_tensor(subject.batches[0][2])
+    low, high = int(labels.min()), int(labels.max())
+    if high < task.classes or high == 255:
+        return None
+    return wrong(
+        f"Labels run from {low} to {high}, and the model has {task.classes} outputs.",
+        ["labels are counted from 1", "the last layer has too few outputs"],
+        f"Give the last layer {high + 1} outputs, or map the labels to 0..{task.classes - 1}.",
+        largest=high,
+        outputs=task.classes,
+    )
+
+
+def _agreement(subject: TrainingSubject, best: Any) -> float:
+    import torch
+
+    task, targets = subject.task, main_tensor(subject.batches[0][2])
+    if task.kind == "classes":
+        # an output that the loss leaves out stays alike in all classes
+        used = best.amax(task.axis) > best.amin(task.axis)
+        equal = (best.argmax(task.axis) == targets)[used]
+        return float(equal.float().mean()) if equal.numel() else 0.0
+    flat, wanted = best.float().flatten(), targets.float().flatten()
+    if task.kind == "binary":
+        middle = (flat.max() + flat.min()) / 2 if wanted.unique().numel() > 1 else 0.0
+        return float(((flat > middle) == (wanted > 0.5)).float().mean())
+    return float(torch.corrcoef(torch.stack([flat, wanted]))[0, 1].nan_to_num(0.0))

@@ -1,0 +1,189 @@
+"""TRAIN003: a single batch cannot be learned by heart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    Nearness,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
+from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
+
+STEPS, QUICK_EVERY = 400, 20
+ENOUGH = 0.9  # of the way from the first loss to the least one
+SECONDS = 20.0
+
+
+class OverfitsOneBatch(Check):
+    """A batch of 16 that the training cannot learn by heart.
+
+    ## What it does
+    Trains on the first 16 examples for up to 400 steps with your step, optimizer and learning
+    rate. The least loss that outputs can have is found by optimising outputs alone, so label
+    smoothing and noise in the loss are no obstacle. If it fails, Adam at 0.001 is tried.
+
+    ## Why is this bad
+    A pipeline that cannot learn 16 examples by heart has a defect, or far too little capacity:
+    until this passes, every later verdict rests on sand.
+
+    ## How it decides
+    Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
+    predictions equal the labels. There is no chance in it beyond the seed.
+
+    ## What to do
+    If Adam at 0.001 manages, look at optimizer and learning rate; if not, at the causes listed
+    before this check, then at capacity.
+
+    ## Limits
+    Strong dropout or augmentation inside the step slow it down: switch them off for this check.
+    """
+
+    code = "TRAIN003"
+    name = "batch-not-learned"
+    nearness = Nearness.SYMPTOM
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        """The user's training first, then Adam."""
+        batch = subject.small
+        training = subject.fresh()
+        least = _least(subject, training)
+        first = subject.measured(training, batch, mode=True)
+        steps, share, agree = _train(subject, training, first, least)
+        numbers: dict[str, Any] = {
+            "steps": steps,
+            "first_loss": first,
+            "least_loss": least,
+            "share_of_the_way": round(share, 4),
+            "agree": agree,
+        }
+        said = (
+            f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
+        )
+        if agree is not None:
+            said += f", and {agree:.0%} of the predictions equal the labels"
+        if share >= ENOUGH or agree == 1.0:
+            return passed(f"{said}.", **numbers)
+        if steps < STEPS:
+            return unclear(
+                f"{said}; the time allowed no more steps.",
+                "Run it alone: --only TRAIN003 --seconds 600.",
+                **numbers,
+            )
+        other = _with_adam(subject, first, least)
+        numbers["share_with_adam"] = round(other, 4)
+        causes = (
+            ["the learning rate or the optimizer's settings"]
+            if other >= ENOUGH
+            else [
+                "the graph is cut, or the loss asks for something else (see the checks above)",
+                "too little capacity",
+                "labels that contradict each other",
+            ]
+        )
+        return wrong(
+            f"{said}; with Adam at 0.001 it is {other:.0%}.",
+            causes,
+            "Fix this first: later verdicts rest on it. Show labels beside predictions for these "
+            "16 examples.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _linear_bottleneck() -> Any:
+        from torch import nn
+
+        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
+        return toy_training(model, optimizer=_tiny)
+
+    PLANTED = (
+        Example("hardly a step", lambda: toy_training(optimizer=_tiny)),
+        Example("one unit", _linear_bottleneck),
+    )
+    HEALTHY = (
+        Example("classes", toy_training),
+        Example("label smoothing", lambda: toy_training(loss=_smoothed())),
+        Example("numbers", toy_regression),
+    )
+
+
+def _tiny(model: Any) -> Any:
+    import torch
+
+    return torch.optim.SGD(model.parameters(), lr=1e-6)
+
+
+def _smoothed() -> Any:
+    from torch import nn
+
+    return nn.CrossEntropyLoss(label_smoothing=0.1)
+
+
+def _least(subject: TrainingSubject, training: Training) -> float:
+    if not subject.takes_tensor:
+        return 0.0
+    found = subject.best_outputs()[0]
+    return found if math.isfinite(found) else 0.0
+
+
+def _train(
+    subject: TrainingSubject, training: Training, first: float, least: float
+) -> tuple[int, float, float | None]:
+    """(steps, share of the way, share of equal predictions)."""
+    import time
+
+    end = time.monotonic() + min(SECONDS, max(3.0, subject.time_left() / 4))
+    best, number = math.inf, 0
+    for number in range(1, STEPS + 1):
+        subject.step(training, subject.small)
+        if number % QUICK_EVERY == 0 or number == STEPS:
+            both = [subject.measured(training, subject.small, mode) for mode in (False, True)]
+            best = min(best, *(v for v in both if math.isfinite(v)), math.inf)
+            agree = _agreement(subject, training)
+            if _share(first, best, least) >= ENOUGH or agree == 1.0 or time.monotonic() > end:
+                break
+    return number, _share(first, best, least), _agreement(subject, training)
+
+
+def _share(first: float, now: float, least: float) -> float:
+    if not math.isfinite(now) or first <= least:
+        return 0.0 if first > least else 1.0
+    return (first - now) / (first - least)
+
+
+def _agreement(subject: TrainingSubject, training: Training) -> float | None:
+    import torch
+
+    task = subject.task
+    if task.kind != "classes":
+        return None
+    shares = []
+    for mode in (False, True):
+        training.model.train(mode)
+        with torch.no_grad():
+            outputs = subject.output(training, subject.small[1])
+        targets = main_tensor(subject.small[2])
+        known = targets >= 0
+        equal = (outputs.argmax(task.axis) == targets)[known]
+        shares.append(float(equal.float().mean()) if equal.numel() else 0.0)
+    training.model.train()
+    return max(shares)
+
+
+def _with_adam(subject: TrainingSubject, first: float, least: float) -> float:
+    import torch
+
+    training = subject.fresh()
+    parameters = [p for p in training.model.parameters() if p.requires_grad]
+    if not parameters:
+        return 0.0
+    training.optimizer = torch.optim.Adam(parameters, lr=1e-3)
+    training.schedule, training.train_step = None, None
+    return _train(subject, training, first, least)[1]

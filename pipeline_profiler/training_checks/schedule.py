@@ -1,0 +1,139 @@
+"""TRAIN014: a learning rate that starts at zero, never moves, or ends at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.toy_trainings import toy_training
+from pipeline_profiler.checking.training_subject import Training, TrainingSubject
+
+STEPS = 2000
+ZERO = 1e-12
+
+
+class Schedule(Check):
+    """What the learning rate does over the first 2,000 steps.
+
+    ## What it does
+    Steps the schedule alone (no training) 2,000 times and reads the learning rates.
+
+    ## Why is this bad
+    A warm-up counted in epochs but stepped in batches, or the other way round, leaves the rate at
+    zero for a whole run, or takes it there within an epoch.
+
+    ## How it decides
+    Fails where the rate is zero in the first ten steps, falls below a hundred-thousandth of its
+    largest value within 100 steps and stays there, or is negative. A rate that never moves in
+    2,000 steps is "cannot tell" (a step size longer than that is right). Exact.
+
+    ## What to do
+    Count the steps of an epoch, and print the rate after each of the first ten.
+
+    ## Limits
+    Schedules that need a metric (ReduceLROnPlateau) are not stepped.
+    """
+
+    code = "TRAIN014"
+    name = "schedule"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        """Step it alone."""
+        training = subject.fresh()
+        rates = [g["lr"] for g in training.optimizer.param_groups]
+        if not any(rates) and training.schedule is None:
+            return wrong(
+                "The learning rate is 0.",
+                ["lr=0 in the optimizer"],
+                "Give a learning rate.",
+                rates=rates,
+            )
+        if training.schedule is None:
+            return unclear(f"There is no schedule; the learning rate is {rates[0]:g}.")
+        if "Plateau" in type(training.schedule).__name__:
+            return unclear("The schedule follows a metric, so it cannot be stepped alone.")
+        series = _series(training)
+        numbers: dict[str, Any] = {
+            "first": series[0],
+            "largest": max(series),
+            "last": series[-1],
+            "steps": len(series),
+        }
+        return _judge(series, numbers)
+
+    @staticmethod
+    def _lambda(function: Any) -> Any:
+        from torch.optim.lr_scheduler import LambdaLR
+
+        return toy_training(schedule=lambda o: LambdaLR(o, function))
+
+    PLANTED = (
+        Example("zero for long", lambda: Schedule._lambda(lambda step: max(0, step - 500) / 1000)),
+        Example("gone within an epoch", lambda: Schedule._lambda(lambda step: 0.5**step)),
+    )
+    HEALTHY = (
+        Example("a warm-up", lambda: Schedule._lambda(lambda step: min(1, step / 500))),
+        Example("a slow decay", lambda: Schedule._lambda(lambda step: 0.999**step)),
+        Example("none", toy_training),
+    )
+
+
+def _series(training: Training) -> list[float]:
+    series = [max(g["lr"] for g in training.optimizer.param_groups)]
+    training.optimizer.step()  # without gradients nothing moves; torch wants it before the schedule
+    for _ in range(STEPS):
+        try:
+            training.schedule.step()
+        except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
+            break
+        series.append(max(g["lr"] for g in training.optimizer.param_groups))
+    return series
+
+
+def _judge(series: list[float], numbers: dict[str, Any]) -> Answer:
+    top = max(series)
+    if min(series) < -ZERO:
+        return _failed(f"The learning rate becomes negative ({min(series):g}).", numbers)
+    if top <= ZERO or max(series[1:11]) <= ZERO:
+        first = next((i for i, rate in enumerate(series) if rate > ZERO), len(series))
+        return _failed(f"The learning rate is 0 for the first {first} steps.", numbers)
+    early = series[:101]
+    gone = next(
+        (
+            i
+            for i, rate in enumerate(early)
+            if rate < 1e-5 * top and i > 0 and max(series[i:]) < 1e-5 * top
+        ),
+        None,
+    )
+    if gone is not None:
+        return _failed(
+            f"The learning rate is below a hundred-thousandth of {top:g} after {gone} "
+            "steps, and stays there.",
+            numbers,
+        )
+    if len(set(series)) == 1 and len(series) > STEPS:
+        return unclear(
+            f"The learning rate stays at {top:g} for {STEPS} steps: right if the "
+            "schedule counts epochs, or waits longer.",
+            "",
+            **numbers,
+        )
+    return passed(
+        f"The learning rate starts at {series[0]:g}, has its largest value {top:g}, and "
+        f"is {series[-1]:g} after {len(series) - 1} steps.",
+        **numbers,
+    )
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "the schedule counts epochs and is stepped by batch, or the other way round",
+            "a warm-up that begins at zero and is not stepped",
+            "a wrong number of steps",
+        ],
+        "Print the learning rate of the first ten steps.",
+        **numbers,
+    )

@@ -1,0 +1,116 @@
+"""Logs: what is read of each form, and how often noise is called periodic."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_profiler.checking.log_subject import read_log, spectral_peak
+from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.log_checks.periodic import CHANCE
+from pipeline_profiler.record.errors import ProfileError
+
+
+def called_periodic(values: np.ndarray) -> bool:
+    return spectral_peak(values)[2] < CHANCE
+
+
+def correlated(rng: np.random.Generator, share: float, count: int = 512) -> np.ndarray:
+    noise, values = rng.normal(size=count), np.zeros(count)
+    for i in range(1, count):
+        values[i] = share * values[i - 1] + noise[i]
+    return values
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_noise_on_a_falling_loss_is_not_called_periodic(share: float) -> None:
+    rng = np.random.default_rng(0)
+    fall = 5 * np.exp(-np.arange(512) / 100)
+    alarms = sum(called_periodic(fall + 0.2 * correlated(rng, share)) for _ in range(200))
+    assert alarms == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_the_stated_chance_is_kept_for_noise(share: float) -> None:
+    rng = np.random.default_rng(1)
+    chances = np.array([spectral_peak(correlated(rng, share))[2] for _ in range(400)])
+    assert (chances < 0.01).mean() <= 0.025
+    assert (chances < 0.1).mean() < 0.2
+
+
+def test_a_period_is_found_with_its_length() -> None:
+    rng = np.random.default_rng(2)
+    swing = 0.3 * np.sin(np.arange(512) / 32 * 2 * np.pi)
+    period, _, _ = spectral_peak(rng.normal(0, 0.2, 512) + swing)
+    assert period == pytest.approx(32, rel=0.05)
+    assert called_periodic(rng.normal(0, 0.2, 512) + swing)
+
+
+def event(step: int, tag: str, value: float, as_tensor: bool) -> bytes:
+    def chunk(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    if as_tensor:
+        held = bytes([1 << 3, 1]) + chunk(4, struct.pack("<f", value))
+        number = chunk(8, held)
+    else:
+        number = bytes([2 << 3 | 5]) + struct.pack("<f", value)
+    summary = chunk(1, chunk(1, tag.encode()) + number)
+    body = bytes([1 << 3 | 1]) + struct.pack("<d", 0.0) + bytes([2 << 3, step]) + chunk(5, summary)
+    return struct.pack("<Q", len(body)) + b"crc4" + body + b"crc4"
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_event_files_are_read_up_to_half_a_record(tmp_path: Path, as_tensor: bool) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    whole = b"".join(event(s, "loss", s / 2, as_tensor) for s in range(5))
+    path.write_bytes(whole + event(5, "loss", 1.0, as_tensor)[:-9])
+    (series,) = read_log(str(path))
+    assert series.name == "loss"
+    assert series.steps.tolist() == [0, 1, 2, 3, 4]
+    assert series.values.tolist() == [0, 0.5, 1, 1.5, 2]
+
+
+def test_event_files_that_torch_writes_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step in range(3):
+            writer.add_scalar("train/loss", step * 2.0, step)
+    (path,) = tmp_path.iterdir()
+    assert read_log(str(path))[0].values.tolist() == [0, 2, 4]
+
+
+def test_csv_and_json_lines_give_the_same_series(tmp_path: Path) -> None:
+    rows = [{"step": 10 * i, "loss": 1 / (i + 1), "note": "x"} for i in range(4)]
+    (tmp_path / "a.csv").write_text(
+        "step,loss,note\n" + "".join(f"{r['step']},{r['loss']},x\n" for r in rows)
+    )
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    for name in ("a.csv", "a.jsonl"):
+        (series,) = read_log(str(tmp_path / name))
+        assert series.steps.tolist() == [0, 10, 20, 30]
+        assert series.values.tolist() == [1, 0.5, 1 / 3, 0.25]
+
+
+@pytest.mark.parametrize("content", ["", "a,b\nx,y\n", "[1, 2]", '{"a": \n'])
+def test_a_file_without_numbers_is_a_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(content)
+    with pytest.raises(ProfileError):
+        read_log(str(path))
+
+
+def test_the_command_says_where_a_loss_became_nan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n" + "".join(f"{i},{1 / (i + 1)}\n" for i in range(30)) + "30,nan\n")
+    assert command_line(["check-log", str(path)]) == 1
+    assert "loss is no number from step 30" in capsys.readouterr().out
+    assert command_line(["check-log", str(tmp_path / "no.csv")]) == 2

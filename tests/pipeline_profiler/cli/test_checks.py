@@ -1,0 +1,133 @@
+"""The commands check-loader, check-training and explain, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.cli.main import command_line
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+torch = pytest.importorskip("torch")
+
+LOADERS = """
+import torch
+from torch.utils.data import DataLoader
+from pipeline_profiler.checking.toys import ToyImages
+
+def make_loader():
+    return DataLoader(ToyImages(), 16, shuffle=True)
+
+def make_unshuffled():
+    return DataLoader(ToyImages(), 16)
+
+def needs_argument(root):
+    return DataLoader(root, 16)
+
+def raising():
+    raise FileNotFoundError("/no/such/folder")
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4), *END)
+
+def make_loss():
+    return torch.nn.CrossEntropyLoss()
+
+def make_optimizer(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+END = []
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    number = abs(hash(request.node.name)) % 10**9
+    path = tmp_path / f"train_{number}.py"
+    path.write_text(LOADERS)
+    return str(path)
+
+
+def test_a_healthy_loader_ends_with_0_and_a_grid(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid, document = tmp_path / "grid.png", tmp_path / "checks.json"
+    code = command_line(
+        ["check-loader", f"{script}:make_loader", "--grid", str(grid), "-o", str(document)]
+    )
+    out = capsys.readouterr().out
+    assert code == 0, out
+    assert out.startswith("PASS")
+    assert grid.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(document.read_text())["schema"] == "checks/1"
+
+
+def test_a_failed_check_ends_with_1_and_one_document(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["check-loader", f"{script}:make_unshuffled", "--json", "--only", "LOAD002,LOAD003"]
+    assert command_line(call) == 1
+    assert json.loads(capsys.readouterr().out)["failed"] == ["LOAD002"]
+    assert command_line([*call[:2], "--only", "LOAD002", "--evaluation"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("needs_argument", "takes the argument root"),
+        ("raising", "failed with FileNotFoundError: /no/such/folder"),
+    ],
+)
+def test_a_factory_that_cannot_be_called_is_a_sentence(
+    script: str, name: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(["check-loader", f"{script}:{name}", "--quick"]) == 2
+    assert sentence in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_training_from_single_functions(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["check-training", script, "--only", "TRAIN001,TRAIN006,TRAIN010"]) == 0
+    Path(script).with_name("twice.py").write_text(
+        LOADERS.replace("END = []", "END = [torch.nn.Softmax(1)]")
+    )
+    twice = str(Path(script).with_name("twice.py"))
+    capsys.readouterr()
+    assert command_line(["check-training", twice, "--only", "TRAIN010", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["failed"] == ["TRAIN010"]
+
+
+def test_what_is_missing_in_the_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "half_a_training.py"
+    path.write_text("def make_model():\n    return 1\n")
+    assert command_line(["check-training", str(path)]) == 2
+    assert "has no make_loader, make_loss, make_optimizer" in capsys.readouterr().err
+
+
+def test_a_foreign_file_is_not_replaced(script: str, tmp_path: Path) -> None:
+    mine = tmp_path / "thesis.json"
+    mine.write_text('{"mine": 1}')
+    call = ["check-loader", f"{script}:make_loader", "--only", "LOAD007", "-o", str(mine)]
+    assert command_line(call) == 2
+    assert mine.read_text() == '{"mine": 1}'
+    assert command_line([*call, "--replace"]) == 0
+    assert command_line(call) == 0  # ours now
+
+
+def test_explain_prints_the_page_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["explain", "load001"]) == 0
+    assert "## How it decides" in capsys.readouterr().out
+    assert command_line(["explain", "TRAIN"]) == 0
+    assert "TRAIN010" in capsys.readouterr().out
+    assert command_line(["explain", "PIPE001"]) == 2
+
+
+def test_the_training_on_the_sample_images_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(ROOT / "sample_data" / "training.py")
+    call = ["check-training", path, "--only", "TRAIN001,TRAIN006,TRAIN018", "--seconds", "60"]
+    assert command_line(call) == 0, capsys.readouterr().out
