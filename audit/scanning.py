@@ -357,7 +357,7 @@ def _relate(
 
 
 def _relate_labels(store: Store, run: Path, vectors: VectorOptions) -> None:
-    from audit.embeddings.relate_labels import relate_labels
+    from audit.embeddings.label_tables import relate_labels
 
     relate_labels(store, run, vectors)
 

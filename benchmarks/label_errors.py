@@ -3,8 +3,8 @@
     python benchmarks/label_errors.py --data cifar10-mini/train [--seeds 5] [--vectors F.npy]
 
 Labels of class folders are changed at random (symmetric), or to one class that looks alike
-(class-dependent: car to truck, cat to dog, ...), 5, 10, 20 and 40 % of them. Reported per setting,
-the mean over seeds: average precision and ROC-AUC of the order, precision among the flagged, and the
+(class-dependent: car to truck, cat to dog, ...), 5, 10, 20 and 40 % of them. Per setting, the mean
+over seeds: average precision and ROC-AUC of the order, precision among the flagged, and the
 estimated share of wrong labels; the same of cleanlab, which gets probabilities of logistic
 regression out of five folds on the same vectors (needs `pip install cleanlab`; without it, its
 self-confidence order is not compared either). The last line is one line of JSON.

@@ -18,7 +18,8 @@ SCORE: Mapping[str, Any] = {
     "neighbours_suggested": 19, "class_doubt": 0.02,
 }  # fmt: skip
 FACTS: Mapping[str, Any] = {
-    "judged": 500, "classes": 10, "reason": "", "conflicting": 2, "in_small_classes": 3, "atypical": 1,
+    "judged": 500, "classes": 10, "reason": "", "conflicting": 2, "in_small_classes": 3,
+    "atypical": 1,
     "share": 0.05, "share_low": 0.03, "share_high": 0.07, "gain": 40.0, "accuracy": 0.8,
     "largest_class": 0.1, "expected": '{"50": 0.8}', "vectors": "built-in vectors",
 }  # fmt: skip
@@ -48,8 +49,8 @@ class SuspectLabel(Check):
     explains the labels better than classes that overlap do, by `min_gain` in log likelihood.
 
     ## Why is this bad
-    A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as an
-    error: above a few per cent the ranking of models changes.
+    A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as
+    an error: above a few per cent the ranking of models changes.
 
     ## Example
     A clear boat lies in `apple/`: of its 20 nearest neighbours 18 are boats and none is an apple.
@@ -57,7 +58,7 @@ class SuspectLabel(Check):
     ## What to do
     Look at the pictures in the order of the list and relabel those that are wrong. Whoever looks on
     finds the rest in the order of `label_quality` (`audit export --scores`). Where the list is
-    full of pictures that are right, vectors from a trained model (`--embedder`, `--embeddings`)
+    full of pictures that are right, vectors from a trained model (`--embeddings`)
     see more than the built-in ones.
 
     ## Limits
@@ -114,7 +115,8 @@ class SuspectLabel(Check):
             return
         sql = """
             WITH listed AS (
-                SELECT s.*, i.label, i.subject FROM label_scores s JOIN images i ON i.id = s.sample_id
+                SELECT s.*, i.label, i.subject
+                FROM label_scores s JOIN images i ON i.id = s.sample_id
                 WHERE s.error_chance >= ? AND s.class_doubt <= ?
             ), near AS (
                 SELECT v.sample_id, string_agg(
@@ -171,8 +173,8 @@ class SuspectLabel(Check):
         left = int(facts["conflicting"]), int(facts["in_small_classes"]), int(facts["atypical"])
         start = (
             f"{int(facts['judged']):,} labels of {int(facts['classes']):,} classes were judged by "
-            f"{facts['vectors']}, which name {float(facts['accuracy']):.0%} of them unseen; left out "
-            f"were {left[0]:,} pictures with several labels, {left[1]:,} in small classes and "
+            f"{facts['vectors']}, which name {float(facts['accuracy']):.0%} of them unseen; left "
+            f"out were {left[0]:,} pictures with several labels, {left[1]:,} in small classes and "
             f"{left[2]:,} that look like no other. "
         )
         return start + _share_sentence(facts, params.min_gain)

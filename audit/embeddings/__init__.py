@@ -2,5 +2,5 @@
 
 `patches` makes vectors of the stored signatures, without weights; `given` and `embedder` take the
 user's own vectors, probabilities or model. `ridge`, `nearest` and `label_noise` judge labels out of
-fold; `relate_labels` puts what they find into the tables that the checks read.
+fold; `label_tables` puts what they find into the tables that the checks read.
 """

@@ -1,8 +1,9 @@
 """The user's own vectors and probabilities, read from files and joined to pictures by path.
 
 Vectors: Parquet with a column `path` (or `id`, `sample_id`) and either one list column or a number
-column per dimension; or .npy, (n, d), with the paths beside it in a text file of the same name, one a
-line. Probabilities: Parquet or CSV with a column `path` and a column per class, named like it.
+column per dimension; or .npy, (n, d), with the paths beside it in a text file of the same name,
+one a line. Probabilities: Parquet or CSV with a column `path` and a column per class, named
+like it.
 A path is a sample's id, or the place of its file. Whatever does not fit is said in a sentence.
 """
 
@@ -42,8 +43,8 @@ def read_probabilities(path: Path) -> tuple[list[str], tuple[str, ...], Floats]:
     numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
     if len(numbers) < 2:
         raise UsageError(
-            f"{path} has {len(numbers)} columns of numbers: give a column of probabilities a class, "
-            "named like the class, beside `path`."
+            f"{path} has {len(numbers)} columns of numbers: give a column of probabilities a "
+            "class, named like the class, beside `path`."
         )
     values = frame.select(numbers).to_numpy().astype(np.float32)
     _refuse_not_finite(path, names, values)
@@ -53,8 +54,8 @@ def read_probabilities(path: Path) -> tuple[list[str], tuple[str, ...], Floats]:
         row = int(wrong[0])
         raise UsageError(
             f"{path}: the probabilities of {names[row]} sum to {sums[row]:.3g}, the least is "
-            f"{values[row].min():.3g} ({len(wrong):,} of {len(names):,} rows are no probabilities): "
-            "apply a softmax to scores first."
+            f"{values[row].min():.3g} ({len(wrong):,} of {len(names):,} rows are no "
+            "probabilities): apply a softmax to scores first."
         )
     return names, tuple(numbers), values
 

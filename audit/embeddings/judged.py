@@ -1,7 +1,7 @@
 """Judge labels from vectors, or from the user's own probabilities: arrays in, arrays out.
 
-Built for the scan, and for anybody who has vectors and labels as arrays (`benchmarks/label_errors.py`
-calls it with pictures that never were a dataset).
+Built for the scan, and for anybody who has vectors and labels as arrays
+(`benchmarks/label_errors.py` calls it with pictures that never were a dataset).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class JudgedLabels:
     `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
     `suggested` (n,): the most probable other class, and its `suggested_probability`;
     `error_chance` (n,): of a label set at random; `votes` (n, 2): neighbours with the given and
-    with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of labels that the model would give as well.
+    with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of labels
+    that the model would give as well.
     """
 
     model: NoiseModel

@@ -12,12 +12,12 @@ and the labels follow it, except a share e of them that was set at random:
 a, b, c and e are fitted together by maximum likelihood. Classes that overlap make improbable labels
 too, but of the kind that the logistic model explains: the more the picture looks like the other
 class, the rarer. Labels set at random do not get rarer. The gain in likelihood from e > 0 is what
-tells the two apart, and without it nothing is called wrong. The chance that a label is wrong is then
-its share of the second term (Northcutt, Jiang and Chuang 2021, Confident Learning, JAIR 70, count
-instead; their counts take overlap for noise).
+tells the two apart, and without it nothing is called wrong. The chance that a label is wrong is
+then its share of the second term (Northcutt, Jiang and Chuang 2021, Confident Learning, JAIR 70,
+count instead; their counts take overlap for noise).
 
-Errors that follow the classes (a truck is called a car, never a cat) look like overlap to e. For the
-order of the list, not for its end, a second estimate lets every pair of classes have its own
+Errors that follow the classes (a truck is called a car, never a cat) look like overlap to e. For
+the order of the list, not for its end, a second estimate lets every pair of classes have its own
 share, held near the common one by a prior.
 """
 
@@ -39,6 +39,11 @@ perfectly do not make the model certain without limit."""
 PAIR_PRIOR = 100.0
 """Imagined pictures a class that hold its own shares of confusion near the common one."""
 PAIR_ROUNDS = 20
+PLAUSIBLE_RATIO = 3.0
+"""How many times steadier than those of normal classes log odds may be: simulated overlapping
+classes of any kind stay below 2, those that lie apart reach 50 and more."""
+MOST_STEEPENING = 10.0
+WEIGHT_LIMIT = 9.0
 TINY = 1e-9
 
 
@@ -85,7 +90,10 @@ def fit_noise_model(
         [part[rows].astype(np.float64) for part in witnesses], labels[rows], n_classes
     )
     clean, base = problem.maximise(0.0)
-    free, best = problem.maximise(None, clean)
+    steepest = problem.required_steepness(clean)
+    if steepest > 1:
+        clean, base = problem.steepen(clean, steepest)
+    free, best = problem.maximise(None, clean, at_least=clean if steepest > 1 else None)
     share = problem.share_of(free)
     gain = max(best - base, 0.0) * n / len(rows)
     if best <= base:
@@ -112,14 +120,46 @@ class _Likelihood:
     def share_of(point: Floats) -> float:
         return float(1 / (1 + np.exp(-point[-1])))
 
-    def maximise(self, share: float | None, start: Floats | None = None) -> tuple[Floats, float]:
-        """Return the best point and its log likelihood; `share` fixes the share."""
+    def required_steepness(self, clean: Floats) -> float:
+        """Return by how much the weights of the clean model fall short of what the margins show.
+
+        Where two normal classes overlap, log odds m with mean M and variance V have V = 2 M. Odds
+        that are much steadier than that, with labels that contradict them, are those of classes
+        lying apart with a few labels set at random, of which the clean model makes overlap.
+        """
+        weights, offsets = self.unpack(clean)
+        logits = offsets + sum(w * part for w, part in zip(weights, self.witnesses, strict=True))
+        own = logits[self.rows, self.labels].copy()
+        logits[self.rows, self.labels] = -np.inf
+        margins = own - logits.max(1)
+        middle = float(np.median(margins))
+        # 1.4826: of a normal distribution, the median distance from the middle is one deviation
+        spread = 1.4826 * float(np.median(np.abs(margins - middle)))
+        ratio = 2 * middle / (spread**2 + TINY)
+        return min(ratio / PLAUSIBLE_RATIO, MOST_STEEPENING)
+
+    def steepen(self, clean: Floats, factor: float) -> tuple[Floats, float]:
+        """Return the point with its log odds `factor` times as large, and its log likelihood."""
+        m, point = len(self.witnesses), clean.copy()
+        point[:m] = np.minimum(point[:m] + np.log(factor), WEIGHT_LIMIT)
+        point[m:-1] *= factor
+        return point, -self.loss(point, True)[0] * len(self.labels)
+
+    def maximise(
+        self, share: float | None, start: Floats | None = None, at_least: Floats | None = None
+    ) -> tuple[Floats, float]:
+        """Return the best point and its log likelihood; `share` fixes the share, and weights do not
+        fall below those of `at_least`.
+        """
         from scipy.optimize import minimize
 
         m = len(self.witnesses)
         first = np.zeros(m + self.k) if start is None else start.copy()
         first[-1] = np.log(0.02 / 0.98) if share is None else _logit(share)
-        limits = [(-6.0, 6.0)] * m + [(-20.0, 20.0)] * (self.k - 1) + [(-12.0, 2.0)]
+        limits = [(-WEIGHT_LIMIT, WEIGHT_LIMIT)] * m + [(-99.0, 99.0)] * (self.k - 1)
+        limits += [(-12.0, 2.0)]
+        if at_least is not None:
+            limits[:m] = [(float(low), WEIGHT_LIMIT) for low in at_least[:m]]
         if share is not None:
             limits[-1] = (first[-1], first[-1])
         found = minimize(
@@ -157,7 +197,7 @@ class _Likelihood:
         return -value / n, -gradient / n
 
     def limits(self, point: Floats, share: float, best: float, base: float) -> tuple[float, float]:
-        """Return where the likelihood of the share has fallen by 1.92, the other parameters fixed."""
+        """Return where the likelihood of the share has fallen by 1.92, all else fixed."""
         own = self._own(point)
         ratio = (1 - own) / (self.k - 1)
 
@@ -196,7 +236,7 @@ def rate_labels(p: Floats, labels: Ints, share: float) -> Floats:
 
 
 def _confusion_chances(p: Floats, labels: Ints, share: float) -> Floats:
-    """Return the chance that a label is wrong, by expectation maximisation of a table (true, given)."""
+    """Return the chance that a label is wrong by a table (true, given), fitted by EM."""
     n_classes = p.shape[1]
     table = _even_table(n_classes, share)
     order = np.argsort(labels, kind="stable")

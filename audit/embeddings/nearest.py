@@ -1,8 +1,9 @@
 """The nearest neighbours by meaning: cosine over principal axes, copies left out.
 
 The axes are scaled by the fourth root of their variance, half way to whitening: as they are, a few
-axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of every
-picture are looked for among that many, drawn by seed, because all pairs of a million are a day's
+axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of
+every picture are looked for among that many, drawn by seed, because all pairs of a million are
+a day's
 work; below it they are exact. Costs n x references x 128 products.
 """
 
@@ -67,7 +68,7 @@ def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS
 def vote_shares(
     nearest: Nearest, labels: Ints, n_classes: int, rows: Ints
 ) -> tuple[Floats, Floats]:
-    """Return the neighbours of `rows` by class (m, n_classes), and shares so smoothed that none is 0.
+    """Return the neighbours of `rows` by class (m, n_classes), and shares smoothed to be above 0.
 
     `labels` are those of all rows; -1 votes for nothing.
     """

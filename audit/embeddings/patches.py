@@ -6,9 +6,9 @@ the "triangle" of Coates, Lee and Ng 2011, An Analysis of Single-Layer Networks,
 over the four quarters of the picture. There are no weights to load or to licence.
 
 The dictionary is closed under mirroring: of every centroid it holds the mirror image too. So the
-code of the mirrored picture is a permutation of the code of the picture, and the mean of both, which
-is what is kept, costs nothing, and half as many numbers say as much. Where there are few pictures, crops
-of each are coded as well: they teach a model what a picture may lose without becoming another.
+code of the mirrored picture is a permutation of the code of the picture, and the mean of both,
+which is what is kept, costs nothing: half as many numbers say as much. Of few pictures, crops
+are coded as well: they teach a model what a picture may lose without becoming another.
 
 Costs 0.5 ms a view and core; memory 4 kB a view.
 """
@@ -116,7 +116,7 @@ def standardised(columns: Floats) -> Floats:
 
 
 def colour_pictures(table: Signatures) -> Floats:
-    """Return (n, 32, 32, 3) pictures, grey levels: the grey plane with the colour of the 8x8 one."""
+    """Return (n, 32, 32, 3) pictures, grey levels: the grey plane, coloured by the 8x8 one."""
     out = np.empty((len(table), GREY_SIDE, GREY_SIDE, 3), np.float32)
     for row, (grey, colour) in enumerate(zip(table["grey"], table["colour"], strict=True)):
         smooth = cv2.resize(

@@ -21,8 +21,9 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class PictureVectors:
-    """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names them in words;
-    `probabilities` are the user's own (n, K) with the columns `classes`; `facts` are sentences and
+    """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names
+    them in words; `probabilities` are the user's own (n, K) with the columns `classes`;
+    `facts` are sentences and
     counts to keep.
     """
 

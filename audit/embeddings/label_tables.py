@@ -42,7 +42,7 @@ ATYPICAL = 5.0
 """Robust deviations beyond which the length of a vector makes it no example of any class."""
 SHOWN_NEIGHBOURS = 5
 NEIGHBOURS_OF_ALL = 200_000
-"""Pictures up to which the neighbours of every one are stored; beyond, those of the most doubtful."""
+"""Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
 
 # The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
@@ -63,7 +63,8 @@ PICTURES = """
 class Labelled:
     """The pictures (n,) with what is known of them: `labels` (n,), -1 where they are not judged,
     numbers of `names`; `groups` (n,) equal within a group of near-duplicates; `reason` why no
-    label is judged at all, else empty; `conflicting`, `in_small_classes` and `atypical` count pictures.
+    label is judged at all, else empty; `conflicting`, `in_small_classes` and `atypical` count
+    pictures.
     """
 
     rows: pl.DataFrame
@@ -138,7 +139,7 @@ def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> Judg
 
 
 def find_atypical(vectors: Floats) -> npt.NDArray[np.bool_]:
-    """Return which vectors are far longer than the rest: pictures that look like no class at all."""
+    """Return which vectors are far longer than the rest: pictures that look like no class."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors)).astype(np.float64)
     if not len(lengths):
         return np.zeros(0, np.bool_)
