@@ -21,6 +21,7 @@ from threading import Thread
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
+from audit.embeddings.settings import VectorOptions
 from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
@@ -86,12 +87,14 @@ def scan(
     executor: Executor | None = None,
     checks: Sequence[str] | None = None,
     config: Config | None = None,
+    vectors: VectorOptions | None = None,
     progress: ProgressCallback = ignore_progress,
     lock: bool = True,
 ) -> ScanResult:
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
-    `checks` selects the checks to run, never what is measured; `jobs` is the number of worker
+    `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
+    the labels; `jobs` is the number of worker
     processes (default: the usable cores). The run is locked from list to publish, unless `lock` is
     False. Raises LockedError when another writer holds it, UsageError for unknown checks or
     thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
@@ -99,7 +102,9 @@ def scan(
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
     with hold_run(run, "scan", enabled=lock):
-        return _scan(source, run, jobs, executor, configured, config, progress)
+        return _scan(
+            source, run, jobs, executor, configured, config, vectors or VectorOptions(), progress
+        )
 
 
 def _scan(
@@ -109,6 +114,7 @@ def _scan(
     executor: Executor | None,
     configured: Sequence[CheckConfig],
     config: Config,
+    vectors: VectorOptions,
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
@@ -122,7 +128,7 @@ def _scan(
         n_resumed, n_kept = keep_rows(
             store,
             previous.measurements if previous else None,
-            _related_as(config),
+            _related_as(config, vectors),
             stored_hashes(run),
         )
         pending = store.scalar("SELECT count(*) FROM pending")
@@ -139,8 +145,9 @@ def _scan(
                 preparation.join()
                 clock.lap("prepare")
             _relate(store, run, previous, config, workers, progress)
+            _relate_labels(store, run, vectors)
             clock.lap("relate")
-            store.set_meta(_facts(source) | {"related_as": _related_as(config)})
+            store.set_meta(_facts(source) | _related_facts(config, vectors))
             store.checkpoint()
     if unchanged is not None:
         generations.discard_building(run)
@@ -343,9 +350,8 @@ def _relate(
     known: PairCache | None = None
     if previous is not None:
         store.attach(previous.measurements, "previous")
-        if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") == _related_as(
-            config
-        ):
+        paired_as = store.scalar("SELECT value FROM previous.meta WHERE key = 'paired_as'")
+        if paired_as == _paired_as(config):
             known = load_pair_cache(store, "previous.")
         store.detach("previous")
     relate_pictures(
@@ -360,11 +366,27 @@ def _relate(
     )
 
 
-def _related_as(config: Config) -> str:
+def _relate_labels(store: Store, run: Path, vectors: VectorOptions) -> None:
+    from audit.embeddings.label_tables import relate_labels
+
+    relate_labels(store, run, vectors)
+
+
+def _paired_as(config: Config) -> str:
     made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.relate}
     if config.relate_hashes:
         made["hashes"] = sorted(config.relate_hashes)
     return json.dumps(made, sort_keys=True)
+
+
+def _related_as(config: Config, vectors: VectorOptions) -> str:
+    made = {"pairs": json.loads(_paired_as(config)), "labels": vectors.identity()}
+    return json.dumps(made, sort_keys=True)
+
+
+def _related_facts(config: Config, vectors: VectorOptions) -> dict[str, str]:
+    # pairs that were verified are of use whatever vectors judge the labels
+    return {"related_as": _related_as(config, vectors), "paired_as": _paired_as(config)}
 
 
 # ---- checks ----

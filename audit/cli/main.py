@@ -89,6 +89,14 @@ def scan_command(
     root: Annotated[
         list[str] | None, typer.Option("--root", help="OLD=NEW: read a manifest's paths elsewhere.")
     ] = None,
+    embeddings: Annotated[
+        Path | None,
+        typer.Option("--embeddings", help="Own vectors by path (.npy, .parquet), to judge labels."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="Own probabilities by path (.parquet, .csv), likewise."),
+    ] = None,
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
@@ -98,11 +106,14 @@ def scan_command(
     """Index a dataset and report what is wrong with it; run it again after any change."""
     from audit import scanning
     from audit.checking.config import load_config
+    from audit.embeddings.settings import VectorOptions
     from audit.progress import ProgressBar
     from audit.report import collect_report
     from audit.sources import open_source
 
     settings = load_config(config)
+    vectors = VectorOptions(embeddings, predictions)
+    vectors.check_files()
     opened = open_source(
         source,
         layout=layout,
@@ -121,6 +132,7 @@ def scan_command(
                 jobs=jobs,
                 checks=_words(checks),
                 config=settings,
+                vectors=vectors,
                 progress=bar,
                 lock=lock,
             )

@@ -91,8 +91,8 @@ CHANGED = """
 """
 SCORES = """
     SELECT i.id AS sample_id, i.uri AS path, i.split, i.label,
-        i.* EXCLUDE (id, uri, split, label, source, mtime_ns, ctime_ns, subject)
-    FROM images i ORDER BY i.id
+        i.* EXCLUDE (id, uri, split, label, source, mtime_ns, ctime_ns, subject){judged}
+    FROM images i {join} ORDER BY i.id
 """
 
 
@@ -140,8 +140,11 @@ class Tables:
         return verified_pairs(self.store)
 
     def scores(self) -> pl.DataFrame:
-        """Return every measured feature, one row per sample, as scanned."""
-        return self.store.query(SCORES)
+        """Return every measured feature, one row per sample, as scanned; labels where judged."""
+        there = bool(self.store.columns("label_scores"))  # not in runs of an older scan
+        judged = ", l.label_quality, l.suggested_label" if there else ""
+        join = "LEFT JOIN label_scores l ON l.sample_id = i.id" if there else ""
+        return self.store.query(SCORES.format(judged=judged, join=join))
 
     def stale(self) -> pl.DataFrame:
         """Return the decisions that do not apply, and why."""

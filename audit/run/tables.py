@@ -82,6 +82,37 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
         Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
     ),
+    "label_scores": (
+        Column("sample_id", "VARCHAR", "a labelled sample whose label was judged"),
+        Column("label_quality", "DOUBLE", "0..1, low for the labels to look at first"),
+        Column("suggested_label", "VARCHAR", "the most probable other class"),
+        Column("probability", "DOUBLE", "of the given label, out of fold, 0..1"),
+        Column("suggested_probability", "DOUBLE", "of the suggested label, out of fold, 0..1"),
+        Column("error_chance", "DOUBLE", "chance that the label is wrong, 0..1; see label_facts"),
+        Column("neighbours", "INTEGER", "labelled neighbours that were asked, no copies"),
+        Column("neighbours_given", "INTEGER", "those of them with the given label"),
+        Column("neighbours_suggested", "INTEGER", "those of them with the suggested label"),
+        Column(
+            "class_doubt",
+            "DOUBLE",
+            "share of its class with a chance of error above one half, 0..1",
+        ),
+    ),
+    "vector_neighbours": (
+        Column("sample_id", "VARCHAR", "a sample"),
+        Column("position", "INTEGER", "0 for the nearest"),
+        Column("neighbour_id", "VARCHAR", "a sample that looks alike, no near-duplicate of it"),
+        Column("similarity", "DOUBLE", "cosine of their vectors, -1..1"),
+    ),
+    "embedding_map": (
+        Column("sample_id", "VARCHAR", "a sample"),
+        Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
+        Column("y", "DOUBLE", "the other coordinate; the unit of both has no meaning"),
+    ),
+    "label_facts": (
+        Column("key", "VARCHAR", "judged | share | share_high | gain | vectors | reason | ..."),
+        Column("value", "VARCHAR", "the fact: text, or a number"),
+    ),
 }
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (

@@ -21,11 +21,17 @@ SAMPLE_DATA = ROOT / "sample_data"
 Row = tuple[str, str]
 
 
+# What can only be ranked on 270 pictures that were drawn: see the test of the order below.
+RANKED = {"LABEL006"}
+
+
 def rows(path: Path) -> set[Row]:
     """(code, members) of a key, for the checks that exist."""
     with path.open(newline="", encoding="utf-8") as file:
         return {
-            (r["code"], r["members"]) for r in csv.DictReader(file) if r["code"] in all_checks()
+            (r["code"], r["members"])
+            for r in csv.DictReader(file)
+            if r["code"] in all_checks().keys() - RANKED
         }
 
 
@@ -70,6 +76,16 @@ def test_the_manifest_adds_its_groups(tmp_path: Path) -> None:
     assert groups
     planted = groups | {row for row in rows(SAMPLE_DATA / "answer_key.csv") if row[0] == "SPLIT002"}
     assert {row for row in found if row[0] == "SPLIT002"} == planted
+
+
+def test_wrong_labels_lead_the_order_of_doubt(sample_data_run: Path) -> None:
+    with (SAMPLE_DATA / "answer_key.csv").open(newline="", encoding="utf-8") as file:
+        planted = {r["members"] for r in csv.DictReader(file) if r["code"] == "LABEL006"}
+    with open_run(sample_data_run) as store:
+        order = store.query("SELECT sample_id FROM label_scores ORDER BY label_quality LIMIT 8")
+    assert planted <= set(order["sample_id"])
+    # pairs of LABEL005 and spellings of LABEL002 stay with those codes
+    assert not [m for c, m in findings(sample_data_run) if c == "LABEL006" and m not in planted]
 
 
 @pytest.mark.parametrize("seed", [20261])

@@ -1,0 +1,200 @@
+"""LABEL006: labels that look wrong beside the other pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from audit.checking.cases import Case
+from audit.checking.check import Check
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+
+SCORE: Mapping[str, Any] = {
+    "label_quality": 0.01, "suggested_label": "dog", "probability": 0.001,
+    "suggested_probability": 0.98, "error_chance": 0.96, "neighbours": 20, "neighbours_given": 0,
+    "neighbours_suggested": 19, "class_doubt": 0.02,
+}  # fmt: skip
+FACTS: Mapping[str, Any] = {
+    "judged": 500, "classes": 10, "reason": "", "conflicting": 2, "in_small_classes": 3,
+    "atypical": 1,
+    "share": 0.05, "share_low": 0.03, "share_high": 0.07, "gain": 40.0, "accuracy": 0.8,
+    "largest_class": 0.1, "expected": '{"50": 0.8}', "vectors": "built-in vectors",
+}  # fmt: skip
+
+
+def _tables(score: Mapping[str, Any], **facts: Any) -> Mapping[str, Any]:
+    rows = [{"key": key, "value": str(value)} for key, value in {**FACTS, **facts}.items()]
+    near = {"sample_id": "a.jpg", "position": 0, "neighbour_id": "b.jpg", "similarity": 0.9}
+    return {
+        "label_scores": [{**SCORE, "sample_id": "a.jpg", **score}],
+        "vector_neighbours": [near],
+        "label_facts": rows,
+    }
+
+
+IMAGES = [{"id": "a.jpg", "label": "cat"}, {"id": "b.jpg", "label": "dog"}]
+
+
+class SuspectLabel(Check):
+    """Pictures that look like another class than the one they are filed under.
+
+    ## What it does
+    Every scan gives each picture a vector (built in, or the user's own) and predicts its class from
+    the others, with its near-duplicates left out, and from the labels of its nearest neighbours. A
+    label is reported when the chance that it is wrong is at least `min_chance`, where that chance
+    comes from a model in which a share of all labels was set at random; and only if that share
+    explains the labels better than classes that overlap do, by `min_gain` in log likelihood.
+
+    ## Why is this bad
+    A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as
+    an error: above a few per cent the ranking of models changes.
+
+    ## Example
+    A clear boat lies in `apple/`: of its 20 nearest neighbours 18 are boats and none is an apple.
+
+    ## What to do
+    Look at the pictures in the order of the list and relabel those that are wrong. Whoever looks on
+    finds the rest in the order of `label_quality` (`audit export --scores`). Where the list is
+    full of pictures that are right, vectors from a trained model (`--embeddings`)
+    see more than the built-in ones.
+
+    ## Limits
+    Errors that follow the classes (every third husky is called a wolf) look like classes that
+    overlap, and are ranked but hardly ever reported. Classes of fewer than 10 pictures, pictures
+    with two labels (LABEL005) and classes of which more than half would be reported are left out;
+    below 50 pictures nothing is said. A rare subject in its right class may look like another.
+
+    ## References
+    Northcutt, Jiang and Chuang (2021), Confident Learning, JAIR 70. Coates, Lee and Ng (2011), An
+    Analysis of Single-Layer Networks in Unsupervised Feature Learning, AISTATS.
+    """
+
+    code = "LABEL006"
+    name = "suspected-wrong-label"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        min_chance: chance that the label is wrong from which it is reported, 0..1
+        min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
+        max_class_doubt: a class of which more would be reported is left out, 0..1
+        """
+
+        min_chance: float = 0.5
+        min_gain: float = 4.0
+        max_class_doubt: float = 0.5
+
+    CLEAN = (
+        Case("never scanned for labels", IMAGES),
+        Case("a label that is probably right", IMAGES, tables=_tables({"error_chance": 0.3})),
+        Case("overlap explains the labels as well", IMAGES, tables=_tables({}, gain=0.4)),
+        Case(
+            "half of the class: a matter of its name", IMAGES, tables=_tables({"class_doubt": 0.7})
+        ),
+        Case(
+            "too few pictures", IMAGES, tables=_tables({}, reason="12 pictures, but 50 are needed")
+        ),
+    )
+    DIRTY = (
+        Case("a dog filed under cat", IMAGES, ["a.jpg"], tables=_tables({})),
+        Case(
+            "a lower threshold", IMAGES, ["a.jpg"], {"min_chance": 0.25},
+            _tables({"error_chance": 0.3}),
+        ),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a picture, the most doubtful first."""
+        facts = _facts(store)
+        if not facts or facts["reason"] or float(facts["gain"]) < params.min_gain:
+            return
+        sql = """
+            WITH listed AS (
+                SELECT s.*, i.label, i.subject
+                FROM label_scores s JOIN images i ON i.id = s.sample_id
+                WHERE s.error_chance >= ? AND s.class_doubt <= ?
+            ), near AS (
+                SELECT v.sample_id, string_agg(
+                    v.neighbour_id || ' (' || coalesce(n.label, 'no label') || ')', ', '
+                    ORDER BY v.position) AS nearest
+                FROM vector_neighbours v SEMI JOIN listed l ON l.sample_id = v.sample_id
+                JOIN samples n ON n.id = v.neighbour_id GROUP BY v.sample_id
+            )
+            SELECT l.*, near.nearest FROM listed l LEFT JOIN near ON near.sample_id = l.sample_id
+            ORDER BY l.label_quality, l.sample_id
+        """
+        rows = store.query(sql, [params.min_chance, params.max_class_doubt])
+        for rank, row in enumerate(rows.iter_rows(named=True), 1):
+            yield self._finding(row, rank)
+
+    def _finding(self, row: Mapping[str, Any], rank: int) -> Finding:
+        asked = ""
+        if row["neighbours"]:
+            asked = (
+                f" Of its {row['neighbours']} nearest neighbours {row['neighbours_suggested']} are "
+                f"{row['suggested_label']!r} and {row['neighbours_given']} are {row['label']!r}."
+            )
+        return Finding(
+            self.code,
+            self.severity,
+            (row["sample_id"],),
+            f"The label {row['label']!r} of this picture is wrong with a chance of "
+            f"{row['error_chance']:.0%}: it looks like {row['suggested_label']!r} "
+            f"({row['suggested_probability']:.1%}; {row['label']!r} {row['probability']:.1%})."
+            + asked,
+            {
+                "rank": rank,
+                "suggested_label": row["suggested_label"],
+                "nearest": row["nearest"] or "",
+                **{
+                    name: row[name]
+                    for name in (
+                        "label_quality", "error_chance", "probability", "suggested_probability",
+                        "neighbours", "neighbours_given", "neighbours_suggested",
+                    )
+                },
+            },
+            Action.RELABEL,
+            row["subject"],
+        )  # fmt: skip
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many labels were judged, by what, and how many are probably wrong."""
+        facts = _facts(store)
+        if not facts:
+            return "No labels were judged: this run was made by an older scan; scan again."
+        if facts["reason"]:
+            return f"Whether labels are wrong cannot be told: {facts['reason']}."
+        left = int(facts["conflicting"]), int(facts["in_small_classes"]), int(facts["atypical"])
+        start = (
+            f"{int(facts['judged']):,} labels of {int(facts['classes']):,} classes were judged by "
+            f"{facts['vectors']}, which name {float(facts['accuracy']):.0%} of them unseen; left "
+            f"out were {left[0]:,} pictures with several labels, {left[1]:,} in small classes and "
+            f"{left[2]:,} that look like no other. "
+        )
+        return start + _share_sentence(facts, params.min_gain)
+
+
+def _facts(store: Store) -> dict[str, str]:
+    return dict(store.query("SELECT key, value FROM label_facts").iter_rows())
+
+
+def _share_sentence(facts: Mapping[str, str], min_gain: float) -> str:
+    disagree = 1 - float(facts["accuracy"])
+    if float(facts["gain"]) < min_gain:
+        return (
+            "How many are wrong cannot be told from classes that overlap: between none and "
+            f"{disagree:.1%} (the share that is predicted otherwise)."
+        )
+    expected = json.loads(facts["expected"])
+    shares = ", ".join(f"{share:.0%} of the first {int(n):,}" for n, share in expected.items())
+    return (
+        f"If errors do not follow the classes, {float(facts['share']):.1%} of the labels are wrong "
+        f"({float(facts['share_low']):.1%} to {float(facts['share_high']):.1%}), and at most "
+        f"{disagree:.1%} in any case" + (f"; to expect are {shares} to look at." if shares else ".")
+    )

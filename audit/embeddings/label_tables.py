@@ -1,0 +1,295 @@
+"""Vectors of a run's pictures, and what they say of labels: once a scan, stored for all to read.
+
+Rows are distinct pictures (pixel hashes), as for near-duplicates; groups of near-duplicates are
+judged by a model that saw none of their members. A picture with two labels is left to LABEL005, two
+spellings of a class (LABEL002) count as one class. What is found goes into narrow tables of the
+measurements database: `label_scores`, `vector_neighbours`, `embedding_map`, `label_facts`; vectors
+themselves are not kept where they are cheaper to make again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from threadpoolctl import threadpool_limits
+
+from audit.class_names import fold_name
+from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
+from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
+from audit.embeddings.ridge import Decomposition, decompose
+from audit.embeddings.settings import VectorOptions
+from audit.embeddings.vectors import PictureVectors, load_vectors
+from audit.errors import UsageError
+from audit.run.store import Store
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Advance = Callable[[float], None]
+TABLES = ("label_scores", "vector_neighbours", "embedding_map", "label_facts")
+LEAST_PICTURES = 50
+"""Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
+FEW_PICTURES = 3_000
+LEAST_CLASS = 10
+"""Pictures of a class below which its labels are not judged, and suggest nothing."""
+ATYPICAL = 5.0
+"""Robust deviations beyond which the length of a vector makes it no example of any class."""
+SHOWN_NEIGHBOURS = 5
+NEIGHBOURS_OF_ALL = 200_000
+"""Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
+DOUBTFUL = 10_000
+
+# The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
+# black or white (IMG001, IMG002) look like each other, whatever they show.
+PICTURES = """
+    SELECT i.pixel_hash, min(i.id) AS id, min(i.content_hash) AS content_hash,
+        any_value(g.representative) AS representative,
+        list(DISTINCT i.label) FILTER (WHERE trim(coalesce(i.label, '')) <> '') AS labels
+    FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash
+    WHERE i.pixel_hash IS NOT NULL AND i.status = 'ok' AND i.phash IS NOT NULL
+        AND coalesce(i.contrast, 1) >= 0.004 AND coalesce(i.transparent, 0) <= 0.999
+        AND coalesce(i.brightness_p99, 1) >= 0.16 AND coalesce(i.brightness_p1, 0) <= 0.7
+    GROUP BY i.pixel_hash ORDER BY i.pixel_hash
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """The pictures (n,) with what is known of them: `labels` (n,), -1 where they are not judged,
+    numbers of `names`; `groups` (n,) equal within a group of near-duplicates; `reason` why no
+    label is judged at all, else empty; `conflicting`, `in_small_classes` and `atypical` count
+    pictures.
+    """
+
+    rows: pl.DataFrame
+    labels: Ints
+    names: list[str]
+    groups: Ints
+    reason: str
+    conflicting: int
+    in_small_classes: int
+    atypical: int
+
+
+def relate_labels(
+    store: Store,
+    run: Path,
+    options: VectorOptions,
+    *,
+    advance: Advance = lambda share: None,
+) -> None:
+    """Fill the tables of labels and vectors from the measured pictures of `store`.
+
+    `run` holds the signatures. Raises UsageError where the user's own vectors, probabilities or
+    model cannot be used.
+    """
+    pictures = store.query(PICTURES)
+    # on few rows more threads only wait for each other
+    with threadpool_limits(1 if len(pictures) < FEW_PICTURES else None, "blas"):
+        _relate(store, load_vectors(store, run, pictures, options, advance))
+    advance(1.0)
+
+
+def _relate(store: Store, found: PictureVectors) -> None:
+    known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
+    judged = nearest = decomposition = None
+    if len(known.rows) > 2:
+        decomposition = decompose(found.whole())
+        nearest = nearest_rows(decomposition, known.groups)
+    if not known.reason and nearest is not None:
+        if found.probabilities is not None:
+            judged = _judge_own(found, known, nearest)
+        else:
+            judged = judge_vectors(
+                found.views, nearest, known.labels, known.groups, len(known.names),
+            )  # fmt: skip
+    with store.transaction():
+        for name in TABLES:
+            store.execute(f"DELETE FROM {name}")
+        facts = {"vectors": found.source, **found.facts, **_facts(known, judged, nearest)}
+        store.append("label_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
+        if judged is not None:
+            _store_by_picture(store, "label_scores", _score_rows(known, judged))
+        if nearest is not None and decomposition is not None:
+            _store_neighbours(store, known, nearest, judged)
+            _store_by_picture(store, "embedding_map", _map_rows(known, decomposition))
+
+
+def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:
+    """Judge by the user's probabilities; the neighbours only show what the picture looks like."""
+    assert found.probabilities is not None
+    columns = {fold_name(name): number for number, name in enumerate(found.classes)}
+    missing = [name for name in known.names if fold_name(name) not in columns]
+    if missing:
+        raise UsageError(
+            f"The predictions have no column for the class {missing[0]!r}: give one column of "
+            f"probabilities a class, named like it ({len(missing)} of {len(known.names)} missing)."
+        )
+    rows = np.flatnonzero(known.labels >= 0)
+    own = found.probabilities[rows][:, [columns[fold_name(name)] for name in known.names]]
+    own /= own.sum(1, keepdims=True) + np.float32(1e-12)
+    votes, _ = vote_shares(nearest, known.labels, len(known.names), rows)
+    return judge_probabilities(own, known.labels[rows], votes)
+
+
+def find_atypical(vectors: Floats) -> npt.NDArray[np.bool_]:
+    """Return which vectors are far longer than the rest: pictures that look like no class."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors)).astype(np.float64)
+    if not len(lengths):
+        return np.zeros(0, np.bool_)
+    middle = np.median(lengths)
+    # 1.4826: of a normal distribution, the median distance from the middle is one deviation
+    deviation = 1.4826 * np.median(np.abs(lengths - middle))
+    return np.asarray(lengths > middle + ATYPICAL * deviation + 1e-6 * middle)
+
+
+def label_pictures(
+    rows: pl.DataFrame,
+    atypical: npt.NDArray[np.bool_],
+    probabilities: Floats | None = None,
+) -> Labelled:
+    """Return which pictures are judged, and their classes by number.
+
+    Those that are `atypical` are not, nor those without `probabilities` (rows of NaN).
+    """
+    folded = [
+        sorted({fold_name(name) for name in names or ()}) for names in rows["labels"].to_list()
+    ]
+    conflicting = sum(len(names) > 1 for names in folded)
+    one = pl.Series([names[0] if len(names) == 1 else None for names in folded], dtype=pl.String)
+    counts = {
+        name: n for name, n in one.drop_nulls().value_counts().iter_rows() if n >= LEAST_CLASS
+    }
+    keys = sorted(counts)
+    numbers = {key: number for number, key in enumerate(keys)}
+    labels = np.array([numbers.get(name, -1) if name else -1 for name in one], np.int64)
+    small = int(one.is_not_null().sum()) - int((labels >= 0).sum())
+    odd = int((atypical & (labels >= 0)).sum())
+    labels[atypical] = -1
+    if probabilities is not None:
+        labels[np.isnan(probabilities).any(1)] = -1
+    units = rows["representative"].fill_null(rows["pixel_hash"]).to_list()
+    groups = np.unique(np.asarray(units, str), return_inverse=True)[1].astype(np.int64)
+    judged = int((labels >= 0).sum())
+    reason = ""
+    if judged < LEAST_PICTURES:
+        reason = (
+            f"{judged:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST_PICTURES} are "
+            "needed"
+        )
+    elif len(keys) < 2:
+        reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
+    return Labelled(rows, labels, _names(rows, one, keys), groups, reason, conflicting, small, odd)
+
+
+def _names(rows: pl.DataFrame, folded: pl.Series, keys: list[str]) -> list[str]:
+    """Return for each key its most frequent spelling."""
+    spelled = pl.DataFrame({"key": folded, "name": rows["labels"].list.first()}).drop_nulls()
+    ranked = (
+        spelled.group_by("key", "name").len().sort(["len", "name"], descending=[True, False])
+        .unique("key", keep="first", maintain_order=True)
+    )  # fmt: skip
+    by_key = dict(ranked.select("key", "name").iter_rows())
+    return [by_key[key] for key in keys]
+
+
+# ---- rows ----
+
+
+def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
+    rows = np.flatnonzero(known.labels >= 0)
+    labels = known.labels[rows]
+    doubted = np.bincount(labels, judged.error_chance > 0.5, len(known.names))
+    names = np.asarray(known.names, object)
+    return pl.DataFrame(
+        {
+            "pixel_hash": known.rows["pixel_hash"].gather(rows),
+            "label_quality": judged.quality,
+            "suggested_label": pl.Series(names[judged.suggested].tolist(), dtype=pl.String),
+            "probability": judged.probability,
+            "suggested_probability": judged.suggested_probability,
+            "error_chance": judged.error_chance,
+            "neighbours": judged.neighbours.astype(np.int32),
+            "neighbours_given": judged.votes[:, 0].astype(np.int32),
+            "neighbours_suggested": judged.votes[:, 1].astype(np.int32),
+            "class_doubt": (doubted / np.bincount(labels, minlength=len(names)))[labels],
+        }
+    )
+
+
+def _map_rows(known: Labelled, decomposition: Decomposition) -> pl.DataFrame:
+    """Return the first two principal axes, in units of the deviation along the first."""
+    axes = decomposition.turned[:, :2].astype(np.float64)
+    if axes.shape[1] < 2:
+        axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
+    axes /= axes[:, 0].std() + 1e-12
+    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "x": axes[:, 0], "y": axes[:, 1]})
+
+
+def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
+    """Give every sample of a picture the picture's row."""
+    store.create_from("by_picture", rows)
+    others = ", ".join(f"r.{name}" for name in rows.columns if name != "pixel_hash")
+    wanted = "AND f.label IS NOT NULL" if table == "label_scores" else ""
+    store.execute(
+        f"INSERT INTO {table} BY NAME SELECT f.id AS sample_id, {others} FROM images f "
+        f"JOIN by_picture r USING (pixel_hash) WHERE f.status = 'ok' {wanted} ORDER BY f.id"
+    )
+    store.execute("DROP TABLE by_picture")
+
+
+def _store_neighbours(
+    store: Store, known: Labelled, nearest: Nearest, judged: JudgedLabels | None
+) -> None:
+    rows = np.arange(len(known.rows))
+    if len(rows) > NEIGHBOURS_OF_ALL:
+        doubtful = judged.order()[:DOUBTFUL] if judged is not None else rows[:0]
+        rows = np.sort(np.flatnonzero(known.labels >= 0)[doubtful])
+    index = nearest.index[rows, :SHOWN_NEIGHBOURS]
+    there = index >= 0
+    ids = known.rows["id"]
+    place = np.broadcast_to(np.arange(index.shape[1]), index.shape)
+    frame = pl.DataFrame(
+        {
+            "sample_id": ids.gather(np.broadcast_to(rows[:, None], index.shape)[there]),
+            "position": place[there].astype(np.int32),
+            "neighbour_id": ids.gather(index[there]),
+            "similarity": nearest.similarity[rows, :SHOWN_NEIGHBOURS][there].astype(np.float64),
+        }
+    )
+    store.append("vector_neighbours", frame)
+
+
+def _facts(
+    known: Labelled, judged: JudgedLabels | None, nearest: Nearest | None
+) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {
+        "judged": int((known.labels >= 0).sum()),
+        "classes": len(known.names),
+        "conflicting": known.conflicting,
+        "in_small_classes": known.in_small_classes,
+        "atypical": known.atypical,
+        "reason": known.reason,
+    }
+    if nearest is not None:
+        facts["references"] = nearest.references
+    if judged is None:
+        return facts
+    model = judged.model
+    # a model that is no better than naming the largest class knows nothing of the pictures
+    labels = known.labels[known.labels >= 0]
+    return facts | {
+        "share": model.share,
+        "share_low": model.share_low,
+        "share_high": model.share_high,
+        "gain": model.gain,
+        "accuracy": judged.accuracy,
+        "largest_class": float(np.bincount(labels).max() / len(labels)),
+        "expected": json.dumps({str(n): s for n, s in judged.expected_shares().items()}),
+    }

@@ -1,0 +1,84 @@
+"""The nearest neighbours by meaning: cosine over principal axes, copies left out.
+
+The axes are scaled by the fourth root of their variance, half way to whitening: as they are, a few
+axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of
+every picture are looked for among that many, drawn by seed, because all pairs of a million are
+a day's
+work; below it they are exact. Costs n x references x 128 products.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from audit.embeddings.kernels import offer_neighbours
+from audit.embeddings.ridge import Decomposition
+from audit.neighbors.kernels.compiled import usable_threads
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+AXES = 128
+NEIGHBOURS = 20
+REFERENCES = 30_000
+ROWS, COLUMNS = 512, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """`index` (n, k): row numbers, nearest first, -1 where there are fewer; `similarity` (n, k):
+    cosines; `references`: among how many rows was looked.
+    """
+
+    index: Ints
+    similarity: Floats
+    references: int
+
+
+def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS) -> Nearest:
+    """Return the k nearest rows of every row that are not of its group."""
+    n = len(groups)
+    scale = np.maximum(decomposition.values[:AXES], 1e-12) ** -0.25
+    points = decomposition.turned[:, :AXES] * scale.astype(np.float32)
+    points /= np.sqrt(np.einsum("ij,ij->i", points, points))[:, None] + np.float32(1e-12)
+    chosen = np.arange(n)
+    if n > REFERENCES:
+        chosen = np.sort(np.random.default_rng(0).choice(n, REFERENCES, replace=False))
+    library, owners = np.ascontiguousarray(points[chosen]), groups[chosen]
+    index = np.full((n, k), -1, np.int64)
+    similarity = np.full((n, k), -2, np.float32)
+
+    def search(start: int) -> None:
+        rows = slice(start, start + ROWS)
+        for column in range(0, len(chosen), COLUMNS):
+            block = points[rows] @ library[column : column + COLUMNS].T
+            offer_neighbours(block, groups[rows], owners, column, index[rows], similarity[rows])
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
+        list(pool.map(search, range(0, n, ROWS)))
+    found = index >= 0
+    index[found] = chosen[index[found]]
+    return Nearest(index, similarity, len(chosen))
+
+
+def vote_shares(
+    nearest: Nearest, labels: Ints, n_classes: int, rows: Ints
+) -> tuple[Floats, Floats]:
+    """Return the neighbours of `rows` by class (m, n_classes), and shares smoothed to be above 0.
+
+    `labels` are those of all rows; -1 votes for nothing.
+    """
+    votes = np.zeros((len(rows), n_classes), np.float32)
+    places = np.arange(len(rows))
+    for column in nearest.index[rows].T:
+        voted = np.where(column >= 0, labels[column], -1)
+        there = voted >= 0
+        votes[places[there], voted[there]] += 1
+    # half as many imagined neighbours as there may be real ones, spread over all classes
+    imagined = nearest.index.shape[1] / 2
+    counted = votes.sum(1, keepdims=True)
+    return votes, (votes + imagined / n_classes) / (counted + imagined)

@@ -1,0 +1,146 @@
+"""Class scores out of fold, in closed form: nothing is judged by a model that saw its copy.
+
+Ridge regression of one column a class has, for every group of rows, the same solution as if the
+group had been left out: with H the hat matrix, y the labels and p = H y the fit, the left-out
+predictions of group G are (I - H_GG)^-1 (p_G - H_GG y_G) (Cook and Weisberg 1982, Residuals and
+Influence in Regression). So one decomposition serves every group, every penalty and any labels,
+where folds would train a model each. The intercept counts as one more column.
+
+Costs n d^2 once; 60,000 vectors of 896 take a few seconds on two cores, and the memory of a copy of
+the vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+PENALTIES = 10.0 ** np.arange(-4.5, 0.01, 0.5)
+"""Tried, as shares of the largest eigenvalue; the best by the squared error left out is kept."""
+BLOCK = 16_384
+GROUP_CELLS = 2_000_000
+"""Entries of the blocks of the hat matrix that are solved at once."""
+CHOSEN_ROWS = 20_000
+"""Rows, all those of some groups, on which the penalty is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Vectors turned to their principal axes: `turned` (n, r) float32, largest first, and
+    `values` (r,), the squared length of each column.
+    """
+
+    turned: Floats
+    values: npt.NDArray[np.float64]
+
+
+def decompose(vectors: Floats) -> Decomposition:
+    """Turn vectors (n, d), whose columns have mean 0, to their principal axes."""
+    n, d = vectors.shape
+    if n < d:
+        values, axes = np.linalg.eigh((vectors @ vectors.T).astype(np.float64))
+        values = np.maximum(values, 0)
+        turned = (axes * np.sqrt(values)).astype(np.float32)
+    else:
+        gram = np.zeros((d, d))
+        for start in range(0, n, BLOCK):
+            part = vectors[start : start + BLOCK]
+            gram += part.T @ part
+        values, axes = np.linalg.eigh(gram)
+        turned = vectors @ axes.astype(np.float32)
+    kept = np.flatnonzero(values > max(float(values.max(initial=0.0)), 1e-12) * 1e-7)[::-1]
+    return Decomposition(np.ascontiguousarray(turned[:, kept]), values[kept])
+
+
+def left_out_scores(
+    decomposition: Decomposition, labels: Ints, groups: Ints, n_classes: int
+) -> Floats:
+    """Return (n, n_classes) predictions of the class columns, every group left out as a whole.
+
+    `labels` (n,) in 0..n_classes-1; `groups` (n,) any numbers, equal within a group.
+    """
+    shares = np.bincount(labels, minlength=n_classes) / len(labels)
+    members = _shared_groups(groups)
+    best, error = None, np.inf
+    sums = _class_sums(decomposition.turned, labels, n_classes)
+    # the class means are the intercept; its own row enters through 1 / n
+    sums -= np.outer(decomposition.turned.sum(0, dtype=np.float64), shares)
+    for penalty in PENALTIES * (decomposition.values.max(initial=0.0) + 1e-12):
+        scores = _predict(decomposition, sums, labels, shares, members, float(penalty))
+        found = _squared_error(scores, labels, shares)
+        if found < error:
+            best, error = scores, found
+    assert best is not None
+    best += shares.astype(np.float32)
+    return best
+
+
+def _class_sums(turned: Floats, labels: Ints, n_classes: int) -> npt.NDArray[np.float64]:
+    """Return (r, n_classes): the sum of the rows of each class."""
+    sums = np.zeros((n_classes, turned.shape[1]))
+    order = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[order], return_index=True)
+    for number, start, stop in zip(present, first, [*first[1:], len(labels)], strict=True):
+        sums[number] = turned[order[start:stop]].sum(0, dtype=np.float64)
+    return sums.T
+
+
+def _shared_groups(groups: Ints) -> list[Ints]:
+    """Return the rows of groups of two and more, (number of groups, size) for each size."""
+    order = np.argsort(groups, kind="stable")
+    first = np.flatnonzero(np.append(True, np.diff(groups[order]) != 0))
+    sizes = np.diff(np.append(first, len(groups)))
+    batches = []
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        starts = first[sizes == size]
+        step = max(1, GROUP_CELLS // size**2)
+        batches += [
+            order[starts[i : i + step, None] + np.arange(size)] for i in range(0, len(starts), step)
+        ]
+    return batches
+
+
+def _predict(
+    decomposition: Decomposition,
+    sums: npt.NDArray[np.float64],
+    labels: Ints,
+    shares: npt.NDArray[np.float64],
+    members: list[Ints],
+    penalty: float,
+) -> Floats:
+    """Return centred predictions with each group left out."""
+    n, weights = len(labels), 1 / (decomposition.values + penalty)
+    slopes = (weights[:, None] * sums).astype(np.float32)
+    scores = np.empty((n, len(shares)), np.float32)
+    leverage = np.empty(n)
+    for start in range(0, n, BLOCK):
+        part = decomposition.turned[start : start + BLOCK]
+        scores[start : start + BLOCK] = part @ slopes
+        leverage[start : start + BLOCK] = (part * part) @ weights.astype(np.float32) + 1 / n
+    fitted = [scores[rows].astype(np.float64) for rows in members]
+    rest = np.maximum(1 - leverage, 1e-6).astype(np.float32)
+    scores += (leverage[:, None] * shares).astype(np.float32)
+    scores[np.arange(n), labels] -= leverage.astype(np.float32)
+    scores /= rest[:, None]
+    one_hot = np.eye(len(shares)) - shares
+    for rows, fit in zip(members, fitted, strict=True):
+        part = decomposition.turned[rows].astype(np.float64)
+        hat = (part * weights) @ part.transpose(0, 2, 1) + 1 / n
+        system = np.eye(rows.shape[1]) * (1 + 1e-9) - hat
+        scores[rows] = np.linalg.solve(system, fit - hat @ one_hot[labels[rows]])
+    return scores
+
+
+def _squared_error(scores: Floats, labels: Ints, shares: npt.NDArray[np.float64]) -> float:
+    own = scores[np.arange(len(labels)), labels]
+    # |s - y|^2 with y one-hot less the shares, without making y
+    squares: Any = np.einsum("ij,ij->", scores, scores, dtype=np.float64)
+    cross = float(own.sum(dtype=np.float64)) - float(
+        (scores.sum(0, dtype=np.float64) * shares).sum()
+    )
+    return float(squares) - 2 * cross

@@ -1,0 +1,111 @@
+"""Where the vectors of a run come from: built in, the user's own file, or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.embeddings.given import match_rows, read_probabilities, read_vectors
+from audit.embeddings.patches import standardised
+from audit.embeddings.settings import VectorOptions
+from audit.neighbors.signatures import is_comparable
+from audit.run.store import Store
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureVectors:
+    """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names
+    them in words; `probabilities` are the user's own (n, K) with the columns `classes`;
+    `facts` are sentences and
+    counts to keep.
+    """
+
+    rows: pl.DataFrame
+    views: Floats
+    source: str
+    probabilities: Floats | None = None
+    classes: tuple[str, ...] = ()
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+
+    def whole(self) -> Floats:
+        """Return one vector a picture (n, d), the mean of its views, columns of mean 0."""
+        if len(self.views) == 1:
+            return np.asarray(self.views[0])
+        mean = self.views.mean(0)
+        return np.asarray(mean - mean.mean(0))
+
+
+def load_vectors(
+    store: Store,
+    run: Path,
+    pictures: pl.DataFrame,
+    options: VectorOptions,
+    advance: Callable[[float], None],
+) -> PictureVectors:
+    """Return the vectors of those `pictures` that have one.
+
+    Raises UsageError where the user's own file cannot be used.
+    """
+    if options.embeddings is not None:
+        found = _own(store, pictures, options.embeddings)
+    else:
+        found = _built_in(run, pictures, advance)
+    if options.predictions is not None:
+        found = _with_probabilities(store, found, options.predictions)
+    return found
+
+
+def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
+    """Return the user's vectors; a picture takes that of its first sample that has one."""
+    names, vectors = read_vectors(path)
+    chosen = _rows_of(store, pictures, path, names)
+    has = chosen >= 0
+    views = standardised(vectors[chosen[has]])[None]
+    missing = int((~has).sum())
+    source = f"the vectors of {path.name} ({vectors.shape[1]} numbers)"
+    if missing:
+        source += f", which has none of {missing:,} pictures"
+    return PictureVectors(pictures.filter(pl.Series(has)), views, source)
+
+
+def _with_probabilities(store: Store, found: PictureVectors, path: Path) -> PictureVectors:
+    """Add the user's probabilities, rows of NaN where a picture has none."""
+    names, classes, values = read_probabilities(path)
+    chosen = _rows_of(store, found.rows, path, names)
+    own = np.where((chosen >= 0)[:, None], values[chosen], np.float32(np.nan))
+    source = f"the probabilities of {path.name}"
+    return replace(found, probabilities=own, classes=classes, source=source)
+
+
+def _rows_of(
+    store: Store, pictures: pl.DataFrame, path: Path, names: list[str]
+) -> npt.NDArray[np.int64]:
+    """Return for each picture the row of the file that belongs to one of its samples, or -1."""
+    samples = store.query("SELECT id, uri, pixel_hash FROM images ORDER BY id")
+    rows = match_rows(path, names, samples)
+    first: dict[str, int] = {}
+    for picture, row in zip(samples["pixel_hash"].to_list(), rows.tolist(), strict=True):
+        if row >= 0 and picture is not None:
+            first.setdefault(picture, row)
+    return np.array([first.get(p, -1) for p in pictures["pixel_hash"].to_list()], np.int64)
+
+
+def _built_in(
+    run: Path, pictures: pl.DataFrame, advance: Callable[[float], None]
+) -> PictureVectors:
+    """Return the vectors of stored signatures; flat and see-through pictures have none."""
+    from audit.embeddings.patches import describe_patches
+    from audit.pairs.signature_store import load_signatures
+
+    table, stored = load_signatures(run, pictures["content_hash"].to_list())
+    usable = stored & is_comparable(table)
+    views = describe_patches(table[usable], advance=advance)
+    source = "built-in vectors (patches of the stored signatures)"
+    return PictureVectors(pictures.filter(pl.Series(usable)), views, source)

@@ -1,0 +1,1 @@
+"""Tests of vectors and of judged labels."""

@@ -1,0 +1,110 @@
+"""Labels are judged out of fold; chance and overlap are told from wrong labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
+from audit.embeddings.nearest import nearest_rows
+from audit.embeddings.ridge import decompose, left_out_scores
+
+MIN_GAIN = 4.0  # the default of LABEL006
+
+
+def clouds(seed: int, n: int, k: int, apart: float) -> tuple[np.ndarray, np.ndarray]:
+    """n points of k normal classes in 20 dimensions, centres `apart` deviations from the middle."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(k, size=n)
+    centres = rng.normal(size=(k, 20)) * apart / np.sqrt(20)
+    points = (centres[labels] + rng.normal(size=(n, 20))).astype(np.float32)
+    return points - points.mean(0), labels
+
+
+def judged(
+    points: np.ndarray, labels: np.ndarray, groups: np.ndarray | None = None
+) -> JudgedLabels:
+    own = np.arange(len(labels)) if groups is None else groups
+    near = nearest_rows(decompose(points), own)
+    return judge_vectors(points[None], near, labels, own, int(labels.max()) + 1)
+
+
+def reported(found: JudgedLabels) -> int:
+    return int((found.error_chance >= 0.5).sum()) if found.model.gain >= MIN_GAIN else 0
+
+
+def test_a_group_is_left_out_as_a_whole() -> None:
+    points, labels = clouds(1, 60, 3, 2.0)
+    groups = np.arange(60) // 3
+    every = left_out_scores(decompose(points), labels, groups, 3)
+    # by hand: ridge regression with an intercept on the other rows, for the penalty that was chosen
+    one_hot = np.eye(3)[labels]
+    errors = []
+    for penalty in decompose(points).values.max() * 10.0 ** np.arange(-4.5, 0.01, 0.5):
+        by_hand = np.empty((60, 3))
+        for group in range(20):
+            out = groups == group
+            x, y = points[~out].astype(float), one_hot[~out]
+            middle = x.mean(0)
+            gram = (x - middle).T @ (x - middle) + penalty * np.eye(20)
+            slopes = np.linalg.solve(gram, (x - middle).T @ (y - y.mean(0)))
+            by_hand[out] = y.mean(0) + (points[out] - middle) @ slopes
+        errors.append(np.abs(by_hand - every).max())
+    assert min(errors) < 1e-4
+
+
+def test_a_copy_does_not_vouch_for_a_label() -> None:
+    points, labels = clouds(2, 300, 3, 6.0)
+    points, labels = np.vstack([points, points[:1]]), np.append(labels, 0)
+    wrong = (labels[0] + 1) % 3
+    labels[[0, 300]] = wrong  # a picture and its copy, both under another class
+    groups = np.append(np.arange(300), 0)
+    found = judged(points - points.mean(0), labels, groups)
+    assert set(found.order()[:2].tolist()) == {0, 300}
+    assert (found.suggested[[0, 300]] != wrong).all()
+
+
+@pytest.mark.parametrize("apart", [1.0, 2.0, 3.0, 12.0])
+def test_clean_labels_are_not_called_wrong(apart: float) -> None:
+    found = [reported(judged(*clouds(seed, 400, 4, apart))) for seed in range(5)]
+    assert found == [0] * 5
+
+
+def test_labels_without_any_meaning_are_not_called_wrong() -> None:
+    points, labels = clouds(3, 400, 4, 2.0)
+    shuffled = np.random.default_rng(0).permutation(labels)
+    assert reported(judged(points, shuffled)) == 0
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_planted_errors_are_found_and_counted(share: float) -> None:
+    points, labels = clouds(4, 1000, 4, 4.0)
+    rng = np.random.default_rng(1)
+    wrong = rng.random(1000) < share
+    given = np.where(wrong, (labels + rng.integers(1, 4, 1000)) % 4, labels)
+    found = judged(points, given)
+    flagged = found.error_chance >= 0.5
+    assert found.model.gain > MIN_GAIN
+    assert wrong[flagged].mean() > 0.8
+    assert found.model.share_low <= wrong.mean() <= found.model.share_high
+    # what is promised of the list is what it holds
+    assert abs(found.expected_shares()[50] - wrong[found.order()[:50]].mean()) < 0.15
+
+
+def test_own_probabilities_are_judged_alike() -> None:
+    rng = np.random.default_rng(5)
+    true = rng.integers(3, size=500)
+    logits = rng.normal(size=(500, 3)) + 5 * np.eye(3)[true]
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    wrong = np.arange(500) < 30
+    given = np.where(wrong, (true + 1) % 3, true)
+    found = judge_probabilities(p.astype(np.float32), given)
+    assert wrong[found.order()[:30]].mean() > 0.8
+    assert ((found.quality >= 0) & (found.quality <= 1)).all()
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    points, labels = clouds(6, 200, 3, 3.0)
+    turn = np.random.default_rng(2).permutation(200)
+    once, again = judged(points, labels), judged(points[turn], labels[turn])
+    np.testing.assert_allclose(once.quality[turn], again.quality, atol=1e-3)

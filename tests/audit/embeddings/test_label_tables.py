@@ -1,0 +1,122 @@
+"""From a folder to LABEL006: a scan with the built-in vectors and with the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from audit import scanning
+from audit.embeddings.settings import VectorOptions
+from audit.errors import UsageError
+from audit.run.generations import open_run
+from audit.sources import open_source
+from tests.conftest import picture
+
+pytestmark = pytest.mark.slow
+
+CLASSES = ("cat", "dog", "owl")
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """90 pictures of three classes without any likeness, and one with two labels."""
+    root = tmp_path_factory.mktemp("animals")
+    for number in range(90):
+        folder = root / CLASSES[number % 3]
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(picture(number, 48, 48)).save(folder / f"{number:02}.png")
+    for name in ("cat", "dog"):
+        Image.fromarray(picture(500, 48, 48)).save(root / name / "both.png")
+    return root
+
+
+def own_vectors(path: Path, root: Path, wrong: tuple[str, ...]) -> Path:
+    """Vectors of each file that show its class, and of those `wrong` another."""
+    files = sorted(p.relative_to(root).as_posix() for p in root.rglob("*.png"))
+    rng = np.random.default_rng(1)
+    shown = [(CLASSES.index(f.split("/")[0]) + (f in wrong)) % 3 for f in files]
+    rows = 8 * np.eye(3)[shown] @ rng.normal(size=(3, 12)) + rng.normal(size=(len(files), 12))
+    pl.DataFrame({"path": files, "vector": rows.tolist()}).write_parquet(path)
+    return path
+
+
+def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], str, dict[str, str]]:
+    """Return the samples of LABEL006 in their order, its completeness, and the facts."""
+    scanning.scan(open_source([str(root)]), run, jobs=1, vectors=options)
+    with open_run(run) as store:
+        found = store.rows(
+            "SELECT sample_id FROM findings JOIN finding_samples USING (fingerprint) "
+            "WHERE code = 'LABEL006' ORDER BY CAST(evidence ->> 'rank' AS INTEGER)"
+        )
+        said = store.scalar("SELECT completeness FROM check_runs WHERE code = 'LABEL006'")
+        facts = dict(store.query("SELECT key, value FROM label_facts").iter_rows())
+    return [row["sample_id"] for row in found], said, facts
+
+
+def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
+    wrong = ("cat/00.png", "dog/01.png", "owl/02.png", "cat/03.png")
+    path = own_vectors(tmp_path / "v.parquet", animals, wrong)
+    found, said, facts = scanned(animals, tmp_path / "run", VectorOptions(embeddings=path))
+    assert sorted(found) == sorted(wrong)
+    assert "v.parquet" in said
+    assert facts["conflicting"] == "1"  # the picture with two labels is left to LABEL005
+    # what else the tables hold
+    with open_run(tmp_path / "run") as store:
+        near = store.rows("SELECT * FROM vector_neighbours WHERE sample_id = 'cat/00.png'")
+        places = store.scalar("SELECT count(*) FROM embedding_map")
+    assert [row["neighbour_id"].split("/")[0] for row in near].count("dog") >= 4
+    assert places == 92
+
+
+def test_pictures_that_show_nothing_of_their_class(animals: Path, tmp_path: Path) -> None:
+    found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
+    assert found == []
+    assert "cannot be told" in said
+
+
+def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_path: Path) -> None:
+    scanning.scan(open_source([str(animals)]), tmp_path / "run", jobs=1)
+    path = own_vectors(tmp_path / "v.parquet", animals, ("cat/00.png",))
+    again = scanning.scan(
+        open_source([str(animals)]), tmp_path / "run", jobs=1,
+        vectors=VectorOptions(embeddings=path),
+    )  # fmt: skip
+    assert (again.measured, again.unchanged) == (0, False)
+    same = scanning.scan(
+        open_source([str(animals)]), tmp_path / "run", jobs=1,
+        vectors=VectorOptions(embeddings=path),
+    )  # fmt: skip
+    assert same.unchanged
+
+
+def test_own_probabilities_and_a_class_without_column(animals: Path, tmp_path: Path) -> None:
+    files = sorted(p.relative_to(animals).as_posix() for p in animals.rglob("*.png"))
+    shown = np.array([(CLASSES.index(f.split("/")[0]) + (f == "cat/00.png")) % 3 for f in files])
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(len(files), 3)) + 6 * np.eye(3)[shown]
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    table = pl.DataFrame({"path": files, **{c: p[:, i] for i, c in enumerate(CLASSES)}})
+    table.write_parquet(tmp_path / "p.parquet")
+    options = VectorOptions(predictions=tmp_path / "p.parquet")
+    scanned(animals, tmp_path / "run", options)
+    with open_run(tmp_path / "run") as store:
+        first = store.rows("SELECT * FROM label_scores ORDER BY label_quality LIMIT 1")[0]
+    assert (first["sample_id"], first["suggested_label"]) == ("cat/00.png", "dog")
+    table.drop("owl").with_columns(cat=1 - pl.col("dog")).write_parquet(tmp_path / "q.parquet")
+    with pytest.raises(UsageError, match="no column for the class 'owl'"):
+        scanned(animals, tmp_path / "run2", VectorOptions(predictions=tmp_path / "q.parquet"))
+
+
+def test_five_pictures_and_a_single_class(tmp_path: Path) -> None:
+    for count, name in ((5, "few"), (60, "one class")):
+        folder = tmp_path / name / "cat"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(picture(number, 40, 40)).save(folder / f"{number}.png")
+        found, said, _ = scanned(tmp_path / name, tmp_path / f"run {name}", VectorOptions())
+        assert found == []
+        assert "cannot be told" in said

@@ -1,0 +1,42 @@
+"""Built-in vectors: the same for a mirror image, the same every time, near for what looks alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.embeddings.patches import (
+    VIEWS,
+    colour_pictures,
+    describe_patches,
+    encode,
+    learn_dictionary,
+)
+from audit.neighbors.signatures import make_signature, stack_signatures
+from tests.conftest import picture
+
+
+def table(n: int) -> np.ndarray:
+    return stack_signatures([make_signature(picture(seed)) for seed in range(n)])
+
+
+def test_a_mirror_image_has_the_same_code() -> None:
+    some = table(12)
+    words, pictures = learn_dictionary(some), colour_pictures(some)
+    turned = np.ascontiguousarray(pictures[:, :, ::-1])
+    np.testing.assert_allclose(encode(pictures, words), encode(turned, words), atol=2e-3)
+
+
+def test_equal_signatures_give_equal_vectors() -> None:
+    some = table(12)
+    np.testing.assert_array_equal(describe_patches(some), describe_patches(some.copy()))
+
+
+def test_few_pictures_are_seen_in_all_views() -> None:
+    vectors = describe_patches(table(5))
+    assert vectors.shape[:2] == (len(VIEWS), 5)
+    assert np.isfinite(vectors).all()
+
+
+def test_none_and_one_picture() -> None:
+    assert describe_patches(table(0) if False else table(1)[:0]).shape == (1, 0, 0)
+    assert np.isfinite(describe_patches(table(1))).all()
