@@ -2,7 +2,7 @@
 
 A property is *nuisance* (how the file was made: format, size, compression, camera, a word of its
 name, a column of the manifest), *light* (measured on the picture, and mostly the photographer's:
-brightness, blur, noise, its border) or *look* (mostly the subject's: colours, edges). A category
+brightness, blur, noise, border, shape) or *look* (mostly the subject's: colours, edges). A category
 becomes one 0/1 column for each of its frequent values. Several checks ask the same table: whether a
 property gives the class away, and whether splits differ in it. 60,000 pictures take about 1 s.
 """
@@ -28,7 +28,7 @@ LIGHT: Mapping[str, str] = {
     "brightness": "brightness", "contrast": "contrast", "sharpness": "sharpness",
     "noise": "ln(noise + 0.0005)", "border brightness":
     "0.299 * border_red + 0.587 * border_green + 0.114 * border_blue",
-    "border spread": "border_spread",
+    "border spread": "border_spread", "aspect": "ln(aspect)",
 }  # fmt: skip
 LOOK: Mapping[str, str] = {
     "saturation": "saturation", "edge density": "edge_density", "entropy": "entropy",
@@ -36,10 +36,11 @@ LOOK: Mapping[str, str] = {
     "blue over green": "ln((blue + 0.002) / (green + 0.002))",
 }  # fmt: skip
 NUISANCE: Mapping[str, str] = {
-    "pixels": "ln(pixels)", "aspect": "ln(aspect)", "JPEG quality": "jpeg_quality :: DOUBLE",
+    "pixels": "ln(pixels)", "JPEG quality": "jpeg_quality :: DOUBLE",
 }  # fmt: skip
 CATEGORIES: Mapping[str, str] = {
-    "format": "format", "size": "concat(width, ' x ', height)", "mode": "mode",
+    "format": "format", "mode": "mode",
+    "size": "concat(greatest(width, height), ' x ', least(width, height))",
     "JPEG quality": "jpeg_quality :: VARCHAR", "chroma subsampling": "jpeg_subsampling",
     "progressive": "progressive :: VARCHAR", "colour profile": "icc_profile",
     "EXIF camera": "exif_camera", "EXIF": "CASE WHEN exif_camera IS NOT NULL THEN 'a camera' END",
@@ -65,9 +66,6 @@ class Readable(Protocol):
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """Return the rows of a SELECT."""
-
-    def columns(self, table: str) -> dict[str, str]:
-        """Return the columns of a table, {} if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ def _words(frame: pl.DataFrame) -> tuple[list[tuple[Property, Floats]], list[str
     labels = [x.casefold() for x in frame["label"].drop_nulls().unique().to_list()]
     columns: dict[str, Floats] = {}
     for word in words:
-        if not any(word in label or label in word for label in labels):
+        if not any(_same_name(word, label) for label in labels):
             columns[word] = np.zeros(len(frame))
             columns[word][said.filter(pl.col("word") == word)["row"].to_numpy()] = 1.0
     codes, names = _codes(frame["label"])
@@ -221,6 +219,10 @@ def _words(frame: pl.DataFrame) -> tuple[list[tuple[Property, Floats]], list[str
     ], []
 
 
+def _same_name(word: str, label: str) -> bool:
+    return word == label or (min(len(word), len(label)) > 2 and (word in label or label in word))
+
+
 def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
     """Say whether half of the classes have a word of their own: then words name the class."""
     totals = np.bincount(label[label >= 0], minlength=n_classes)
@@ -229,13 +231,23 @@ def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
     return n_classes > 1 and bool(2 * own.any(1).sum() >= max(n_classes, 3))
 
 
+def metadata_columns(store: Readable) -> list[str]:
+    """Return the names of a manifest's other columns, in their order."""
+    # Asked of the catalogue: to describe a table that is not there would end a transaction.
+    found = store.query("""
+        SELECT column_name AS name FROM duckdb_columns() WHERE table_name = 'metadata'
+        AND database_name = current_database() AND column_name <> 'sample_id' ORDER BY column_index
+    """)
+    return list(found["name"])
+
+
 def _metadata(
     store: Readable, frame: pl.DataFrame
 ) -> tuple[list[tuple[Property, Floats]], list[str]]:
     """Return the columns of the manifest as properties, without those that name the class."""
     import polars as pl
 
-    known = [n for n in store.columns("metadata") if n != "sample_id"]
+    known = metadata_columns(store)
     if not known:
         return [], []
     table = store.query("SELECT * FROM metadata")

@@ -215,8 +215,9 @@ class GroupLeakage(Check):
         numbers = [chain.numbers[i] for i in verdict.members]
         row = {"name": chain.name, "ids": [m[0] for m in kept], "splits": [m[1] for m in kept]}
         name = f"The numbered sequence {chain.name} ({min(numbers)} to {max(numbers)})"
-        evidence = {"sequence": chain.name, "first": min(numbers), "last": max(numbers)}
-        return self._spread("sequence", row, name, evidence | verdict.evidence, self.severity)
+        evidence = {"sequence": chain.name, "first": min(numbers), "last": max(numbers),
+                    **verdict.evidence}  # fmt: skip
+        return self._spread("sequence", row, name, evidence, self.severity)
 
     def _burst(self, row: Mapping[str, Any], verdict: Verdict | None) -> Finding:
         seconds = row["seconds"]
@@ -336,7 +337,7 @@ def _judged(
     ranks = pair_ranks(
         looks, rows[pairs.first], rows[pairs.second], params.max_gap, params.min_others
     )
-    runs = np.cumsum(
+    runs: Ints = np.cumsum(
         (np.diff(chain, prepend=-1) > 0) | (np.diff(place, prepend=0) > params.max_gap)
     )
     return _verdicts(len(chains), chain, runs, pairs, crosses, ranks, params)
