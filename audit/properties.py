@@ -259,7 +259,7 @@ def _metadata(
     left_out: list[str] = []
     for name in known:
         column = joined[name] if name in joined.columns else joined[f"{name}_right"]
-        if _names_class(name, column, label):
+        if names_class(name, column, label):
             left_out.append(name)
         elif column.dtype.is_numeric() and column.n_unique() > MAX_LEVELS:
             if not (column.dtype.is_integer() and column.n_unique() >= len(column.drop_nulls())):
@@ -270,7 +270,7 @@ def _metadata(
     return found, left_out
 
 
-def _names_class(name: str, column: pl.Series, label: pl.Series) -> bool:
+def names_class(name: str, column: pl.Series, label: pl.Series) -> bool:
     """Say whether a column is another name for the class, a finer one, or one for several."""
     if NAMES_OF_LABELS.search(name):
         return True

@@ -120,9 +120,7 @@ class Book:
             ids.append(self._file_clean(split, label, label, name, picture))
         return ids
 
-    def _file_clean(
-        self, split: str, label: str, subject: str, name: str, picture: Picture
-    ) -> str:
+    def _file_clean(self, split: str, label: str, subject: str, name: str, picture: Picture) -> str:
         data, ext = self._encoded(picture)
         sample_id = self.add(split, label, data, ext, name)
         if split == "val":

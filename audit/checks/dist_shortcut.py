@@ -59,6 +59,16 @@ def _both(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "split": ("train", "test")[i % 2]} for i, row in enumerate(rows)]
 
 
+def _column(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the column of a manifest for images that are numbered from 0."""
+    return {
+        "metadata": [{"sample_id": f"{i:04d}.jpg", name: value} for i, value in enumerate(values)]
+    }
+
+
+SITES = _varied(60, "healthy") + _varied(50, "ill")
+
+
 class Shortcut(Check):
     """Classes that a property of the file, its name or its light separates from the others.
 
@@ -128,8 +138,13 @@ class Shortcut(Check):
         Case("names that spell the class",
              [{**r, "id": f"{x}/{w}_{i}.jpg"} for x, w in (("a", "tabby"), ("b", "robin"),
               ("c", "trout")) for i, r in enumerate(_varied(40, x))]),
+        Case("a column that is a code of the class", SITES, tables=_column(
+             "code", [len(row["label"]) for row in SITES])),
     )  # fmt: skip
     DIRTY: ClassVar[Sequence[Case]] = (
+        Case("a hospital of its own", SITES, ["class:ill"], tables=_column(
+             "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
+                      for i, row in enumerate(SITES)])),
         Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
              + _varied(60, "flower", 0.25)), ["class:flower"]),
         Case("a class saved as PNG", _varied(60, "apple") + _varied(60, "boat")
@@ -151,7 +166,8 @@ class Shortcut(Check):
         for separation in _separations(table, params):
             found[separation.label].append(separation)
         if len(table.labels) == 2:  # what separates one separates the other: said once
-            found = dict(sorted(found.items())[:1])
+            sizes = np.bincount(table.label, minlength=2)
+            found = dict(sorted(found.items(), key=lambda item: int(sizes[item[0]]))[:1])
         for label, separations in sorted(found.items()):
             yield self._finding(table, label, separations, params)
 
