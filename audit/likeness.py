@@ -25,6 +25,7 @@ Bytes = NDArray[np.uint8]
 
 OTHERS = 400  # pictures of a cell that a pair is compared with, at most: ranks down to 1 / 401
 HALF = 128.0  # bits of 256 that differ between unrelated pictures, on average
+TIE = 1e-5  # distances closer than rounding are equal
 BLOCK = 4096  # pairs at a time: 30 MB of distances
 
 # What a picture's look is measured by: names of columns of the view `images`.
@@ -94,7 +95,7 @@ def _ranks(looks: Looks, first: Ints, second: Ints, others: Ints, reach: int, le
     left_out |= others == second[:, None]
     # One unit is what unrelated pictures of this cell are apart, in each of the two.
     unit = max(float(np.median(apart)), 1e-9)
-    closer = apart / unit + apart_bits / HALF <= (own / unit + own_bits / HALF)[:, None] + 1e-9
+    closer = apart / unit + apart_bits / HALF <= (own / unit + own_bits / HALF)[:, None] + TIE
     remaining = (~left_out).sum(1)
     rank = (1 + (closer & ~left_out).sum(1)) / (1 + remaining)
     return np.where(remaining >= least, rank, np.nan)

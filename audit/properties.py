@@ -277,8 +277,8 @@ def names_class(name: str, column: pl.Series, label: pl.Series) -> bool:
     values, names = _codes(column)
     classes, labels = _codes(label)
     both = (values >= 0) & (classes >= 0)
-    if not both.any() or len(labels) < 2 or len(names) < 2:
-        return False
+    if not both.any() or len(labels) < 2 or not 2 <= len(names) <= both.sum() / 2:
+        return False  # a value of its own for each picture names pictures, not classes
     table = np.zeros((len(names), len(labels)))
     np.add.at(table, (values[both], classes[both]), 1)
     of_value = table.max(1).sum() / table.sum() >= PURE

@@ -97,7 +97,7 @@ class ClassShareShift(Check):
             if p <= params.rate and one.variation - one.chance >= params.min_excess:
                 yield self._finding(one, p)
 
-    def _finding(self, one: Comparison, p: float) -> Finding:
+    def _finding(self, one: ShareComparison, p: float) -> Finding:
         moved = sorted(zip(one.labels, *one.shares, strict=True), key=lambda m: -abs(m[1] - m[2]))
         named = ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in moved[:5])
         return Finding(
@@ -128,7 +128,7 @@ class ClassShareShift(Check):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ShareComparison:
     """A split against its reference: shares of classes that both have, and how far apart."""
 
     split: str
@@ -144,7 +144,7 @@ class Comparison:
 
 def _comparisons(
     store: Store, params: ClassShareShift.Params, draws: int = DRAWS
-) -> Iterator[Comparison]:
+) -> Iterator[ShareComparison]:
     counts = store.query(
         "SELECT split, label, effective AS n FROM effective_sizes WHERE split IS NOT NULL "
         "AND trim(coalesce(label, '')) <> '' ORDER BY split, label"
@@ -165,7 +165,7 @@ def _comparisons(
 
 def _compared(
     split: str, reference: str, labels: Sequence[str], table: Ints, draws: int
-) -> Comparison:
+) -> ShareComparison:
     there, here = table
     variation = total_variation(there, here)
     p, chance = 1.0, 0.0
@@ -180,4 +180,6 @@ def _compared(
         chance = float(apart.mean())
     shares = (there / there.sum()).tolist(), (here / here.sum()).tolist()
     n = int(here.sum())
-    return Comparison(split, reference, labels, shares, n, variation, chance, cramers_v(table), p)
+    return ShareComparison(
+        split, reference, labels, shares, n, variation, chance, cramers_v(table), p
+    )

@@ -113,9 +113,9 @@ class GroupLeakage(Check):
     ## Limits
     Look at some members first. Pictures are compared by light, colour, texture and perceptual hash,
     so a sequence whose shots have little in common is not found, nor one in a class and split with
-    fewer than `min_others` other pictures. Verified near-duplicates across splits are no evidence
-    here: SPLIT001 reports them. More than `max_same` photographs in one second are treated as a
-    wrong time.
+    fewer than `min_others` other pictures, nor one whose numbers start again in each split.
+    Verified near-duplicates across splits are no evidence here: SPLIT001 reports them. More than
+    `max_same` photographs in one second are treated as a wrong time.
 
     ## References
     Kapoor and Narayanan, Leakage and the reproducibility crisis in machine-learning-based science,
@@ -412,7 +412,8 @@ MANIFEST = """
 """
 # `clip07_0001`: the shortest prefix that leaves digits alone. A prefix of digits or of letters
 # alone often starts again in each class, so it counts within its class; folders of clips
-# (`clips/07/0001.jpg`) are part of the name.
+# (`clips/07/0001.jpg`) are part of the name. Where numbers occur in several splits, each split was
+# numbered by itself, and nothing runs from one to the other.
 SEQUENCES = r"""
     WITH stems AS (
         SELECT id, split, coalesce(label, '') AS label,
@@ -440,6 +441,7 @@ SEQUENCES = r"""
     ), divided AS (
         SELECT name FROM frames GROUP BY name
         HAVING count(DISTINCT split) > 1 AND count(*) >= ?
+            AND count(DISTINCT number) >= 0.9 * count(*)
     )
     SELECT id, split, number, name FROM frames SEMI JOIN divided USING (name)
     ORDER BY name, number, split, id

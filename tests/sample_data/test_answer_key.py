@@ -21,12 +21,14 @@ SAMPLE_DATA = ROOT / "sample_data"
 Row = tuple[str, str]
 
 
+# Planted, and no check looks for them yet: this list is to end empty.
+NOT_YET = {"LABEL006", "BOX001", "BOX002", "BOX003", "BOX004", "BOX005"}
+
+
 def rows(path: Path) -> set[Row]:
-    """(code, members) of a key, for the checks that exist."""
+    """(code, members) of a key, for all checks but those that are named as missing."""
     with path.open(newline="", encoding="utf-8") as file:
-        return {
-            (r["code"], r["members"]) for r in csv.DictReader(file) if r["code"] in all_checks()
-        }
+        return {(r["code"], r["members"]) for r in csv.DictReader(file) if r["code"] not in NOT_YET}
 
 
 def scanned(source: Path, run: Path) -> set[Row]:
@@ -55,6 +57,10 @@ def _members(code: str, subject: str, ids: list[str | None]) -> str:
     return "|".join(sorted(i for i in ids if i))
 
 
+def test_no_check_that_exists_is_excused() -> None:
+    assert not NOT_YET & all_checks().keys()
+
+
 def test_sample_data_equals_its_answer_key(sample_data_run: Path) -> None:
     key, accepted = rows(SAMPLE_DATA / "answer_key.csv"), rows(SAMPLE_DATA / "accepted.csv")
     found = findings(sample_data_run)
@@ -72,7 +78,7 @@ def test_the_manifest_adds_its_groups(tmp_path: Path) -> None:
     assert {row for row in found if row[0] == "SPLIT002"} == planted
 
 
-@pytest.mark.parametrize("seed", [20261])
+@pytest.mark.parametrize("seed", [20261, 20262, 20263, 20264])
 def test_unseen_seeds_are_found_whole_with_next_to_nothing_unexplained(
     seed: int, dataset: Callable[[int], Path], tmp_path: Path
 ) -> None:
