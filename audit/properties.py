@@ -235,8 +235,8 @@ def metadata_columns(store: Readable) -> list[str]:
     """Return the names of a manifest's other columns, in their order."""
     # Asked of the catalogue: to describe a table that is not there would end a transaction.
     found = store.query("""
-        SELECT column_name AS name FROM duckdb_columns() WHERE table_name = 'metadata'
-        AND database_name = current_database() AND column_name <> 'sample_id' ORDER BY column_index
+        SELECT column_name AS name FROM duckdb_columns()
+        WHERE table_name = 'metadata' AND column_name <> 'sample_id' ORDER BY column_index
     """)
     return list(found["name"])
 

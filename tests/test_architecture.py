@@ -19,8 +19,8 @@ ROOMS = {
     "audit": (
         "errors printable, workers, records executors stats progress, likeness properties"
         " association sources neighbors run,"
-        "picture, pairs, checking, checks, review, report subset, scanning browse, verifying, ui,"
-        "cli, __main__"
+        "picture, pairs, checking, checks, review, report subset, scanning browse,"
+        "verifying run_drift, ui, cli, __main__"
     ),
     "pipeline_profiler": "record, adapters diagnose, measure, precision, report, ui, cli, __main__",
 }

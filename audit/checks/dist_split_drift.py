@@ -9,7 +9,7 @@ judged within classes. About 4 s for 60,000 pictures.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -194,8 +194,8 @@ def _sides(
             continue
         here = table.rows(table.split == number)
         there = table.rows(np.isin(table.split, [table.splits.index(s) for s in others]))
-        # A picture in both is no difference, and its copy would be told by heart.
-        there = there.rows(~np.isin(there.unit, here.unit))
+        if (here.label < 0).all() or (there.label < 0).all():
+            here, there = (replace(s, label=np.full_like(s.label, -1)) for s in (here, there))
         shared = np.intersect1d(here.label, there.label)
         here, there = (side.rows(np.isin(side.label, shared)) for side in (here, there))
         if min(len(here.ids), len(there.ids)) >= params.min_units and table.properties:
