@@ -225,10 +225,12 @@ def _same_name(word: str, label: str) -> bool:
 
 def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
     """Say whether half of the classes have a word of their own: then words name the class."""
+    if n_classes < 2:
+        return False
     totals = np.bincount(label[label >= 0], minlength=n_classes)
     inside = np.stack([columns[label == k].sum(0) for k in range(n_classes)])
     own = (inside >= 0.8 * columns.sum(0)) & (inside >= 0.8 * np.maximum(totals, 1)[:, None])
-    return n_classes > 1 and bool(2 * own.any(1).sum() >= max(n_classes, 3))
+    return bool(2 * own.any(1).sum() >= max(n_classes, 3))
 
 
 def metadata_columns(store: Readable) -> list[str]:

@@ -16,7 +16,9 @@ LABELS = [("ant", "bee", "cow", "dog")[i % 4] for i in range(200)]
 
 
 def table(
-    labels: Sequence[str] = LABELS, name: Callable[[int], str] = "{:04d}".format, **columns: Any
+    labels: Sequence[str | None] = LABELS,
+    name: Callable[[int], str] = "{:04d}".format,
+    **columns: Any,
 ) -> PropertyTable:
     images = [{"id": f"{name(i)}.jpg", "label": label} for i, label in enumerate(labels)]
     rows = [
@@ -81,6 +83,11 @@ def test_words_of_names_that_spell_the_class_are_no_property() -> None:
     assert (names(own), own.left_out) == (set(), [])
     scanned = table(name=lambda i: f"{'scan' if i % 3 == 0 else 'photo'}_{i}")
     assert names(scanned) == {"file name"}
+
+
+def test_words_of_names_without_any_label_are_properties() -> None:
+    found = table([None] * 60, name=lambda i: f"{'scan' if i % 3 == 0 else 'photo'}_{i}")
+    assert names(found) == {"file name"}
 
 
 def test_a_unit_counts_once_and_has_the_mean_of_its_pictures() -> None:
