@@ -202,6 +202,17 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     return np.minimum(adjusted, 1.0)
 
 
+def rarity(counts: ArrayLike, expected: ArrayLike) -> Floats:
+    """Return the p-value that a count so small comes from chance, times the number of counts.
+
+    Poisson: the cells of a table that was dealt at random; Bonferroni over its cells.
+    """
+    from scipy.stats import poisson
+
+    n = np.asarray(counts, float)
+    return np.asarray(np.minimum(1.0, poisson.cdf(n, np.asarray(expected, float)) * n.size))
+
+
 # ---- groups ----
 
 

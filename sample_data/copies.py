@@ -171,15 +171,14 @@ def plant_group_leaks(book: Book) -> None:
     """Plant a film clip and a burst that span two splits, and one clip that rightly does not."""
     label = book.label()
     splits = ["train"] * 4 + ["test"] * 2
-    ids = [book.add_clean(s, label, name=f"clip07_{n:04d}") for n, s in enumerate(splits, 1)]
+    ids = book.add_clip(label, 7, splits)
     book.plant(
         "SPLIT002",
         ids,
         "A drive was filmed as clip07: stills 1 to 4 are in train, 5 and 6 in test.",
     )
     label = book.label()
-    for n in range(1, 5):
-        book.add_clean("train", label, name=f"clip03_{n:04d}")
+    book.add_clip(label, 3, ["train"] * 4)
     label = book.label()
     ids = []
     for second, split in enumerate(("train", "train", "test", "test"), 31):

@@ -18,8 +18,9 @@ from tests.conftest import ROOT
 ROOMS = {
     "audit": (
         "errors printable class_names, workers, records executors stats progress,"
-        "sources neighbors run, picture, pairs, embeddings, checking, checks, review,"
-        "report subset, scanning browse, verifying, ui, cli, __main__"
+        "likeness properties association sources neighbors run, picture, pairs, embeddings,"
+        "checking, checks, review, report subset, scanning browse, verifying run_drift, ui, cli,"
+        "__main__"
     ),
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"
@@ -113,7 +114,7 @@ def test_no_circles_of_files(package: str) -> None:
 
 def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
     ours = {"audit", "audit.errors", "audit.records", "audit.stats", "audit.neighbors"}
-    ours |= {"audit.class_names"}
+    ours |= {"audit.class_names", "audit.association", "audit.likeness", "audit.properties"}
     ours |= {"audit.checking.check", "audit.checking.cases", "audit.run.store"}
     known = {dotted(path) for path in modules("audit")}
     others = {"audit", "numpy", "scipy", "polars"} | set(sys.stdlib_module_names)

@@ -32,6 +32,7 @@ HEALTHY: Mapping[str, Any] = {
     "brightness_p50": 0.45, "brightness_p95": 0.85, "brightness_p99": 0.95, "contrast": 0.22,
     "saturation": 0.35, "channel_spread": 0.45, "red": 0.47, "green": 0.45, "blue": 0.42,
     "sharpness": 0.45, "edge_density": 0.25, "entropy": 7.3, "noise": 0.01, "transparent": 0.0,
+    "border_red": 0.47, "border_green": 0.45, "border_blue": 0.42, "border_spread": 0.2,
     "channels_equal": False,
 }  # fmt: skip
 
@@ -77,7 +78,10 @@ def case_store(case: Case) -> Iterator[Store]:
         measured = [{**row, "sample_id": row["id"]} for row in rows]
         store.append("features", _table(measured, FEATURE_ROW))
         for name, extra in case.tables.items():
-            store.append(name, _table(extra, OTHER_TABLES[name]))
+            if name == "metadata":  # a manifest's columns: whatever the case has
+                store.create_from(name, _free_table(extra))
+            else:
+                store.append(name, _table(extra, OTHER_TABLES[name]))
         yield store
 
 
@@ -98,6 +102,12 @@ def _filled(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         "dhash": int.from_bytes(seed.digest()[8:16], "big"),
     }  # fmt: skip
     return {**HEALTHY, **made_up, **row}
+
+
+def _free_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([dict(row) for row in rows])
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:

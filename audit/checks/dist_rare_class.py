@@ -10,7 +10,7 @@ from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
-from audit.stats import wilson_share
+from audit.stats import rarity, wilson_share
 
 ONE_EACH = [{"label": x, "split": "test"} for x in ("cat", "dog", "owl")]
 
@@ -23,7 +23,8 @@ class RareClass(Check):
     dataset if there is none), computes how uncertain a measured recall of `recall` would be: the 95
     % Wilson interval at the class's number of images. A class is reported if that interval is wider
     than +-`max_half_width` in some evaluation split where the class has at most
-    `max_share_of_median` of the median class's images, or has so in the whole dataset.
+    `max_share_of_median` of the median class's images, fewer than chance explains (Poisson, at
+    `rate`), or has so in the whole dataset.
 
     ## Why is this bad
     With 4 test images, a measured recall of 80 % is compatible with anything from 33 % to 97 %: two
@@ -56,12 +57,14 @@ class RareClass(Check):
         max_share_of_median: rare if at most this share of the median class's images, 0..1
         max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
         recall: the measured recall whose interval is computed, 0..1
+        rate: rare only if chance makes a class so small in at most this share of datasets, 0..1
         train_splits: splits that are not used for evaluation
         """
 
         max_share_of_median: float = 0.2
         max_half_width: float = 0.1
         recall: float = 0.8
+        rate: float = 0.01
         train_splits: tuple[str, ...] = ("train", "training")
 
     CLEAN = (
@@ -72,6 +75,12 @@ class RareClass(Check):
         ),
         Case("one sample: LABEL004", [{"label": x} for x in "ab" for _ in range(30)] + [{}]),
         Case("one class has no neighbours", [{}] * 4),
+        Case(
+            "one by chance where the median class has five",
+            [{"label": x} for x in ("cat", "dog", "owl") for _ in range(30)]
+            + [{"label": x, "split": "test"} for x in ("cat", "dog") for _ in range(5)]
+            + [{"label": "owl", "split": "test"}],
+        ),
     )
     DIRTY = (
         Case(
@@ -169,15 +178,19 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
             SELECT 'the dataset', label, total, median_total FROM totals
             WHERE label NOT IN (SELECT label FROM evaluated)
         )
-        SELECT e.*, t.total,
-            e.n <= ? * e.median OR t.total <= ? * t.median_total AS small
+        SELECT e.*, t.total, t.median_total,
+            e.n <= ? * e.median AS few_here, t.total <= ? * t.median_total AS few
         FROM everywhere e JOIN totals t USING (label) WHERE t.total > 1 ORDER BY label, split
     """
     share = params.max_share_of_median
     frame = store.query(sql, [list(params.train_splits), share, share])
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
+    # Where a split has few pictures of every class, chance leaves some with hardly any.
+    here = rarity(frame["n"], frame["median"]) <= params.rate
+    total = rarity(frame["total"], frame["median_total"]) <= params.rate
+    small = (frame["few_here"].to_numpy() & here) | (frame["few"].to_numpy() & total)
     return [
-        {**row, "low": float(a), "high": float(b), "half": float(b - a) / 2}
-        for row, a, b in zip(frame.iter_rows(named=True), low, high, strict=True)
+        {**row, "low": float(a), "high": float(b), "half": float(b - a) / 2, "small": bool(few)}
+        for row, a, b, few in zip(frame.iter_rows(named=True), low, high, small, strict=True)
     ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli import terminal
+from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
@@ -240,7 +241,7 @@ def overlap(
 
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
-    ("export", export_command), ("verify", verify_command),
+    ("export", export_command), ("verify", verify_command), ("drift", drift_command),
 ):  # fmt: skip
     app.command(name)(command)
 

@@ -52,6 +52,15 @@ FEATURES: tuple[Column, ...] = (
     Column("entropy", "DOUBLE", "Shannon entropy of the luma histogram, bits, 0 (constant) .. 8"),
     Column("noise", "DOUBLE", "noise standard deviation from a median of second differences, 0..1"),
     Column("transparent", "DOUBLE", "share of pixels with alpha below one half, 0..1"),
+    Column("border_red", "DOUBLE", "mean of red in the outermost 2 px all around, 0..1"),
+    Column("border_green", "DOUBLE", "mean of green in the outermost 2 px all around, 0..1"),
+    Column("border_blue", "DOUBLE", "mean of blue in the outermost 2 px all around, 0..1"),
+    Column(
+        "border_spread",
+        "DOUBLE",
+        "standard deviation of luma in the outermost 2 px all around, 0 (one colour: a frame, "
+        "padding, a studio) .. 0.5",
+    ),
     Column("channels_equal", "BOOLEAN", "red = green = blue at every pixel of the feature picture"),
 )
 MEASURED: tuple[Column, ...] = FILE_COLUMNS + FEATURES
@@ -83,6 +92,7 @@ def measure_picture(picture: Picture) -> tuple[dict[str, Any], Pixels]:
     if features["sharpness"] < 0:
         features["sharpness"] = None
     features |= hashes(luma)
+    features |= zip(BORDER, _border(small, luma).tolist(), strict=True)
     features["transparent"] = (
         0.0
         if picture.alpha is None
@@ -112,6 +122,33 @@ NUMBERS = (
     "brightness", "contrast", "saturation", "red", "green", "blue", "sharpness", "edge_density",
     "noise",
 )  # fmt: skip
+
+
+BORDER = ("border_red", "border_green", "border_blue", "border_spread")
+
+
+@compiled_on_first_call
+def _border(rgb: Any, luma: Any) -> Any:
+    """Return BORDER of the outermost 2 px all around."""
+    height, width = luma.shape
+    sums = np.zeros(5, np.int64)
+    count = 0
+    for y in range(height):
+        # Inside, the first and the last two columns; above and below, all.
+        inner = 2 <= y < height - 2 and width > 4
+        for at in range(4 if inner else width):
+            x = width - 4 + at if inner and at > 1 else at
+            grey = np.int64(luma[y, x])
+            sums[0] += rgb[y, x, 0]
+            sums[1] += rgb[y, x, 1]
+            sums[2] += rgb[y, x, 2]
+            sums[3] += grey
+            sums[4] += grey * grey
+            count += 1
+    mean = sums[3] / count
+    spread = max(sums[4] / count - mean * mean, 0.0) ** 0.5
+    scale = 255.0 * count
+    return np.array([sums[0] / scale, sums[1] / scale, sums[2] / scale, spread / 255])
 
 
 @compiled_on_first_call

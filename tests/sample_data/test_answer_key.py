@@ -21,18 +21,15 @@ SAMPLE_DATA = ROOT / "sample_data"
 Row = tuple[str, str]
 
 
-# What can only be ranked on 270 pictures that were drawn: see the test of the order below.
-RANKED = {"LABEL006"}
+# Planted and not reported: this list is to end empty. Wrong labels can only be ranked on 270 pictures
+# that were drawn: see the test of the order below.
+NOT_YET = {"LABEL006", "BOX001", "BOX002", "BOX003", "BOX004", "BOX005"}
 
 
 def rows(path: Path) -> set[Row]:
-    """(code, members) of a key, for the checks that exist."""
+    """(code, members) of a key, for all checks but those that are named as missing."""
     with path.open(newline="", encoding="utf-8") as file:
-        return {
-            (r["code"], r["members"])
-            for r in csv.DictReader(file)
-            if r["code"] in all_checks().keys() - RANKED
-        }
+        return {(r["code"], r["members"]) for r in csv.DictReader(file) if r["code"] not in NOT_YET}
 
 
 def scanned(source: Path, run: Path) -> set[Row]:
@@ -59,6 +56,10 @@ def _members(code: str, subject: str, ids: list[str | None]) -> str:
         # `split:val/class:fish` -> val/fish, `class:Fish|fish` -> Fish|fish, `split:train` -> train
         return re.sub(r"(split|class):", "", subject)
     return "|".join(sorted(i for i in ids if i))
+
+
+def test_no_check_that_exists_is_excused() -> None:
+    assert not NOT_YET & all_checks().keys()
 
 
 def test_sample_data_equals_its_answer_key(sample_data_run: Path) -> None:

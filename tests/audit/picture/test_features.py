@@ -86,3 +86,17 @@ def test_transparent_share() -> None:
     alpha = np.full((40, 40), 255, np.uint8)
     alpha[:10] = 0
     assert features(picture(6, 40, 40), alpha)["transparent"] == pytest.approx(0.25)
+
+
+def test_the_border_is_the_outermost_two_pixels_all_around() -> None:
+    pixels = np.random.default_rng(3).integers(0, 256, (40, 30, 3)).astype(np.uint8)
+    pixels[2:-2, 2:-2] = 99
+    inside = np.ones((40, 30), bool)
+    inside[2:-2, 2:-2] = False
+    found = measure_picture(Picture(pixels, None))[0]
+    luma = np.asarray(Image.fromarray(pixels).convert("L"))
+    means = pixels[inside].mean(0) / 255
+    assert [found[n] for n in ("border_red", "border_green", "border_blue")] == pytest.approx(means)
+    assert found["border_spread"] == pytest.approx(luma[inside].std() / 255)
+    pixels[inside] = (10, 200, 30)
+    assert measure_picture(Picture(pixels, None))[0]["border_spread"] == 0.0

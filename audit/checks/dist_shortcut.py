@@ -1,0 +1,321 @@
+"""DIST004: properties of the file or of the light that give the class away.
+
+Every property is tested against every class, over all splits and within each: an AUC on ranks,
+false discoveries controlled over all of these tests. What is reported must also be large, because
+among 60,000 pictures any difference is significant. About 4 s for 60,000 pictures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from audit.association import auc_limits, class_effects, level_p_values, two_sided
+from audit.checking.cases import Case
+from audit.checking.check import Check
+from audit.properties import MEASURED_COLUMNS, Floats, PropertyTable, property_table
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+from audit.stats import benjamini_hochberg
+
+
+class Separation(NamedTuple):
+    """How one property separates one class from the rest in one split, or in all (split -1)."""
+
+    label: int
+    prop: int
+    split: int
+    auc: float
+    low: float
+    high: float
+    n: int
+    rest: int
+    p: float
+
+    @property
+    def strength(self) -> float:
+        """The AUC in the direction in which the property works, 0.5 to 1."""
+        return max(self.auc, 1 - self.auc)
+
+
+def _varied(n: int, label: str, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
+    """Return pictures of a class whose light is spread, brighter than others by `shift`."""
+    rng = np.random.default_rng(sum(map(ord, label)))
+    return [
+        {
+            "label": label, "brightness": float(rng.uniform(0.3, 0.5)) + shift,
+            "contrast": float(rng.uniform(0.15, 0.25)), "noise": float(rng.uniform(0.01, 0.02)),
+            "sharpness": float(rng.uniform(0.3, 0.6)), **fixed,
+        }
+        for _ in range(n)
+    ]  # fmt: skip
+
+
+def _both(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "split": ("train", "test")[i % 2]} for i, row in enumerate(rows)]
+
+
+def _column(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the column of a manifest for images that are numbered from 0."""
+    return {
+        "metadata": [{"sample_id": f"{i:04d}.jpg", name: value} for i, value in enumerate(values)]
+    }
+
+
+SITES = _varied(60, "healthy") + _varied(50, "ill")
+
+
+class Shortcut(Check):
+    """Classes that a property of the file, its name or its light separates from the others.
+
+    ## What it does
+    Tests each class of at least `min_units` pictures against the rest: brightness, contrast, blur,
+    noise, border and aspect; size, format, mode, JPEG quality and subsampling, colour profile, EXIF
+    camera and orientation, words of file names, columns of the manifest. The effect is the AUC: the
+    share of pairs (one picture of the class, one of another) that the property puts in one order.
+    Reported if it is surely there (false discoveries below `rate`, over all properties, classes and
+    splits) and large: at least `min_auc` for properties of files, `min_auc_light` for those of the
+    light, which subjects also shape, with 95 % limits above these less 0.05. Copies count once, and
+    pictures of one manifest group count as one. If a shortcut holds in a training split and not in
+    an evaluation split, or the reverse, the finding says so and is an error.
+
+    ## Why is this bad
+    A model learns whatever separates the classes most easily. If that is the light or the JPEG
+    quality, the model scores well here and fails where the light is another.
+
+    ## Example
+    Pictures of flowers are brighter than others in 99 % of the pairs: one session, one lamp.
+
+    ## What to do
+    Find out where the class comes from. Collect pictures of it under other conditions, or of the
+    others under the same; make the property alike (re-encode, crop, normalise) if it has no
+    meaning; test on pictures without the shortcut.
+
+    ## Limits
+    Some of it is content: night scenes are dark. Colours are not tested, because bananas are
+    yellow. Columns and words that name the class (its code, its synonym, a finer or coarser class)
+    are left out; the completeness line lists them. A shortcut in a part of the pictures of a class
+    is found from about half of them on.
+
+    ## References
+    Geirhos et al., Shortcut learning in deep neural networks, Nature Machine Intelligence 2, 2020.
+    Van Elteren (1960), stratified rank tests. Hanley and McNeil (1982), Radiology 143:29. Benjamini
+    and Hochberg (1995), JRSS B 57:289."""
+
+    code = "DIST004"
+    name = "shortcut"
+    severity = Severity.WARNING
+    features = MEASURED_COLUMNS
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        rate: false discoveries among all tests, 0..1
+        min_auc: AUC from which a property of files is reported: 0.75 is half of the class, 0.5..1
+        min_auc_light: AUC from which light, blur, border or aspect is, 1.5 deviations apart, 0.5..1
+        min_units: pictures (copies and groups counted once) of a class, and of the rest, at least
+        train_splits: names of the splits that models are trained on
+        """
+
+        rate: float = 0.01
+        min_auc: float = 0.75
+        min_auc_light: float = 0.85
+        min_units: int = 10
+        train_splits: tuple[str, ...] = ("train", "training")
+
+    CLEAN: ClassVar[Sequence[Case]] = (
+        Case("all alike", [{"label": x} for x in "abc" for _ in range(40)]),
+        Case("spread in the same way", [r for x in "abc" for r in _varied(60, x)]),
+        Case("a little brighter", _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.05)),
+        Case("too few to tell", _varied(60, "a") + _varied(60, "b") + _varied(8, "c", 0.4)),
+        Case("one picture, copied sixty times", _varied(60, "a") + _varied(60, "b")
+             + [{**r, "pixel_hash": "f" * 32} for r in _varied(1, "c", 0.4) * 60]),
+        Case("names that spell the class",
+             [{**r, "id": f"{x}/{w}_{i}.jpg"} for x, w in (("a", "tabby"), ("b", "robin"),
+              ("c", "trout")) for i, r in enumerate(_varied(40, x))]),
+        Case("a column that is a code of the class", SITES, tables=_column(
+             "code", [len(row["label"]) for row in SITES])),
+    )  # fmt: skip
+    DIRTY: ClassVar[Sequence[Case]] = (
+        Case("a hospital of its own", SITES, ["class:ill"], tables=_column(
+             "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
+                      for i, row in enumerate(SITES)])),
+        Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
+             + _varied(60, "flower", 0.25)), ["class:flower"]),
+        Case("a class saved as PNG", _varied(60, "apple") + _varied(60, "boat")
+             + _varied(50, "tree", format="PNG") + _varied(10, "tree"), ["class:tree"]),
+        Case("a word of the file name", _varied(60, "apple") + _varied(60, "boat")
+             + [{**r, "id": f"scan{i}.jpg"} for i, r in enumerate(_varied(60, "tree"))],
+             ["class:tree"]),
+        Case("in the training split alone", _varied(60, "apple") + _varied(60, "boat")
+             + _varied(60, "tree", 0.25)
+             + [{**r, "split": "test"} for x in ("apple", "boat", "tree")
+                for r in _varied(120, x)], ["class:tree"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding per class, with the properties that separate it."""
+        table = property_table(store).of_kind("nuisance", "light")
+        table = table.rows(table.label >= 0).by_unit()
+        found: dict[int, list[Separation]] = defaultdict(list)
+        for separation in _separations(table, params):
+            found[separation.label].append(separation)
+        if len(table.labels) == 2:  # what separates one separates the other: said once
+            sizes = np.bincount(table.label, minlength=2)
+            found = dict(sorted(found.items(), key=lambda item: int(sizes[item[0]]))[:1])
+        for label, separations in sorted(found.items()):
+            yield self._finding(table, label, separations, params)
+
+    def _finding(
+        self, table: PropertyTable, label: int, found: Sequence[Separation], params: Params
+    ) -> Finding:
+        best: dict[str, Separation] = {}
+        for one in sorted(found, key=lambda s: (s.split >= 0, -s.strength)):
+            best.setdefault(table.properties[one.prop].source, one)
+        ranked = sorted(best.values(), key=lambda s: -s.strength)
+        first, name = ranked[0], table.labels[label]
+        evidence: dict[str, float | int | str] = {
+            "class": name, "property": table.properties[first.prop].name,
+            "properties": ", ".join(table.properties[s.prop].name for s in ranked),
+            "auc": first.auc, "auc_low": first.low, "auc_high": first.high,
+            "pictures": first.n, "others": first.rest, "p": first.p,
+        }  # fmt: skip
+        by_split = _by_split(table, first, params)
+        evidence |= {f"auc in {table.splits[s.split]}": s.auc for s in by_split}
+        differs = _differs(table, by_split, params)
+        more = ", ".join(table.properties[s.prop].name for s in ranked[1:5])
+        text = f"Class {name} is told from the others by {_wording(table, first)}"
+        text += f"; also by {more}" if more else ""
+        if differs:
+            where = ", ".join(f"{s.auc:.2f} in {table.splits[s.split]}" for s in by_split)
+            text += (
+                f"; it differs between splits (AUC {where}): what helps in one misleads in another"
+            )
+        return Finding(
+            self.code,
+            Severity.ERROR if differs else self.severity,
+            (),
+            f"{text}.",
+            evidence,
+            Action.REVIEW,
+            f"class:{name}",
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many properties of how many classes were tested, and what was left out."""
+        sql = """
+            SELECT count(*) FILTER (WHERE n >= ?) AS tested, count(*) AS classes FROM (
+                SELECT count(DISTINCT coalesce(nullif(trim(i.group_key), ''), p.unit)) AS n
+                FROM images i JOIN pictures p USING (id)
+                WHERE i.status = 'ok' AND trim(coalesce(i.label, '')) <> '' GROUP BY i.label)
+        """
+        tested, classes = store.query(sql, [params.min_units]).row(0)
+        if tested < 1 or classes < 2:
+            return (
+                f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "
+                f"{params.min_units} pictures or more."
+            )
+        left_out = property_table(store).left_out
+        names = f"; left out because they name the class: {', '.join(left_out)}" if left_out else ""
+        return (
+            f"{tested:,} of {classes:,} classes had {params.min_units} pictures or more and were "
+            f"tested{names}."
+        )
+
+
+def _wording(table: PropertyTable, one: Separation) -> str:
+    prop = table.properties[one.prop]
+    where = f" in {table.splits[one.split]}" if one.split >= 0 else ""
+    if prop.level:
+        inside = table.label == one.label
+        rows = table.split == one.split if one.split >= 0 else np.ones(len(inside), bool)
+        share = table.values[inside & rows, one.prop].mean()
+        others = table.values[~inside & rows, one.prop].mean()
+        return f"{prop.name}{where}: {share:.0%} of its {one.n:,} pictures, {others:.0%} of others"
+    side = "higher" if one.auc > 0.5 else "lower"
+    low, high = sorted((max(x, 1 - x) if one.auc > 0.5 else 1 - x) for x in (one.low, one.high))
+    return (
+        f"{prop.name}{where}, which is {side} in {one.strength:.0%} of the pairs of one of its "
+        f"{one.n:,} pictures with another (95 % interval {low:.0%} to {high:.0%})"
+    )
+
+
+def _separations(table: PropertyTable, params: Shortcut.Params) -> list[Separation]:
+    """Return what is surely there and large, over all splits together and within each."""
+    scopes = [-1, *(s for s in np.unique(table.split).tolist() if s >= 0)]
+    scopes = scopes if len(scopes) > 2 else scopes[:1]
+    found: list[Separation] = []
+    tests = 0
+    for scope in scopes:
+        rows = table if scope < 0 else table.rows(table.split == scope)
+        large, n_tests = _large(rows, scope, params)
+        found += large
+        tests += n_tests
+    # What is not large counts as a test with p = 1, which only makes the rest harder to pass.
+    p_values = np.ones(max(tests, len(found)))
+    p_values[: len(found)] = [one.p for one in found]
+    adjusted = benjamini_hochberg(p_values)[: len(found)]
+    pairs = zip(found, adjusted.tolist(), strict=True)
+    return [one._replace(p=p) for one, p in pairs if p <= params.rate]
+
+
+def _large(
+    table: PropertyTable, scope: int, params: Shortcut.Params
+) -> tuple[list[Separation], int]:
+    """Return the separations whose AUC is large, with p-values not yet adjusted, and the tests."""
+    effects = class_effects(table.values, table.label, table.split, len(table.labels))
+    enough = np.minimum(effects.n, effects.rest) >= params.min_units
+    light = np.array([p.kind == "light" for p in table.properties], bool)
+    limit = np.where(light, params.min_auc_light, params.min_auc)
+    strength = np.maximum(effects.auc, 1 - effects.auc)
+    low, high = auc_limits(effects.auc, effects.n[:, None], effects.rest[:, None])
+    surely = np.maximum(low, 1 - high)
+    large = enough[:, None] & (strength >= limit) & (surely >= limit - 0.05)
+    p_values = two_sided(effects.z)
+    found = []
+    for label, prop in np.argwhere(large).tolist():
+        p = float(p_values[label, prop])
+        if table.properties[prop].level:
+            p = max(p, _exact(table, label, prop))
+        found.append(
+            Separation(
+                label, prop, scope, float(effects.auc[label, prop]), float(low[label, prop]),
+                float(high[label, prop]), int(effects.n[label]), int(effects.rest[label]), p,
+            )
+        )  # fmt: skip
+    return found, int(enough.sum()) * len(table.properties)
+
+
+def _exact(table: PropertyTable, label: int, prop: int) -> float:
+    inside, has = table.label == label, np.nan_to_num(table.values[:, prop])
+    counts = [np.array([float(x)]) for x in (has[inside].sum(), inside.sum(), has.sum(), len(has))]
+    return float(level_p_values(*counts)[0])
+
+
+def _by_split(table: PropertyTable, one: Separation, params: Shortcut.Params) -> list[Separation]:
+    """Return the same separation within each split that has enough pictures."""
+    found = []
+    for split in np.unique(table.split[table.split >= 0]).tolist():
+        rows = table.rows(table.split == split)
+        values: Floats = rows.values[:, [one.prop]]
+        effects = class_effects(values, rows.label, rows.split, len(table.labels))
+        n, rest = effects.n[one.label], effects.rest[one.label]
+        if min(n, rest) >= params.min_units:
+            auc = effects.auc[one.label, 0]
+            low, high = auc_limits(auc, n, rest)
+            found.append(
+                one._replace(split=split, auc=float(auc), low=float(low), high=float(high))
+            )
+    return found
+
+
+def _differs(table: PropertyTable, by_split: Sequence[Separation], params: Shortcut.Params) -> bool:
+    """Say whether the limits of a training and of an evaluation split are apart."""
+    trained = [s for s in by_split if table.splits[s.split] in params.train_splits]
+    others = [s for s in by_split if table.splits[s.split] not in params.train_splits]
+    return any(a.low > b.high or b.low > a.high for a in trained for b in others)

@@ -1,0 +1,229 @@
+"""DIST007: splits whose pictures differ from the training pictures, property by property or in all.
+
+Two tests of one question. Each property alone: the Kolmogorov-Smirnov distance, with the training
+pictures weighted to the class mix of the split, so that other shares of classes (DIST006) are not
+taken for other pictures. All together: a classifier that is asked which split a picture is from,
+judged within classes. About 4 s for 60,000 pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from audit.association import (
+    auc_limits,
+    binned,
+    class_effects,
+    fold_scores,
+    two_sided,
+    unit_folds,
+    weighted_shifts,
+)
+from audit.checking.cases import Case
+from audit.checking.check import Check
+from audit.properties import MEASURED_COLUMNS, Floats, Ints, PropertyTable, property_table
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+from audit.stats import benjamini_hochberg
+
+
+def _split(split: str, n: int, seed: int, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
+    """Return pictures of one class whose light is spread, brighter by `shift`."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "split": split, "brightness": float(rng.uniform(0.3, 0.5)) + shift,
+            "contrast": float(rng.uniform(0.15, 0.25)), "noise": float(rng.uniform(0.01, 0.02)),
+            "saturation": float(rng.uniform(0.2, 0.5)), **fixed,
+        }
+        for _ in range(n)
+    ]  # fmt: skip
+
+
+class SplitDrift(Check):
+    """Evaluation splits whose pictures differ from those of the training splits.
+
+    ## What it does
+    Compares each evaluation split with the training splits (without any: with the rest), over
+    classes that both have, the training pictures weighted to the split's class mix. Each property
+    (light, colours, texture, size, format, compression, camera, columns of the manifest) has a
+    Kolmogorov-Smirnov distance, for a category the difference of its share: reported from
+    `min_distance` on, at a false discovery rate of half of `rate` over all of them. A linear
+    classifier on all of them (ridge, 5 folds, copies and groups kept together) is asked which split
+    a picture is from: reported if the lower limit of its AUC is at least `min_auc`, at the other
+    half of `rate`. The finding lists the pictures of the split that are easiest to tell.
+
+    ## Why is this bad
+    The score on such a split is not the score on data like the training data: it measures how a
+    model bears the change, which may be meant or an accident of how the data were split.
+
+    ## Example
+    Test pictures were taken with another camera: sharpness differs by 0.31, AUC 0.88.
+
+    ## What to do
+    Look at the pictures listed. If the change is not meant, mix and split again at random, by
+    group. If it is, report the score as one under that change.
+
+    ## Limits
+    What differs in no measured property is not seen. Without labels, another class mix looks like a
+    drift. A split, or a reference, with fewer than `min_units` pictures is not compared.
+
+    ## References
+    Rabanser, Guennemann and Lipton, Failing loudly, NeurIPS 2019. Stephens (1970), JRSS B 32:115.
+    Hanley and McNeil (1982), Radiology 143:29. Benjamini and Hochberg (1995), JRSS B 57:289."""
+
+    code = "DIST007"
+    name = "split-drift"
+    severity = Severity.WARNING
+    features = MEASURED_COLUMNS
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        rate: share of datasets without drift in which a split is reported, at most, 0..1
+        min_distance: Kolmogorov-Smirnov distance from which a property matters, 0..1
+        min_auc: lower limit of the AUC from which telling the splits apart matters, 0.5..1
+        min_units: pictures (copies and groups counted once) on either side, at least
+        max_listed: pictures that a finding lists, at most
+        train_splits: names of the splits that models are trained on
+        """
+
+        rate: float = 0.01
+        min_distance: float = 0.15
+        min_auc: float = 0.6
+        min_units: int = 30
+        max_listed: int = 20
+        train_splits: tuple[str, ...] = ("train", "training")
+
+    CLEAN: ClassVar[Sequence[Case]] = (
+        Case("all alike", [{"split": s} for s in ("train", "test") for _ in range(60)]),
+        Case("spread in the same way", _split("train", 200, 1) + _split("test", 100, 2)),
+        Case("another class mix only: DIST006",
+             _split("train", 150, 1, label="a") + _split("train", 50, 2, 0.3, label="b")
+             + _split("test", 40, 3, label="a") + _split("test", 120, 4, 0.3, label="b")),
+        Case("too few", _split("train", 200, 1) + _split("test", 9, 2, 0.4)),
+        Case("one split", _split("train", 200, 1)),
+    )  # fmt: skip
+    DIRTY: ClassVar[Sequence[Case]] = (
+        Case("a brighter test split", _split("train", 200, 1) + _split("test", 100, 2, 0.15),
+             ["split:test"]),
+        Case("another format", _split("train", 200, 1) + _split("val", 100, 3)
+             + _split("test", 60, 2) + _split("test", 40, 4, format="PNG"), ["split:test"]),
+    )  # fmt: skip
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding per split."""
+        table = property_table(store)
+        drifts = [_drift(table, *sides) for sides in _sides(table, params)]
+        p_values = np.concatenate([d.p_values for d in drifts]) if drifts else np.empty(0)
+        alone = np.split(benjamini_hochberg(p_values), np.cumsum([len(d.p_values) for d in drifts]))
+        together = benjamini_hochberg([d.p for d in drifts]).tolist()
+        for drift, adjusted, p in zip(drifts, alone, together, strict=False):
+            moved = (adjusted <= params.rate / 2) & (drift.distances >= params.min_distance)
+            told = p <= params.rate / 2 and drift.low >= params.min_auc
+            if moved.any() or told:
+                yield self._finding(table, drift, np.flatnonzero(moved), params)
+
+    def _finding(self, table: PropertyTable, drift: Drift, moved: Ints, params: Params) -> Finding:
+        best: dict[str, str] = {}
+        for i in moved[np.argsort(-drift.distances[moved])].tolist():
+            prop = table.properties[i]
+            best.setdefault(prop.source, f"{prop.name} (distance {drift.distances[i]:.2f})")
+        named = ", ".join(list(best.values())[:5])
+        listed = tuple(sorted(drift.easiest[: params.max_listed]))
+        evidence: dict[str, float | int | str] = {
+            "compared_with": drift.reference, "pictures": drift.n, "auc": drift.auc,
+            "auc_low": drift.low, "auc_high": drift.high, "properties": ", ".join(best),
+            "largest_distance": float(drift.distances.max(initial=0.0)),
+        }  # fmt: skip
+        return Finding(
+            self.code,
+            self.severity,
+            listed,
+            f"The {drift.n:,} pictures of split {drift.split} differ from those of "
+            f"{drift.reference}, their classes given equal shares: a classifier tells which is "
+            f"which in {drift.auc:.0%} of pairs (95 % interval {drift.low:.0%} to {drift.high:.0%})"
+            + (f"; the properties: {named}" if named else "")
+            + f". The {len(listed)} pictures listed are the easiest to tell.",
+            evidence,
+            Action.REVIEW,
+            f"split:{drift.split}",
+        )
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say what was compared with what."""
+        table = property_table(store)
+        each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
+        if not each:
+            return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."
+        return (
+            f"{len(table.properties):,} properties were compared between splits: {', '.join(each)}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far a split is from its reference, by each property and by all together."""
+
+    split: str
+    reference: str
+    n: int
+    distances: Floats
+    p_values: Floats
+    auc: float
+    low: float
+    high: float
+    p: float
+    easiest: Sequence[str]
+
+
+def _sides(
+    table: PropertyTable, params: SplitDrift.Params
+) -> Iterator[tuple[str, str, PropertyTable, PropertyTable]]:
+    """Yield each split, the name of its reference, and the units of both in classes of both."""
+    trained = [s for s in table.splits if s in params.train_splits]
+    table = table.by_unit()
+    for number, split in enumerate(table.splits):
+        others = trained or [s for s in table.splits if s != split]
+        if split in trained or not others:
+            continue
+        here = table.rows(table.split == number)
+        there = table.rows(np.isin(table.split, [table.splits.index(s) for s in others]))
+        if (here.label < 0).all() or (there.label < 0).all():
+            here, there = (replace(s, label=np.full_like(s.label, -1)) for s in (here, there))
+        shared = np.intersect1d(here.label, there.label)
+        here, there = (side.rows(np.isin(side.label, shared)) for side in (here, there))
+        if min(len(here.ids), len(there.ids)) >= params.min_units and table.properties:
+            yield split, " and ".join(others), there, here
+
+
+def _drift(
+    table: PropertyTable, split: str, reference: str, there: PropertyTable, here: PropertyTable
+) -> Drift:
+    # Classes by number, no label as the last of them.
+    k = len(table.labels) + 1
+    mine, theirs = (np.bincount(side.label % k, minlength=k) for side in (here, there))
+    weights = np.divide(mine, theirs, out=np.zeros(k), where=theirs > 0)[there.label % k]
+    shifts = weighted_shifts(there.values, here.values, weights)
+    values = np.concatenate([there.values, here.values])
+    units = np.concatenate([there.unit, here.unit])
+    strata = np.concatenate([there.label, here.label])
+    side = np.repeat([0, 1], [len(there.ids), len(here.ids)])
+    columns = binned(values, np.array([p.level for p in table.properties], bool))
+    scores = np.zeros(len(values))
+    for rows, scored in fold_scores(columns, side, unit_folds(units), 2):
+        scores[rows] = scored[:, 1]
+    effects = class_effects(scores[:, None], side, strata, 2)
+    auc, n, rest = effects.auc[1, 0], effects.n[1], effects.rest[1]
+    low, high = auc_limits(auc, n, rest)
+    own = scores[side == 1]
+    return Drift(
+        split, reference, len(here.ids), shifts.distance, shifts.p_value, float(auc), float(low),
+        float(high), float(two_sided(effects.z[1, 0])) if auc > 0.5 else 1.0,
+        here.ids[np.argsort(-own, kind="stable")].tolist(),
+    )  # fmt: skip

@@ -1,0 +1,303 @@
+"""How often the statistical checks speak where nothing is wrong, and where something is.
+
+    python benchmarks/false_alarms.py FOLDER ... [--datasets 500] [--planted 40]
+
+scans real pictures once and draws null datasets from those without any finding: 300 to 1,500
+pictures, 2 to 10 classes, 2 or 3 splits. Splits are dealt at random, and labels in every other
+dataset (the rest keep the labels they have); files are renamed in one of ten usual ways; sizes,
+qualities, cameras, times and columns of a manifest are dealt at random too. Every check judges
+each; any finding is a false alarm. Then effects of stated size are planted in such datasets, to see
+that silence is not all the checks are capable of. One line of JSON at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from audit import scanning
+from audit.checking.check import all_checks, make_params
+from audit.picture.features import FEATURE_ROW
+from audit.run.generations import open_run
+from audit.run.store import Store
+from audit.sources import open_source
+from audit.stats import wilson
+
+Rng = np.random.Generator
+Name = Callable[[int, Rng, str], str]
+
+# Ten usual ways to call the n-th file; numbers are dealt at random over the pictures.
+NAMES: Mapping[str, Name] = {
+    "padded": lambda i, rng, label: f"{i:04d}",
+    "plain": lambda i, rng, label: f"{i}",
+    "class and number": lambda i, rng, label: f"{label}_{i:05d}",
+    "camera": lambda i, rng, label: f"IMG_{i:04d}",
+    "camera without a separator": lambda i, rng, label: f"DSC{i:05d}",
+    "synset": lambda i, rng, label: f"n0{sum(map(ord, label)) * 7919}_{i}",
+    "clips": lambda i, rng, label: f"clip{i // 12:03d}_{i % 12:04d}",
+    "tracks": lambda i, rng, label: f"{i // 30:05d}_{i % 30:05d}",
+    "copied by a browser": lambda i, rng, label: f"image ({i})",
+    "hash": lambda i, rng, label: uuid.UUID(bytes=rng.bytes(16)).hex,
+}
+CLASSES = ("ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
+
+
+def silent_pictures(folders: list[str], jobs: int) -> pl.DataFrame:
+    """Return the measured columns of pictures without finding or copy, from a scan of folders."""
+    parts = []
+    for folder in folders:
+        with tempfile.TemporaryDirectory() as run:
+            scanning.scan(open_source([folder]), Path(run), jobs=jobs)
+            with open_run(Path(run)) as store:
+                parts.append(
+                    store.query("""
+                        SELECT f.*, p.label AS own FROM features f
+                        JOIN pictures p ON p.id = f.sample_id
+                        WHERE f.status = 'ok' AND p.representative IS NULL
+                        AND f.sample_id NOT IN (SELECT sample_id FROM finding_samples)
+                        QUALIFY row_number() OVER (PARTITION BY f.pixel_hash ORDER BY f.sample_id)
+                            = 1
+                        ORDER BY f.sample_id
+                    """)
+                )
+    return pl.concat(parts)
+
+
+def null_dataset(pictures: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Return pictures with everything that is not measured on them dealt at random."""
+    n = min(int(rng.integers(300, 1500)), len(pictures))
+    # A class has 20 pictures and more in each split: what is small by chance is not nothing wrong.
+    k = int(rng.integers(2, 1 + min(10, n // 140)))
+    sizes = pictures["own"].drop_nulls().value_counts().filter(pl.col("count") >= 300)
+    known = sizes["own"].sort().to_list()
+    if rng.random() < 0.5 and len(known) >= k:
+        part = pictures.filter(pl.col("own").is_in(list(rng.choice(known, k, replace=False))))
+        part = part[rng.permutation(len(part))[:n]]
+        n, labels = len(part), part["own"].to_numpy()
+        names = dict(zip(sorted(set(labels)), CLASSES, strict=False))
+        labels = np.array([names[x] for x in labels])
+    else:
+        part = pictures[rng.permutation(len(pictures))[:n]]
+        shares = rng.uniform(1, 2.5, k)
+        labels = rng.choice(CLASSES[:k], n, p=shares / shares.sum())
+    several = (("train", "test"), ("train", "val", "test"))
+    kept = several[int(rng.integers(2))]
+    splits = rng.choice(kept, n, p=(0.75, 0.25) if len(kept) == 2 else (0.7, 0.15, 0.15))
+    name = list(NAMES.values())[int(rng.integers(len(NAMES)))]
+    numbers = rng.permutation(n)
+    ids = [
+        f"{split}/{label}/{name(int(i), rng, label)}.jpg"
+        for i, split, label in zip(numbers, splits, labels, strict=True)
+    ]
+    return part.drop("own").with_columns(
+        pl.Series("sample_id", ids),
+        pl.Series("label", labels),
+        pl.Series("split", splits),
+        *_dealt_files(n, rng),
+    )
+
+
+def _dealt_files(n: int, rng: Rng) -> list[pl.Series]:
+    """Return how the files were made, at random: sizes, qualities, cameras, times."""
+    sides = np.array([(640, 480), (480, 640), (800, 600), (500, 375)])[rng.integers(0, 4, n)]
+    start = datetime(2021, 1, 1)
+    dated = rng.random(n) < 0.3
+    times = [
+        start + timedelta(seconds=int(s)) if d else None
+        for s, d in zip(rng.integers(0, 10**8, n), dated, strict=True)
+    ]
+    cameras = [
+        f"Camera {c}" if d else None for c, d in zip(rng.integers(0, 4, n), dated, strict=True)
+    ]
+    return [
+        pl.Series("width", sides[:, 0], pl.Int32),
+        pl.Series("height", sides[:, 1], pl.Int32),
+        pl.Series("jpeg_quality", rng.choice([75, 85, 90, 95], n), pl.Int32),
+        pl.Series("exif_time", times, pl.Datetime("us")),
+        pl.Series("exif_camera", cameras, pl.String),
+    ]
+
+
+@contextlib.contextmanager
+def filled(store: Store, dataset: pl.DataFrame, rng: Rng) -> Iterator[None]:
+    """Put a dataset and two columns of a manifest into the store until the block ends."""
+    n = len(dataset)
+    samples = dataset.select(
+        pl.col("sample_id").alias("id"),
+        ("/" + pl.col("sample_id")).alias("uri"),
+        pl.lit("").alias("source"),
+        "split",
+        "label",
+        pl.lit(None, pl.String).alias("group_key"),
+        pl.lit(60_000 + rng.integers(0, 20_000, n)).alias("n_bytes"),
+        pl.lit(1).alias("mtime_ns"),
+        pl.lit(1).alias("ctime_ns"),
+    )
+    columns = pl.DataFrame(
+        {
+            "sample_id": dataset["sample_id"],
+            "site": rng.choice(["north", "south", "east"], n),
+            "age": rng.uniform(20, 80, n),
+        }
+    )
+    with store.rolled_back():
+        store.append("samples", samples)
+        store.append("features", dataset.drop("label", "split"))
+        store.create_from("metadata", columns)
+        yield
+
+
+def findings(store: Store) -> Counter[str]:
+    """Return how many findings each check has."""
+    return Counter(
+        finding.code
+        for check in all_checks().values()
+        for finding in check.find(store, make_params(check, {}))
+    )
+
+
+# ---- effects of stated size ----
+
+
+def _brighter(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """One class is 2.5 standard deviations brighter."""
+    step = 2.5 * float(dataset["brightness"].std() or 0)  # type: ignore[arg-type]
+    return dataset.with_columns(
+        pl.col("brightness") + pl.when(pl.col("label") == CLASSES[1]).then(step).otherwise(0.0)
+    )
+
+
+def _png(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Seven tenths of one class are PNG, a twentieth of the others."""
+    draw = pl.Series(rng.random(len(dataset)))
+    share = pl.when(pl.col("label") == CLASSES[1]).then(0.7).otherwise(0.05)
+    return dataset.with_columns(
+        pl.when(draw < share).then(pl.lit("PNG")).otherwise("format").alias("format")
+    )
+
+
+def _qualities(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Half of the files of each class have the JPEG quality of their class."""
+    quality = pl.col("label").replace_strict(
+        {name: 70 + 2 * i for i, name in enumerate(CLASSES)}, return_dtype=pl.Int32
+    )
+    chosen = pl.Series(rng.random(len(dataset)) < 0.5)
+    return dataset.with_columns(
+        pl.when(chosen).then(quality).otherwise("jpeg_quality").alias("jpeg_quality")
+    )
+
+
+def _mix(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Half of what is not of one class is gone from the test split."""
+    gone = pl.Series(rng.random(len(dataset)) < 0.6)
+    other = pl.col("label") != CLASSES[1]
+    return dataset.filter(~(gone & other & (pl.col("split") == "test")))
+
+
+def _noisier(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Test pictures have twice the noise and are one standard deviation brighter."""
+    here = pl.col("split") == "test"
+    step = float(dataset["brightness"].std() or 0)  # type: ignore[arg-type]
+    return dataset.with_columns(
+        pl.when(here).then(2 * pl.col("noise")).otherwise("noise").alias("noise"),
+        pl.when(here).then(pl.col("brightness") + step).otherwise("brightness").alias("brightness"),
+    )
+
+
+def _clip(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
+    """Ten stills of one film, half as different as pictures of a class are, in two splits."""
+    rows = dataset.filter(pl.col("label") == CLASSES[0]).head(10)
+    look = [c for c in FLOATS if c in rows.columns]
+    seen = rows[0].select(look).row(0)
+    bits = np.frombuffer(bytes.fromhex(rows["phash256"][0]), np.uint8)
+    flips = np.packbits(rng.random((len(rows), 256)) < 0.25, axis=1)
+    spread = dataset.select(pl.col(look).std()).row(0)
+    stills = rows.with_columns(
+        *(
+            pl.Series(c, value + 0.25 * (s or 0) * rng.standard_normal(len(rows)))
+            for c, value, s in zip(look, seen, spread, strict=True)
+        ),
+        pl.Series("phash256", [(bits ^ f).tobytes().hex() for f in flips]),
+        pl.Series("split", [("train", "test")[i > 5] for i in range(len(rows))]),
+        pl.Series("sample_id", [f"film7_{i:03d}.jpg" for i in range(len(rows))]),
+    )
+    return pl.concat([dataset.join(rows.select("sample_id"), on="sample_id", how="anti"), stills])
+
+
+FLOATS = (
+    "brightness", "brightness_p5", "brightness_p50", "brightness_p95", "contrast", "saturation",
+    "red", "green", "blue", "edge_density", "entropy", "noise",
+)  # fmt: skip
+PLANTED: Mapping[str, Callable[[pl.DataFrame, Rng], pl.DataFrame]] = {
+    "DIST004 a class 2.5 deviations brighter": _brighter,
+    "DIST004 70 % of a class is PNG, 5 % of others": _png,
+    "DIST005 half of the files have the JPEG quality of their class": _qualities,
+    "DIST006 60 % of other classes gone from test": _mix,
+    "DIST007 test noise doubled, 1 deviation brighter": _noisier,
+    "SPLIT002 ten stills, a quarter as different as the class": _clip,
+}
+
+
+def measured(datasets: Iterator[pl.DataFrame], seed: int) -> list[Counter[str]]:
+    """Return the findings in each dataset, check by check."""
+    store = Store.memory()
+    store.create_measurements(FEATURE_ROW)
+    counted = []
+    for number, dataset in enumerate(datasets):
+        rng = np.random.default_rng([seed, number])
+        with filled(store, dataset, rng):
+            counted.append(findings(store))
+    store.close()
+    return counted
+
+
+def main() -> None:
+    """Scan, judge null datasets, judge planted ones, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("folders", nargs="+", help="folders of real pictures")
+    parser.add_argument("--datasets", type=int, default=500)
+    parser.add_argument("--planted", type=int, default=40, help="datasets per planted effect")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    pictures = silent_pictures(options.folders, options.jobs)
+    print(f"{len(pictures):,} pictures without a finding")
+    began = time.process_time()
+    rngs = (np.random.default_rng([options.seed, 0, i]) for i in range(options.datasets))
+    null = measured((null_dataset(pictures, rng) for rng in rngs), options.seed)
+    alarms = sum(bool(c) for c in null)
+    low, high = wilson(alarms, max(len(null), 1))
+    by_code = Counter(code for counted in null for code in counted)
+    seconds = (time.process_time() - began) / max(len(null), 1)
+    print(f"{alarms} of {len(null)} null datasets have a finding: {dict(by_code)}")
+    power: dict[str, Any] = {}
+    for number, (name, plant) in enumerate(PLANTED.items(), 1):
+        rngs = (np.random.default_rng([options.seed, number, i]) for i in range(options.planted))
+        counted = measured((plant(null_dataset(pictures, r), r) for r in rngs), options.seed)
+        power[name] = sum(name.split()[0] in c for c in counted) / max(len(counted), 1)
+        print(f"{power[name]:.0%} found: {name}")
+    print(
+        json.dumps(
+            {
+                "null_datasets": len(null), "with_a_finding": alarms / max(len(null), 1),
+                "interval": [float(low), float(high)], "by_check": by_code, "power": power,
+                "cpu_s_per_dataset": seconds,
+            }
+        )
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
