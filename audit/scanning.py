@@ -112,12 +112,15 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
+    from audit.annotations import read_annotations, settle_boxes
+
     heal_run(run)
     previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
         total = _list(store, source, progress)
+        read_annotations(store, source, previous.measurements if previous else None)
         clock.lap("list")
         n_resumed, n_kept = keep_rows(
             store,
@@ -133,6 +136,7 @@ def _scan(
             _measure(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
+            settle_boxes(store)
             _relate(store, run, previous, config, workers, progress)
             clock.lap("relate")
             store.set_meta(_facts(source) | {"related_as": _related_as(config)})

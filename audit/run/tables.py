@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from audit.records import Column
+from audit.run.annotation_tables import ANNOTATION_TABLES
 
 SCHEMA_VERSION = 2
 SAMPLES: tuple[Column, ...] = (
@@ -82,6 +83,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
         Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
     ),
+    **ANNOTATION_TABLES,
 }
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (
