@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from audit.checking.cases import Case, boxed
+from audit.checking.cases import Case, Rows, boxed
 from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
 COPY = {"pixel_hash": "e" * 32}
 OTHER = {"sample_id": "0001.jpg"}
-_FILES = [{"pictures": 9}, {"file": "more.json", "pictures": 9}]
+_FILES: Rows = [{"pictures": 9}, {"file": "more.json", "pictures": 9}]
 
 
-def _twice(n: int, moved: int = -1) -> dict[str, object]:
+def _twice(n: int, moved: int = -1) -> Mapping[str, Rows]:
     rows: list[dict[str, object]] = []
     for i in range(n):
         rows += [
@@ -23,7 +23,7 @@ def _twice(n: int, moved: int = -1) -> dict[str, object]:
              "x": 400.0 if file == "more.json" and i == moved else 100.0}
             for file in ("boxes.json", "more.json")
         ]  # fmt: skip
-    return dict(boxed(*rows, annotation_files=_FILES))
+    return boxed(*rows, annotation_files=_FILES)
 
 
 # Boxes of one side of a pair of annotations that the other side has as well.

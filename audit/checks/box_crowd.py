@@ -98,12 +98,13 @@ class CrowdBox(Check):
                 AND s.image_key = b.image_key AND s.entry = b.entry AND s.kind = 'polygon'
             WHERE b.crowd AND NOT list_contains(?, b.file)
         """
-        for row in worst_by_picture(store, hits, [files["file"].to_list()]):
+        for worst in worst_by_picture(store, hits, [files["file"].to_list()]):
             yield box_finding(
                 self.code,
                 self.severity,
-                row,
-                f"A box ({box_text(row)}) is marked as a crowd and has a polygon, as 1 object has",
+                worst,
+                f"A box ({box_text(worst)}) is marked as a crowd and has a polygon, as 1 object "
+                "has",
                 {"crowd": 1},
             )
 

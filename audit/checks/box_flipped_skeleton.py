@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from audit.annotations.findings import entry_place
-from audit.checking.cases import Case, boxed
+from audit.checking.cases import Case, Rows, boxed
 from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
@@ -20,7 +20,7 @@ CLASS = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": 
          "keypoints": NAMES}  # fmt: skip
 
 
-def _poses(n: int, flipped: int = -1, turned: int = 0) -> dict[str, object]:
+def _poses(n: int, flipped: int = -1, turned: int = 0) -> Mapping[str, Rows]:
     """Return tables of n skeletons; one exchanged, some seen from behind."""
     shapes = [
         {
@@ -31,7 +31,7 @@ def _poses(n: int, flipped: int = -1, turned: int = 0) -> dict[str, object]:
         for i in range(n)
     ]  # fmt: skip
     rows = [{"sample_id": f"{i:04d}.jpg", "entry": 0} for i in range(n)]
-    return dict(boxed(*rows, annotation_shapes=shapes, categories=[CLASS]))
+    return boxed(*rows, annotation_shapes=shapes, categories=[CLASS])
 
 
 class FlippedSkeleton(Check):

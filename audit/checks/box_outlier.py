@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from audit.annotations.findings import box_finding, box_text, examined
-from audit.checking.cases import Case, boxed
+from audit.checking.cases import Case, Rows, boxed
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -26,7 +26,7 @@ FEATURES = {
 GRAIN = {"size": 0.05, "aspect": 0.05, "horizontal": 0.2, "vertical": 0.2, "count": 0.2}
 
 
-def _many(n: int, **last: float) -> dict[str, object]:
+def _many(n: int, **last: float) -> Mapping[str, Rows]:
     """Return tables of n boxes that vary; `last` changes the last one."""
     rng = np.random.default_rng(5)
     rows: list[dict[str, object]] = []
@@ -34,7 +34,7 @@ def _many(n: int, **last: float) -> dict[str, object]:
         w, h = np.exp(rng.normal(4.6, 0.3, 2)).round(1)
         x, y = rng.uniform(0, 640 - w), rng.uniform(0, 480 - h)
         rows.append({"sample_id": f"{i:04d}.jpg", "x": x, "y": y, "width": w, "height": h})
-    return dict(boxed(*rows[:-1], {**rows[-1], **last}))
+    return boxed(*rows[:-1], {**rows[-1], **last})
 
 
 class BoxOutlier(Check):

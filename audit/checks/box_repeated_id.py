@@ -33,7 +33,7 @@ KINDS = (
 )
 
 
-class RepeatedId(Check):
+class RepeatedAnnotationId(Check):
     """Annotation ids, picture ids, pictures or classes that one annotation file lists twice.
 
     ## What it does

@@ -110,14 +110,14 @@ class TinyBox(Check):
             WHERE width > 0 AND height > 0 AND greatest(width, height) <= ? AND m.boxes >= 5
                 AND m.side >= 10 * greatest(width, height) AND NOT crowd
         """
-        for row in worst_by_picture(store, hits, [params.click_px]):
+        for worst in worst_by_picture(store, hits, [params.click_px]):
             yield box_finding(
                 self.code,
                 self.severity,
-                row,
-                f"A box ({box_text(row)}) is no larger than a click; half of its class has a side "
-                f"of at least {px(row['side'])} px",
-                {"median_side_px": row["side"]},
+                worst,
+                f"A box ({box_text(worst)}) is no larger than a click; half of its class has a "
+                f"side of at least {px(worst['side'])} px",
+                {"median_side_px": worst["side"]},
             )
 
     def completeness(self, store: Store, params: Params) -> str:

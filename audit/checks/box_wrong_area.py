@@ -121,15 +121,15 @@ class WrongArea(Check):
                 {"wrong": row["n"], "boxes": row["boxes"]},
             )
         hits = f"{_WRONG} SELECT *, 0 AS amount FROM wrong WHERE NOT list_contains(?, file)"
-        for row in worst_by_picture(store, hits, [*values, files["file"].to_list()]):
-            outline = "" if row["outline"] is None else f" and its outline {row['outline']:.0f}"
+        for worst in worst_by_picture(store, hits, [*values, files["file"].to_list()]):
+            outline = "" if worst["outline"] is None else f" and its outline {worst['outline']:.0f}"
             yield box_finding(
                 self.code,
                 self.severity,
-                row,
-                f"The area of an object ({box_text(row)}) is given as {row['area']:.0f} square px; "
-                f"its box has {row['width'] * row['height']:.0f}{outline}",
-                {"area": row["area"], "box_area": row["width"] * row["height"]},
+                worst,
+                f"The area of an object ({box_text(worst)}) is given as {worst['area']:.0f} square "
+                f"px; its box has {worst['width'] * worst['height']:.0f}{outline}",
+                {"area": worst["area"], "box_area": worst["width"] * worst["height"]},
             )
 
     def completeness(self, store: Store, params: Params) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from audit.annotations.findings import entry_place
 from audit.checking.cases import Case, boxed
@@ -129,7 +130,7 @@ class WrongMask(Check):
         return f"{n:,} polygons and masks examined."
 
 
-def _said(row: dict[str, int]) -> str:
+def _said(row: Mapping[str, Any]) -> str:
     if row["wrong"] == "runs":
         want = row["mask_width"] * row["mask_height"]
         return f"has runs of {row['n_points']:,} px in all where its size needs {want:,}"
