@@ -229,7 +229,7 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     turned = length == 5
     numbers = [pl.col("bbox").list.get(i, null_on_oob=True) for i in range(5)]
     a, b, c, d, e = numbers
-    given, outlined = length >= 4, pl.col("outline_x").is_not_null()
+    outlined = pl.col("outline_x").is_not_null()
     # Five numbers are centre, size and angle; the upright box of that size stands for it.
     written = [
         pl.when(turned).then(a - c / 2).otherwise(a),
@@ -240,11 +240,11 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     made = ["outline_x", "outline_y", "outline_width", "outline_height"]
     return frame.with_columns(
         *(
-            pl.when(given).then(w).otherwise(pl.col(m)).alias(f"v{i}")
+            pl.when(length > 0).then(w).otherwise(pl.col(m)).alias(f"v{i}")
             for i, (w, m) in enumerate(zip(written, made, strict=True), 1)
         ),
         angle=pl.when(turned).then(e),
-        kind=pl.when(given | (length > 0)).then(pl.lit("box"))
+        kind=pl.when(length > 0).then(pl.lit("box"))
         .when(outlined).then(pl.lit("outline")).otherwise(pl.lit("label")),
     )  # fmt: skip
 

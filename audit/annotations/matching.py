@@ -65,12 +65,15 @@ def _match_group(
     rest = _with_names(entries.with_columns(path=wanted))
     done = []
     # Labels of YOLO name their picture without its extension; elsewhere that is the last resort.
-    keys = ("bare",) if group.format == "YOLO" else ("path", "bare")
+    without = group.format in ("YOLO", "Open Images")
+    if without:  # a dot in such a name begins no extension
+        rest = rest.with_columns(bare=pl.col("path"), bare_name=pl.col("name"))
+    keys = ("bare",) if without else ("path", "bare")
     for key in keys:
         for prefix in _prefixes(group) if rest.height else ():
             hits, rest = _by_path(rest, samples, prefix, key)
             done.append(hits)
-    for key in ("bare_name",) if group.format == "YOLO" else ("name", "bare_name"):
+    for key in ("bare_name",) if without else ("name", "bare_name"):
         if not rest.height:
             break
         hits, rest = _by_name(rest, samples, group, key)
@@ -123,7 +126,7 @@ def _by_name(
     )
     pairs = pairs.with_columns(
         whole=pl.struct("sample_path", "path").map_elements(_shared_parts, pl.Int64),
-        same_split=pl.lit(known) & (pl.col("split") == split).fill_null(False),
+        same_split=(pl.col("split") == pl.lit(split)).fill_null(False) if known else pl.lit(False),
         inside=pl.col("sample_path").str.starts_with(group.folder),
         other_split=_other_split(known, split),
     )
@@ -148,7 +151,7 @@ def _by_name(
 
 def _other_split(known: bool, split: str | None) -> pl.Expr:
     """Return whether the picture lies in a split other than the entry's path or file says."""
-    by_file = pl.lit(known) & (pl.col("split") != split).fill_null(False)
+    by_file = (pl.col("split") != pl.lit(split)).fill_null(False) if known else pl.lit(False)
     folders = pl.col("path").str.extract(r"^(.*)/[^/]*$", 1)
     said = folders.map_elements(_split_in, pl.String, skip_nulls=True)
     return by_file | (said != pl.col("split")).fill_null(False)

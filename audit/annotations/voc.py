@@ -21,11 +21,13 @@ def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     """Read the XML files of one folder into the tables."""
     problems, outcome, used = ProblemLog(group.file), ReadOutcome("corners px"), dict[str, int]()
     for position, name in enumerate(group.names):
-        node = read_annotation_xml(group, name, problems)
+        node, key = read_annotation_xml(group, name, problems), sample_id(name)
         if node is None:
             outcome.complete = False
+            stem = key.rpartition(".")[0]
+            entry = {"file": group.file, "image_key": key, "entry": position, "line": 1}
+            sink.add("annotated_images", {**entry, "file_name": f"{stem}.jpg"})
             continue
-        key = sample_id(name)
         _add_picture(group, key, position, node, sink, problems)
         for entry, thing in enumerate(node.all("object")):
             label = _add_object(group, key, entry, thing, sink, problems)

@@ -20,7 +20,7 @@ class NestedBox(Check):
 
     ## What it does
     Flags a box of which at least `min_inside` lies in a larger box of its class and file, where the
-    class has at most one such box, or where at most `max_share` of its boxes are such.
+    class has one such box, or at most `max_times` and at most `max_share` of its boxes.
 
     ## Why is this bad
     Often the smaller box is a part of the object (a head of a person) or the larger one a group:
@@ -50,10 +50,12 @@ class NestedBox(Check):
 
         min_inside: share of a box's area that lies in the other, 0..1
         max_share: share of the boxes of a class up to which it is unusual
+        max_times: and at most this often in the class; more happen by chance in large classes
         """
 
         min_inside: float = 0.98
-        max_share: float = 0.01
+        max_share: float = 0.02
+        max_times: int = 3
 
     CLEAN = (
         Case("beside each other", [{}], tables=boxed({}, {"x": 320.0})),
@@ -84,9 +86,11 @@ class NestedBox(Check):
             SELECT n.*, n.inside AS amount, o.times, s.boxes AS of_class FROM nested n
             JOIN sizes s ON s.file = n.file AND s.category_key = n.category_key
             JOIN often o ON o.file = n.file AND o.category_key = n.category_key
-            WHERE o.times <= greatest(1, ? * s.boxes)
+            WHERE o.times <= greatest(1, ? * s.boxes) AND o.times <= ?
         """
-        for row in worst_by_picture(store, hits, [params.min_inside, params.max_share]):
+        for row in worst_by_picture(
+            store, hits, [params.min_inside, params.max_share, params.max_times]
+        ):
             yield box_finding(
                 self.code,
                 self.severity,
