@@ -25,8 +25,10 @@ from audit.records import sample_id
 
 Point = tuple[float, float]
 _MOST_BYTES = 64 << 20  # a picture may be inside, as text
-_RING: dict[str, Any] = {"file": pl.String, "image_key": pl.String, "entry": pl.Int64, "part": pl.Int32,
-         "points": pl.List(pl.Float64)}  # fmt: skip
+_RING: dict[str, Any] = {
+    "file": pl.String, "image_key": pl.String, "entry": pl.Int64, "part": pl.Int32,
+    "points": pl.List(pl.Float64),
+}  # fmt: skip
 
 
 def read_labelme(group: AnnotationGroup, sink: Sink) -> ReadOutcome:

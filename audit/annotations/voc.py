@@ -25,8 +25,8 @@ def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
         if node is None:
             outcome.complete = False
             stem = key.rpartition(".")[0]
-            entry = {"file": group.file, "image_key": key, "entry": position, "line": 1}
-            sink.add("annotated_images", {**entry, "file_name": f"{stem}.jpg"})
+            head = {"file": group.file, "image_key": key, "entry": position, "line": 1}
+            sink.add("annotated_images", {**head, "file_name": f"{stem}.jpg"})
             continue
         _add_picture(group, key, position, node, sink, problems)
         for entry, thing in enumerate(node.all("object")):

@@ -12,6 +12,10 @@ from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
+_SAMPLES = """
+    SELECT DISTINCT sample_id FROM boxes WHERE file = ? AND label = ? AND sample_id IS NOT NULL
+    ORDER BY 1 LIMIT 100
+"""
 _FILLER = re.compile(r"[\s_-]+")
 
 
@@ -83,11 +87,11 @@ class NearMissClass(Check):
         """Yield one finding a pair of names."""
         sql = """
             WITH used AS (
-                SELECT file, label, count(*) AS n, list(DISTINCT sample_id)[1:100] AS samples
-                FROM boxes WHERE label IS NOT NULL AND sample_id IS NOT NULL GROUP BY file, label
+                SELECT file, label, count(*) AS n FROM boxes
+                WHERE label IS NOT NULL AND sample_id IS NOT NULL GROUP BY file, label
             )
-            SELECT a.file, a.label AS rare, b.label AS common, a.n AS n_rare, b.n AS n_common,
-                a.samples FROM used a JOIN used b ON a.file = b.file AND a.label <> b.label
+            SELECT a.file, a.label AS rare, b.label AS common, a.n AS n_rare, b.n AS n_common
+            FROM used a JOIN used b ON a.file = b.file AND a.label <> b.label
                 AND (a.n < b.n OR (a.n = b.n AND a.label < b.label))
             WHERE damerau_levenshtein(lower(a.label), lower(b.label)) <= 3 ORDER BY 1, 2, 3
         """
@@ -97,6 +101,7 @@ class NearMissClass(Check):
             few = row["n_rare"] <= params.max_share * row["n_common"]
             if not (alike or (few and _one_letter(rare, common))):
                 continue
+            samples = store.query(_SAMPLES, [row["file"], rare])["sample_id"].to_list()
             yield file_finding(
                 self.code,
                 self.severity,
@@ -106,7 +111,7 @@ class NearMissClass(Check):
                 f"{row['n_rare']:,} of {rare!r}, which is probably the same class.",
                 {"class": rare, "other_class": common, "boxes": row["n_rare"],
                  "other_boxes": row["n_common"]},
-                row["samples"],
+                samples,
             )  # fmt: skip
 
     def completeness(self, store: Store, params: Params) -> str:

@@ -74,7 +74,7 @@ class NestedBox(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a picture."""
         hits = f"""
-            WITH nested AS (
+            WITH nested AS MATERIALIZED (
                 SELECT * FROM ({NESTED}) WHERE inside >= ? AND iou < 0.9
                 QUALIFY row_number() OVER (
                     PARTITION BY file, sample_id, entry ORDER BY other_entry) = 1

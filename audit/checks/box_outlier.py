@@ -16,6 +16,7 @@ from audit.records import Finding, Severity
 from audit.run.store import Store
 
 MOST = 5  # outliers at one end that are looked for
+TAIL_MOST = 300  # and no more of them
 TAIL = 0.1  # share of the boxes whose spacing says how the tail thins out
 FEATURES = {
     "size": "a side (geometric mean) of", "aspect": "a width over height of",
@@ -94,23 +95,32 @@ class BoxOutlier(Check):
         """Yield one finding a picture, about its most isolated box."""
         rows: dict[str, dict[str, object]] = {}
         sql = f"""
-            SELECT rowid AS row, file, label, ln(sqrt(width * height / (w0 * h0))) AS size,
+            WITH classes AS (
+                SELECT file, label, row_number() OVER (ORDER BY file, label) AS class
+                FROM boxes WHERE label IS NOT NULL GROUP BY file, label
+                HAVING count(*) >= {int(params.min_boxes)}
+            ), sized AS (
+                SELECT b.rowid AS row, c.class, sample_id, width, height, x, y,
+                    coalesce(picture_width, declared_width) AS w0,
+                    coalesce(picture_height, declared_height) AS h0
+                FROM boxes b JOIN classes c ON c.file = b.file AND c.label = b.label
+                WHERE NOT crowd AND width > 0 AND height > 0 AND sample_id IS NOT NULL
+            ), several AS (
+                SELECT class, sample_id, count(*) AS n, min(row) AS row FROM sized
+                GROUP BY class, sample_id
+            )
+            SELECT s.row, s.class, ln(sqrt(width * height / (w0 * h0))) AS size,
                 ln(width / height) AS aspect, (x + width / 2) / w0 AS horizontal,
-                (y + height / 2) / h0 AS vertical,
-                ln(count(*) OVER (PARTITION BY file, sample_id, label)) AS count
-            FROM (SELECT *, rowid, coalesce(picture_width, declared_width) AS w0,
-                coalesce(picture_height, declared_height) AS h0 FROM boxes)
-            WHERE width > 0 AND height > 0 AND w0 > 0 AND NOT crowd AND label IS NOT NULL
-                AND sample_id IS NOT NULL
-            QUALIFY count(*) OVER (PARTITION BY file, label) >= {int(params.min_boxes)}
-            ORDER BY file, label, rowid
+                (y + height / 2) / h0 AS vertical, ln(m.n) AS count
+            FROM sized s LEFT JOIN several m ON m.row = s.row WHERE w0 > 0 AND h0 > 0
+            ORDER BY s.row
         """
         frame = store.query(sql)
-        classes = frame.select("file", "label").unique().height
+        classes = frame["class"].n_unique()
         alpha = params.alpha / (max(classes, 1) * 2 * len(FEATURES) * MOST)
         found = [
             outlier
-            for _, own in frame.group_by("file", "label", maintain_order=True)
+            for _, own in sorted(frame.group_by("class"), key=lambda part: part[0])
             for outlier in _outliers(own, alpha)
         ]
         if not found:
@@ -162,26 +172,31 @@ def _value(row: dict[str, object], feature: str) -> str:
 
 def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float, int]]:
     for feature in FEATURES:
-        values = own[feature].to_numpy()
+        rows, values = own["row"].to_numpy(), own[feature].to_numpy()
+        if feature == "count":  # once a picture
+            known = np.isfinite(values)
+            rows, values = rows[known], values[known]
         if feature in ("horizontal", "vertical"):
             share = np.clip(values, 1e-4, 1 - 1e-4)
             values = np.log(share / (1 - share))
         for sign in (1, -1) if feature != "count" else (1,):
             ends = sign * values
-            order = np.argsort(-ends, kind="stable")
-            n, chance = tail_cut(ends[order], GRAIN[feature], alpha)
+            most = min(len(ends), TAIL_MOST + MOST + 2)
+            order = np.argpartition(-ends, most - 1)[:most] if most else np.arange(0)
+            order = order[np.argsort(-ends[order], kind="stable")]
+            n, chance = tail_cut(ends[order], len(ends), GRAIN[feature], alpha)
             for k in order[:n].tolist():
-                yield int(own["row"][k]), feature, chance, own.height
+                yield int(rows[k]), feature, chance, own.height
 
 
-def tail_cut(falling: np.ndarray, grain: float, alpha: float) -> tuple[int, float]:
+def tail_cut(falling: np.ndarray, of: int, grain: float, alpha: float) -> tuple[int, float]:
     """Return how many values at the front lie beyond a gap, and its chance; (0, 1) for none.
 
-    `falling` is sorted from high to low. Spacings k of an exponential tail of scale s are
-    exponential of scale s / k; s is the mean excess of the tail behind the candidates, and no
-    smaller than `grain`.
+    `falling` is sorted from high to low: the first ones of `of` values. Spacings k of an
+    exponential tail of scale s are exponential of scale s / k; s is the mean excess of the tail
+    behind the candidates, and no smaller than `grain`.
     """
-    m = max(int(len(falling) * TAIL), 20)
+    m = min(max(int(of * TAIL), 20), TAIL_MOST)
     if len(falling) < m + MOST + 1:
         return 0, 1.0
     for k in range(MOST, 0, -1):

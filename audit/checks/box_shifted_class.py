@@ -101,21 +101,24 @@ class ShiftedClass(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a class and side, by the stronger of the two tests."""
         gaps = store.query(f"""
-            SELECT file, label, x AS left, y AS top, picture_width - x - width AS right,
+            SELECT b.file, b.label, x AS left, y AS top, picture_width - x - width AS right,
                 picture_height - y - height AS bottom
-            FROM boxes WHERE label IS NOT NULL AND picture_width > 0 AND NOT crowd AND kind = 'box'
-                AND width > 0 AND height > 0
-            QUALIFY count(*) OVER (PARTITION BY file, label) >= {int(params.min_boxes)}
-            ORDER BY file, label
+            FROM boxes b JOIN (
+                SELECT file, label FROM boxes GROUP BY file, label
+                HAVING count(*) >= {int(params.min_boxes)}
+            ) c ON c.file = b.file AND c.label = b.label
+            WHERE picture_width > 0 AND NOT crowd AND kind = 'box' AND width > 0 AND height > 0
         """)
-        for (file,), of_file in gaps.group_by("file", maintain_order=True):
+        for (file,), of_file in sorted(gaps.group_by("file"), key=lambda part: str(part[0])):
             yield from self._judge_file(str(file), of_file, params)
 
     def _judge_file(self, file: str, gaps: pl.DataFrame, params: Params) -> Iterator[Finding]:
         classes = gaps["label"].n_unique()
         alpha = params.alpha / (8 * classes)
         touching = {side: int((gaps[side] <= TOUCH).sum()) for side in SIDES}
-        for (label,), own in gaps.group_by("label", maintain_order=True):
+        for (label,), own in sorted(gaps.group_by("label"), key=lambda part: str(part[0])):
+            if own.height < params.min_boxes:
+                continue
             for side in SIDES:
                 near, far = own[side].to_numpy(), own[OPPOSITE[side]].to_numpy()
                 others = touching[side] - int((near <= TOUCH).sum())

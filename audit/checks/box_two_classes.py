@@ -70,7 +70,7 @@ class BoxOfTwoClasses(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a picture."""
         hits = f"""
-            WITH pairs AS (
+            WITH pairs AS MATERIALIZED (
                 SELECT *, least(category_key, other_key) || chr(31) ||
                     greatest(category_key, other_key) AS both FROM ({PAIRS})
                 WHERE category_key <> other_key AND iou >= ?

@@ -19,13 +19,12 @@ _WRONG = """
         FROM annotation_shapes WHERE kind IN ('polygon', 'mask') AND isfinite(area)
         GROUP BY file, image_key, entry
     ), given AS (
-        SELECT b.*, o.outline, o.parts, count(*) OVER (PARTITION BY b.file) AS of_file
-        FROM boxes b LEFT JOIN outlines o
+        SELECT b.*, o.outline, o.parts FROM boxes b LEFT JOIN outlines o
             ON o.file = b.file AND o.image_key = b.image_key AND o.entry = b.entry
         WHERE b.area IS NOT NULL AND b.width > 0 AND b.height > 0 AND b.angle IS NULL
             AND NOT b.other_unit
     ), wrong AS (
-        SELECT *, count(*) OVER (PARTITION BY file) AS wrong_of_file FROM given
+        SELECT * FROM given
         WHERE NOT isfinite(area) OR area <= 0 OR area > (width + 2) * (height + 2) * 1.02
             OR (parts = 1 AND outline > 0 AND abs(area - outline)
                 > greatest(?, ? * outline) AND abs(area - width * height) > 0.02 * width * height)
@@ -104,11 +103,16 @@ class WrongArea(Check):
         """Yield one finding a file, or one a picture where few of its areas are wrong."""
         values = [params.slack_px, params.slack_share, params.least_share]
         files = store.query(
-            f"{_WRONG} SELECT file, count(*) AS n, any_value(of_file) AS boxes, "
-            "min_by(area, entry) AS area, min_by(width * height, entry) AS box FROM wrong "
-            "GROUP BY file HAVING count(*) > 3 AND count(*) > 0.2 * any_value(of_file) ORDER BY 1",
+            f"{_WRONG}, sizes AS (SELECT file, count(area) AS boxes FROM boxes GROUP BY file) "
+            "SELECT w.file, count(*) AS n, any_value(s.boxes) AS boxes, min_by(area, entry) AS "
+            "area, min_by(width * height, entry) AS box, count(*) > 3 AND count(*) > "
+            "0.2 * any_value(s.boxes) AS most "
+            "FROM wrong w JOIN sizes s ON s.file = w.file GROUP BY w.file ORDER BY 1",
             values,
         )
+        if not files.height:
+            return
+        files = files.filter("most")
         for row in files.iter_rows(named=True):
             yield file_finding(
                 self.code,
