@@ -150,9 +150,9 @@ def coco_document(data: Path) -> Document:
             {"id": number, "file_name": f"{stem}.jpg", "width": w, "height": h}
         )
         for a, b, c, d in boxes:
-            document["annotations"].append(
-                object_of(len(document["annotations"]) + 1, number, (a, b, c - a, d - b))
-            )
+            thing = object_of(len(document["annotations"]) + 1, number, (a, b, c - a, d - b))
+            thing["category_id"] = 1 + (w + h) % 2
+            document["annotations"].append(thing)
     return document
 
 
@@ -165,7 +165,7 @@ def object_of(number: int, picture: int, box: tuple[float, float, float, float])
     area = abs(float(np.dot(across, np.roll(down, -1)) - np.dot(down, np.roll(across, -1)))) / 2
     points = [x + w / 2, y + h / 2, 2, x + 0.6 * w, y + h / 3, 2, x + 0.4 * w, y + h / 3, 2]
     return {
-        "id": number, "image_id": picture, "category_id": 1 + int(x + w) % 2, "bbox": [x, y, w, h],
+        "id": number, "image_id": picture, "category_id": 1, "bbox": [x, y, w, h],
         "area": round(area, 2), "iscrowd": 0, "segmentation": [ring.round(2).ravel().tolist()],
         "keypoints": [round(v, 1) for v in points], "num_keypoints": 3,
     }  # fmt: skip
@@ -232,9 +232,9 @@ def moved(thing: Document, dx: float, dy: float) -> None:
     """Move a box with its outline and keypoints."""
     thing["bbox"][0] += dx
     thing["bbox"][1] += dy
-    ring = np.array(thing["segmentation"][0]).reshape(-1, 2) + (dx, dy)
+    ring = np.array(thing["segmentation"][0]).reshape(-1, 2) + np.array([dx, dy])
     thing["segmentation"] = [ring.ravel().tolist()]
-    points = np.array(thing["keypoints"], float).reshape(-1, 3) + (dx, dy, 0)
+    points = np.array(thing["keypoints"], float).reshape(-1, 3) + np.array([dx, dy, 0])
     thing["keypoints"] = points.ravel().tolist()
 
 
@@ -370,7 +370,7 @@ simple(
     "a click of 1 px",
     "BOX024",
     lambda t, e: t.update(
-        bbox=t["bbox"][:2] + [1, 1], segmentation=[], area=1, keypoints=[], num_keypoints=0
+        bbox=[*t["bbox"][:2], 1, 1], segmentation=[], area=1, keypoints=[], num_keypoints=0
     ),
 )
 simple(
@@ -891,6 +891,7 @@ class LargeSource:
     """The pictures of the large set, which are names and sizes only, and its root."""
 
     def __init__(self, root: Path) -> None:
+        """Have one root."""
         from audit.sources.folder import FolderScope
 
         self.trees = [FolderScope(str(root), "", (), ())]
@@ -932,7 +933,8 @@ def run_large(root: Path, out: Path, pictures: int) -> None:
     result = {
         "megabytes": round(n_bytes / 1e6), "boxes": n, "read_s": round(read, 1),
         "settle_s": round(settled - read, 1), "checks_s": round(total - settled, 1),
-        "total_s": round(total, 1), "read_cpu_s": round(read_cpu, 1), "settle_cpu_s": round(settle_cpu, 1), "cpu_s": round(time.process_time() - cpu, 1),
+        "total_s": round(total, 1), "read_cpu_s": round(read_cpu, 1),
+        "settle_cpu_s": round(settle_cpu, 1), "cpu_s": round(time.process_time() - cpu, 1),
         "peak_mb": round(peak), "cpu_by_check_s": seconds,
         "findings": {code: n for code, n in counts.items() if n},
     }  # fmt: skip

@@ -122,6 +122,8 @@ def _place(reading: _Reading, at: int) -> str:
 
 
 def _read_elements(reading: _Reading, part: json_scan.Elements) -> None:
+    if not len(part.starts):
+        return
     origin = reading.at if reading.at <= int(part.starts[0]) else 0
     line = reading.line if origin else 1
     lines = json_scan.lines_before(reading.text, part.starts, origin, line)
@@ -255,6 +257,14 @@ def _note_misshapen(reading: _Reading, frame: pl.DataFrame) -> None:
         place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
         said = f"the box has {len(row['bbox'])} numbers instead of 4"
         reading.problems.add("malformed", said, place, row["image_id"])
+    odd = frame.filter(
+        ~pl.col("iscrowd").is_in(["0", "1", "0.0", "1.0", "true", "false"])
+        | pl.col("image_id").str.contains(r"^[\[{]")
+    )
+    for row in odd.iter_rows(named=True):
+        place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
+        said = "`iscrowd` is not 0 or 1, or `image_id` is a list or an object"
+        reading.problems.add("wrong-type", said, place, row["image_id"])
     for row in frame.filter(pl.col("image_id").is_null()).iter_rows(named=True):
         place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
         reading.problems.add("missing-key", "an annotation has no `image_id`", place)

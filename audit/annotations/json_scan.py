@@ -223,7 +223,7 @@ def _elements(text: Bytes, at: int, key: str) -> Generator[Elements, None, tuple
         starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
         repeats = np.empty(CHUNK, np.bool_)
         n, at, status = _split_list(text, at, starts, ends, repeats, CHUNK_BYTES)
-        if n:
+        if n or first == 0:  # an empty list is a list as well
             yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
         first += n
     return at, status

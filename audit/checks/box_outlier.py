@@ -21,10 +21,10 @@ TAIL = 0.1  # share of the boxes whose spacing says how the tail thins out
 FEATURES = {
     "size": "a side (geometric mean) of", "aspect": "a width over height of",
     "horizontal": "a centre, across, at", "vertical": "a centre, down, at",
-    "count": "a number of boxes of its class in its picture of",
+    "count": "in its picture a number of boxes of its class of",
 }  # fmt: skip
 # Resolution of a feature on its scale: a gap must be wide compared with it.
-GRAIN = {"size": 0.05, "aspect": 0.05, "horizontal": 0.2, "vertical": 0.2, "count": 0.2}
+GRAIN = {"size": 0.05, "aspect": 0.05, "horizontal": 0.2, "vertical": 0.2, "count": 0.35}
 
 
 def _many(n: int, **last: float) -> Mapping[str, Rows]:
@@ -130,7 +130,9 @@ class BoxOutlier(Check):
         chosen = {r["row"]: r for r in best.iter_rows(named=True)}
         numbers = ", ".join(str(int(row)) for row in chosen)
         sql = (
-            "SELECT b.*, b.rowid AS row, i.subject FROM boxes b "
+            "SELECT b.*, b.rowid AS row, i.subject, (SELECT count(*) FROM boxes o WHERE "
+            "o.sample_id = b.sample_id AND o.file = b.file AND o.category_key = b.category_key) AS "
+            "of_picture FROM boxes b "
             f"JOIN images i ON i.id = b.sample_id WHERE b.rowid IN ({numbers})"
         )
         for box in store.query(sql).iter_rows(named=True):
@@ -167,7 +169,7 @@ def _value(row: dict[str, object], feature: str) -> str:
         return f"{w / h:.3g}"
     if feature == "horizontal":
         return f"{x + w / 2:.0f} px"
-    return f"{y + h / 2:.0f} px" if feature == "vertical" else "another order"
+    return f"{y + h / 2:.0f} px" if feature == "vertical" else f"{row['of_picture']:,}"
 
 
 def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float, int]]:
@@ -175,6 +177,7 @@ def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float
         rows, values = own["row"].to_numpy(), own[feature].to_numpy()
         if feature == "count":  # once a picture
             known = np.isfinite(values)
+            # whole numbers tie: the next one up or down would have done as well
             rows, values = rows[known], values[known]
         if feature in ("horizontal", "vertical"):
             share = np.clip(values, 1e-4, 1 - 1e-4)
@@ -184,9 +187,19 @@ def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float
             most = min(len(ends), TAIL_MOST + MOST + 2)
             order = np.argpartition(-ends, most - 1)[:most] if most else np.arange(0)
             order = order[np.argsort(-ends[order], kind="stable")]
-            n, chance = tail_cut(ends[order], len(ends), GRAIN[feature], alpha)
+            falling = ends[order]
+            if feature == "count" and len(falling):
+                falling = _apart(falling)
+            n, chance = tail_cut(falling, len(ends), GRAIN[feature], alpha)
             for k in order[:n].tolist():
                 yield int(rows[k]), feature, chance, own.height
+
+
+def _apart(falling: np.ndarray) -> np.ndarray:
+    """Return logarithms of whole numbers with every gap a step narrower: what ties may hide."""
+    number = np.exp(falling)
+    gaps = np.log((number[:-1] - 0.5).clip(0.5) / (number[1:] + 0.5)).clip(0)
+    return np.concatenate([[0.0], -np.cumsum(gaps)])
 
 
 def tail_cut(falling: np.ndarray, of: int, grain: float, alpha: float) -> tuple[int, float]:
