@@ -6,72 +6,28 @@ the dataset holds is read all the same: BOX022 compares them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
+from audit.annotations.box_columns import LABEL, PICTURE, first_column, number_columns
 from audit.annotations.discovery import AnnotationGroup
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.sink import Sink
-from audit.sources.folder_listing import head_and_tail
-
-PICTURE = (
-    "filename", "file_name", "image", "image_path", "path", "file", "image_name", "img", "imageid",
-    "image_id",
-)  # fmt: skip
-LABEL = ("class", "label", "class_name", "category", "name", "label_name", "object")
-# The four columns, and what they are.
-BOXES: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
-    "corners": (
-        ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"),
-        ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"),
-        ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"),
-    ),
-    "xywh": (
-        ("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"),
-        ("bbox_x", "bbox_y", "bbox_w", "bbox_h"), ("x", "y", "box_width", "box_height"),
-    ),
-}  # fmt: skip
-_OPEN_IMAGES = frozenset(("imageid", "labelname", "xmin", "xmax", "ymin", "ymax"))
 
 
-def table_form(path: str) -> str | None:
-    """Return `Open Images` or `table` for a CSV file of boxes, None for another."""
-    names = _names(path)
-    if set(names) >= _OPEN_IMAGES:
-        return "Open Images"
-    return "table" if _first(names, PICTURE) and _numbers(names) else None
-
-
-def _names(path: str) -> list[str]:
-    header = head_and_tail(path).lstrip("\ufeff").partition("\n")[0]
-    return [name.strip().strip('"').lower() for name in header.split(",")]
-
-
-def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
-
-
-def _numbers(names: Sequence[str]) -> tuple[str, tuple[str, str, str, str]] | None:
-    for form, choices in BOXES.items():
-        for choice in choices:
-            if set(choice) <= set(names):
-                return form, choice
-    return None
-
-
-def read_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_box_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     """Read a CSV file of boxes into the tables."""
     problems = ProblemLog(group.file)
     frame = read_csv_text(group, problems)
     names = frame.columns if frame is not None else []
-    picture, numbers = _first(names, PICTURE), _numbers(names)
+    picture, numbers = first_column(names, PICTURE), number_columns(names)
     if frame is None or picture is None or numbers is None:
         sink.add_problems(problems)
         return ReadOutcome("corners px", complete=False)
     form, columns = numbers
-    label = _first(names, LABEL)
+    label = first_column(names, LABEL)
     sides = ("width", "height") if form == "corners" and {"width", "height"} <= set(names) else ()
     rows = frame.with_columns(
         image_key=pl.col(picture),

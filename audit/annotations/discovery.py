@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from audit.annotations.box_columns import table_form
 from audit.records import sample_id
 from audit.sources.folder_listing import head_and_tail, is_hidden, list_folder
 from audit.sources.formats import KINDS, extension_of_name
@@ -182,8 +183,6 @@ def _xml_groups(tree: Tree) -> list[AnnotationGroup]:
 
 
 def _csv_groups(tree: Tree) -> list[AnnotationGroup]:
-    from audit.annotations.box_table import table_form
-
     groups = []
     for folder, names in tree.files.get("csv", {}).items():
         for name in names[: 4 * SNIFFED]:

@@ -30,8 +30,7 @@ READERS = {
     "VOC": ("voc", "read_voc"),
     "LabelMe": ("labelme", "read_labelme"),
     "Open Images": ("open_images", "read_open_images"),
-    "table": ("box_table", "read_table"),
-    "masks": ("class_masks", "read_masks"),
+    "table": ("box_table", "read_box_table"),
 }
 
 
