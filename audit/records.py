@@ -166,6 +166,7 @@ class Column:
 ARROW_TYPES = {
     "VARCHAR": "string", "JSON": "string", "BIGINT": "int64", "INTEGER": "int32",
     "UBIGINT": "uint64", "DOUBLE": "float64", "BOOLEAN": "bool_", "TIMESTAMP": "timestamp",
+    "DOUBLE[]": "list",
 }  # fmt: skip
 
 
@@ -174,6 +175,8 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     import pyarrow as pa
 
     def arrow_type(name: str) -> pa.DataType:
+        if name == "list":
+            return pa.list_(pa.float64())
         return pa.timestamp("us") if name == "timestamp" else getattr(pa, name)()
 
     return pa.schema([(c.name, arrow_type(ARROW_TYPES[c.type])) for c in columns])

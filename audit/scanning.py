@@ -94,8 +94,7 @@ def scan(
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
     `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
-    the labels; `jobs` is the number of worker
-    processes (default: the usable cores). The run is locked from list to publish, unless `lock` is
+    the labels; `jobs` is the number of worker processes (default: the usable cores). The run is locked from list to publish, unless `lock` is
     False. Raises LockedError when another writer holds it, UsageError for unknown checks or
     thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
     """
@@ -118,12 +117,15 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
+    from audit.annotations import read_annotations, settle_boxes
+
     heal_run(run)
     previous = generations.find_reusable(run)
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
         total = _list(store, source, progress)
+        read_annotations(store, source, previous.measurements if previous else None)
         clock.lap("list")
         n_resumed, n_kept = keep_rows(
             store,
@@ -144,6 +146,7 @@ def _scan(
                 progress(Progress("prepare", 0, 1))
                 preparation.join()
                 clock.lap("prepare")
+            settle_boxes(store)
             _relate(store, run, previous, config, workers, progress)
             _relate_labels(store, run, vectors)
             clock.lap("relate")

@@ -156,6 +156,8 @@ def plant_boxes(book: Book) -> dict[str, Any]:
     x, y, w, h = fits.box
     boxes[entry["id"]]["bbox"] = [x, y, min(w, short - x), min(h, short - y)]
     entry["width"], entry["height"] = entry["height"], entry["width"]
+    for box in document["annotations"]:  # one error each: the area goes with its box
+        box["area"] = box["bbox"][2] * box["bbox"][3]
     for code, image, sentence in (
         ("BOX001", outside, "A box was moved 35 px over the right edge."),
         ("BOX002", flat, "A second box of height 0 was added."),

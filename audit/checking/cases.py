@@ -51,6 +51,31 @@ NEAR_PAIR: Mapping[str, Any] = {
 NEAR: Mapping[str, Sequence[Mapping[str, Any]]] = {"groups": NEAR_GROUP, "pairs": [NEAR_PAIR]}
 
 
+BOX: Mapping[str, Any] = {
+    "file": "boxes.json", "line": 1, "byte": 0, "label": "cat", "category_key": "1", "kind": "box",
+    "x": 100.0, "y": 100.0, "width": 200.0, "height": 150.0, "picture_width": 640,
+    "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
+    "crowd": False,
+}  # fmt: skip
+Rows = Sequence[Mapping[str, Any]]
+
+
+def boxed(*boxes: Mapping[str, Any], **tables: Rows) -> Mapping[str, Rows]:
+    """Return tables of boxes: what a row does not give is a plain box of the sample 0000.jpg.
+
+    `tables` are rows of further tables; those of `annotation_files` get what a COCO file has.
+    """
+    rows = [
+        {**BOX, "sample_id": "0000.jpg", "entry": n, "annotation_id": f"{n}", **box}
+        for n, box in enumerate(boxes)
+    ]
+    rows = [{"image_key": row["sample_id"], **row} for row in rows]
+    form = {"format": "COCO", "form": "xywh px", "reading": "xywh px", "complete": True}
+    files: Rows = tables.pop("annotation_files", [{}])
+    made = [{"file": "boxes.json", "frame": "displayed", **form, **row} for row in files]
+    return {"boxes": rows, "annotation_files": made, **tables}
+
+
 @dataclass(frozen=True)
 class Case:
     """A tiny dataset and what a check must say of it.

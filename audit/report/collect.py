@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from audit.annotations.summary import annotation_sentences
 from audit.checking.check import all_checks, page
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
@@ -76,6 +77,7 @@ def collect_report(
         dataset = _dataset(store, facts)
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
+        annotated = annotation_sentences(store)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
@@ -93,6 +95,7 @@ def collect_report(
         completeness=(
             *(part.sentence() for part in failed),
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
+            *annotated,
             *_completeness(dataset, checks, not_run),
             *_waived_findings(hidden),
         ),

@@ -83,6 +83,8 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
     again = f"SELECT count(*) FROM previous.features f WHERE error_kind IN {TRANSIENT}"
     if store.scalar(f"{again} OR {UNSIGNED}"):
         return False
+    if _annotations_differ(store):
+        return False
     tables = [*LISTED]
     has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
     if has[0] != has[1]:
@@ -92,6 +94,15 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
             return False
         tables.append("metadata")
     return not any(_differs(store, table) for table in tables)
+
+
+def _annotations_differ(store: Store) -> bool:
+    """Say whether the annotation files differ: their rows follow from them and the samples."""
+    keys = "SELECT file, file_key FROM {}annotation_files"
+    if not store.columns("previous.annotation_files"):
+        return True
+    now, before = (set(store.query(keys.format(x)).iter_rows()) for x in ("", "previous."))
+    return now != before
 
 
 def _differs(store: Store, table: str) -> bool:

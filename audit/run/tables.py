@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from audit.records import Column
+from audit.run.annotation_tables import ANNOTATION_TABLES
 
 SCHEMA_VERSION = 2
 SAMPLES: tuple[Column, ...] = (
@@ -113,6 +114,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("key", "VARCHAR", "judged | share | share_high | gain | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact: text, or a number"),
     ),
+    **ANNOTATION_TABLES,
 }
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (

@@ -35,6 +35,16 @@ class Place:
     beneath_class: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FolderScope:
+    """A root with its name, and what below it is left out."""
+
+    root: str
+    name: str
+    exclude: tuple[str, ...]
+    ignore: tuple[Path, ...]
+
+
 class FolderReader:
     """One root read as a folder tree. `split` is a fixed split for all of it (`train=DIR`)."""
 
@@ -65,6 +75,11 @@ class FolderReader:
     def layout(self) -> Layout:
         """The layout and the reason for it."""
         return self._folders.layout
+
+    @property
+    def scope(self) -> FolderScope:
+        """The root and what is left out of it, for another walk."""
+        return FolderScope(self.root, self.name, tuple(self._exclude), tuple(self._ignore))
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples in walking order; what is left out goes to `log`."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
 from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
-from audit.sources.folder import FolderReader
+from audit.sources.folder import FolderReader, FolderScope
 from audit.sources.layout import layout_names
 from audit.sources.manifest import ManifestReader
 from audit.sources.names import split_word
@@ -131,6 +131,11 @@ class Source:
     def notes(self) -> list[Note]:
         """(kind, sample id or None, message) of what the readers noted."""
         return self._log.notes
+
+    @property
+    def trees(self) -> list[FolderScope]:
+        """The folders that were given, where annotation files may lie: not those of manifests."""
+        return [reader.scope for reader in self._readers if isinstance(reader, FolderReader)]
 
     @property
     def metadata(self) -> pl.DataFrame | None:

@@ -1,0 +1,55 @@
+"""Where readers put rows: buffered by table, appended to the store some ten thousand at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from audit.annotations.problems import ProblemLog
+from audit.records import arrow_schema
+from audit.run.annotation_tables import ANNOTATION_TABLES
+from audit.run.store import Store
+
+ROWS = 50_000
+
+
+class Sink:
+    """Appends rows and frames to the tables of annotations."""
+
+    def __init__(self, store: Store) -> None:
+        """Start with nothing waiting."""
+        self._store = store
+        self._waiting: dict[str, list[Mapping[str, Any]]] = {}
+
+    def add(self, table: str, row: Mapping[str, Any]) -> None:
+        """Append one row; a column that is absent becomes null."""
+        rows = self._waiting.setdefault(table, [])
+        rows.append(row)
+        if len(rows) >= ROWS:
+            self._flush(table)
+
+    def add_frame(self, table: str, frame: pl.DataFrame) -> None:
+        """Append a frame whose columns are columns of the table."""
+        if frame.height:
+            self._store.append(table, frame)
+
+    def add_problems(self, log: ProblemLog) -> None:
+        """Append the problems of a file."""
+        for row in log.finished():
+            self.add("annotation_problems", row)
+
+    def finish(self) -> None:
+        """Append whatever waits."""
+        for table in list(self._waiting):
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        rows: Sequence[Mapping[str, Any]] = self._waiting.pop(table, [])
+        if rows:
+            schema = arrow_schema(ANNOTATION_TABLES[table])
+            names = schema.names
+            full = [{name: row.get(name) for name in names} for row in rows]
+            self._store.append(table, pa.Table.from_pylist(full, schema))

@@ -1,0 +1,173 @@
+"""BOX022: pictures that are annotated twice, differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from audit.checking.cases import Case, Rows, boxed
+from audit.checking.check import Check
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+
+COPY = {"pixel_hash": "e" * 32}
+OTHER = {"sample_id": "0001.jpg"}
+_FILES: Rows = [{"pictures": 9}, {"file": "more.json", "pictures": 9}]
+
+
+def _twice(n: int, moved: int = -1) -> Mapping[str, Rows]:
+    rows: list[dict[str, object]] = []
+    for i in range(n):
+        rows += [
+            {"sample_id": f"{i:04d}.jpg", "file": file, "entry": i,
+             "x": 400.0 if file == "more.json" and i == moved else 100.0}
+            for file in ("boxes.json", "more.json")
+        ]  # fmt: skip
+    return boxed(*rows, annotation_files=_FILES)
+
+
+# Boxes of one side of a pair of annotations that the other side has as well.
+_SQL = """
+    WITH usable AS (
+        SELECT b.* , i.pixel_hash, i.split FROM boxes b JOIN images i ON i.id = b.sample_id
+        WHERE b.width > 0 AND b.height > 0 AND NOT crowd AND b.label IS NOT NULL
+    ), sides AS (
+        SELECT sample_id, file, any_value(pixel_hash) AS pixel_hash, any_value(split) AS split,
+            count(*) AS n FROM usable GROUP BY sample_id, file
+    ), pairs AS (
+        SELECT a.sample_id AS s1, a.file AS f1, a.n AS n1, a.split AS split1,
+            b.sample_id AS s2, b.file AS f2, b.n AS n2, b.split AS split2,
+            a.sample_id = b.sample_id AS same
+        FROM sides a JOIN sides b ON a.sample_id = b.sample_id AND a.file < b.file
+        UNION ALL
+        SELECT a.sample_id, a.file, a.n, a.split, b.sample_id, b.file, b.n, b.split, false
+        FROM sides a JOIN sides b ON a.pixel_hash = b.pixel_hash AND a.sample_id < b.sample_id
+        WHERE a.sample_id IN (SELECT min(sample_id) FROM sides GROUP BY pixel_hash)
+    ), met AS (
+        SELECT p.s1, p.f1, p.s2, p.f2, count(DISTINCT x.entry) AS met1,
+            count(DISTINCT y.entry) AS met2
+        FROM pairs p JOIN usable x ON x.sample_id = p.s1 AND x.file = p.f1
+        JOIN usable y ON y.sample_id = p.s2 AND y.file = p.f2 AND y.label = x.label
+        WHERE least(x.x + x.width, y.x + y.width) > greatest(x.x, y.x)
+            AND least(x.y + x.height, y.y + y.height) > greatest(x.y, y.y)
+            AND (least(x.x + x.width, y.x + y.width) - greatest(x.x, y.x))
+                * (least(x.y + x.height, y.y + y.height) - greatest(x.y, y.y)) * 3
+                >= x.width * x.height + y.width * y.height
+        GROUP BY ALL
+    ), compared AS (
+        SELECT p.*, coalesce(met1, 0) AS met1, coalesce(met2, 0) AS met2,
+            coalesce(met1, 0) = n1 AND coalesce(met2, 0) = n2 AS agree
+        FROM pairs p LEFT JOIN met m ON m.s1 = p.s1 AND m.f1 = p.f1 AND m.s2 = p.s2 AND m.f2 = p.f2
+    )
+    SELECT * FROM compared
+    QUALIFY NOT agree AND (NOT same OR (
+        count(*) OVER (PARTITION BY f1, f2, same) >= ?
+        AND avg(agree::INT) OVER (PARTITION BY f1, f2, same) >= ?))
+    ORDER BY s1, s2, f1, f2
+"""
+
+
+# Whether any picture has boxes in two files, or an equal copy that has some.
+_ANY = """
+    WITH listed AS (SELECT DISTINCT file, sample_id FROM boxes WHERE sample_id IS NOT NULL)
+    SELECT 1 FROM listed l JOIN images i ON i.id = l.sample_id
+    GROUP BY coalesce(i.pixel_hash, i.id) HAVING count(*) > 1 LIMIT 1
+"""
+
+
+class ConflictingAnnotations(Check):
+    """Pictures whose annotations differ between two files, or between two copies of the picture.
+
+    ## What it does
+    Matches boxes of one class by an overlap (intersection over union) of one half, between copies
+    of a picture that are equal pixel for pixel, and between two annotation files of one picture
+    where the two files agree on at least `min_agreement` of at least `min_shared` pictures; reports
+    pictures of which a box has no counterpart.
+
+    ## Why is this bad
+    The model is trained on both answers; between splits it is tested on what it was told is wrong.
+
+    ## Example
+    One photograph is in train with three boxes and in val with two.
+
+    ## What to do
+    Decide which annotation is right, and use it for both.
+
+    ## Limits
+    Files that seldom agree serve different tasks, and are not compared. Near-duplicates that are
+    not equal in every pixel are left out.
+
+    ## References
+    C. G. Northcutt et al., "Pervasive label errors in test sets", NeurIPS 2021.
+    """
+
+    code = "BOX022"
+    name = "conflicting-annotations"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        min_agreement: share of common pictures on which two files agree, to be compared
+        min_shared: smallest number of common pictures of two files
+        """
+
+        min_agreement: float = 0.8
+        min_shared: int = 5
+
+    CLEAN = (
+        Case("two files agree", [{}] * 8, tables=_twice(8)),
+        Case("files of two tasks", [{}], tables=_twice(1, moved=0)),
+        Case("equal copies, equal boxes", [COPY, COPY], tables=boxed({}, OTHER)),
+    )
+    DIRTY = (
+        Case("one of eight differs", [{}] * 8, ["0003.jpg"], tables=_twice(8, moved=3)),
+        Case(
+            "equal copies, a box less",
+            [COPY, COPY],
+            ["group:0000.jpg|0001.jpg"],
+            tables=boxed({}, {"x": 400.0}, OTHER),
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a picture, or pair of copies."""
+        if not store.scalar(_ANY):
+            return
+        subjects = dict(store.query("SELECT id, subject FROM images").iter_rows())
+        said = set[str]()
+        for row in store.query(_SQL, [params.min_shared, params.min_agreement]).iter_rows(
+            named=True
+        ):
+            one, other = row["s1"], row["s2"]
+            subject = subjects[one] if one == other else f"group:{one}|{other}"
+            if subject in said:
+                continue
+            said.add(subject)
+            where = (
+                f"by {row['f1']} and {row['f2']}"
+                if one == other
+                else f"as {one} ({row['split1'] or 'no split'}) and {other} "
+                f"({row['split2'] or 'no split'}), which are equal"
+            )
+            alone1, alone2 = row["n1"] - row["met1"], row["n2"] - row["met2"]
+            yield Finding(
+                self.code,
+                self.severity,
+                tuple(sorted({one, other})),
+                f"A picture is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
+                f"{alone1:,} and {alone2:,} have no counterpart.",
+                {"boxes": row["n1"], "other_boxes": row["n2"], "unmatched": alone1,
+                 "other_unmatched": alone2, "file": row["f1"], "other_file": row["f2"]},
+                Action.REVIEW,
+                subject,
+            )  # fmt: skip
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many pictures have several annotations."""
+        n = store.scalar(
+            "SELECT count(*) FROM (SELECT sample_id FROM boxes WHERE sample_id IS NOT NULL "
+            "GROUP BY sample_id HAVING count(DISTINCT file) > 1)"
+        )
+        return f"{n:,} pictures have boxes in several annotation files."

@@ -1,0 +1,192 @@
+"""BOX015: classes whose boxes are all moved to one side, or scaled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from audit.annotations.findings import examined
+from audit.checking.cases import Case, boxed
+from audit.checking.check import Check
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+
+SIDES = ("left", "top", "right", "bottom")
+OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
+TOUCH = 1.0  # px: rounding, and formats that count from 1
+
+
+def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
+    """Return box n of a row of cases: all sizes and heights differ."""
+    return {"x": x, "y": 20.0 + 3 * n, "width": 150.0 + 2 * n, "height": 90.0 + n, "label": label}
+
+
+class ShiftedClass(Check):
+    """Classes whose boxes leave, or stop short of, one side of their pictures all together.
+
+    ## What it does
+    Two tests per class of a file, on the distances of its boxes from the four sides. Overflow: many
+    boxes lie outside one side and none outside the opposite one (a binomial test with one half).
+    Offset: objects that are cut by the edge end exactly at it; where many boxes of a class end at
+    exactly the same distance from a side and none is nearer, while other classes do reach that
+    side, the class was moved or scaled (a Poisson test against the density of distances behind).
+
+    ## Why is this bad
+    Each box of the class is a little wrong, so no single one looks wrong, and the detector learns
+    to be wrong by as much.
+
+    ## Example
+    After a conversion of one class with the padded size, 41 of its boxes end 12 px from the left
+    edge and none is nearer; of the other classes 300 touch the edge.
+
+    ## What to do
+    Find the conversion step that treated this class differently, and move the boxes back.
+
+    ## Limits
+    Needs `min_boxes` boxes, and objects that the edge cuts; a shift of a whole file is seen as an
+    overflow only. The chance of a false alarm is at most `alpha` per file.
+
+    ## References
+    Exact binomial test; Poisson test; Bonferroni's correction over classes and sides.
+    """
+
+    code = "BOX015"
+    name = "shifted-class"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        min_boxes: smallest number of boxes of a class
+        min_at_side: smallest number of boxes that lie outside, or end at the same distance
+        alpha: chance of a false alarm, per file
+        """
+
+        min_boxes: int = 30
+        min_at_side: int = 8
+        alpha: float = 0.001
+
+    CLEAN = (
+        Case("spread", [{}], tables=boxed(*(_box(n, 7.0 * n) for n in range(40)))),
+        Case("cut by the edge", [{}], tables=boxed(*(_box(n, 0.0) for n in range(40)))),
+        Case(
+            "outside on both sides: BOX001",
+            [{}],
+            tables=boxed(*(_box(n, -9.0 if n % 2 else 500.0) for n in range(40))),
+        ),
+    )
+    DIRTY = (
+        Case(
+            "over the right edge, never over the left",
+            [{}],
+            ["class:cat/right"],
+            tables=boxed(*(_box(n, 300.0 + 6 * n) for n in range(40))),
+        ),
+        Case(
+            "none nearer than 12 px, other classes touch",
+            [{}],
+            ["class:cat/left"],
+            tables=boxed(
+                *(_box(n, 12.0 if n % 3 == 0 else 12.5 + 7 * n) for n in range(40)),
+                *(_box(n, 0.0 if n % 3 == 0 else 7.0 * n, "dog") for n in range(40)),
+            ),
+        ),
+    )
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield one finding a class and side, by the stronger of the two tests."""
+        gaps = store.query(f"""
+            SELECT b.file, b.label, x AS left, y AS top, picture_width - x - width AS right,
+                picture_height - y - height AS bottom
+            FROM boxes b JOIN (
+                SELECT file, label FROM boxes GROUP BY file, label
+                HAVING count(*) >= {int(params.min_boxes)}
+            ) c ON c.file = b.file AND c.label = b.label
+            WHERE picture_width > 0 AND NOT crowd AND kind = 'box' AND width > 0 AND height > 0
+        """)
+        for (file,), of_file in sorted(gaps.group_by("file"), key=lambda part: str(part[0])):
+            yield from self._judge_file(str(file), of_file, params)
+
+    def _judge_file(self, file: str, gaps: pl.DataFrame, params: Params) -> Iterator[Finding]:
+        classes = gaps["label"].n_unique()
+        alpha = params.alpha / (8 * classes)
+        touching = {side: int((gaps[side] <= TOUCH).sum()) for side in SIDES}
+        for (label,), own in sorted(gaps.group_by("label"), key=lambda part: str(part[0])):
+            if own.height < params.min_boxes:
+                continue
+            for side in SIDES:
+                near, far = own[side].to_numpy(), own[OPPOSITE[side]].to_numpy()
+                others = touching[side] - int((near <= TOUCH).sum())
+                said = _overflow(near, far, alpha, params) or (
+                    _offset(near, alpha, params) if others >= params.min_at_side else None
+                )
+                if said is not None:
+                    yield self._finding(file, str(label), side, own.height, said)
+
+    def _finding(
+        self, file: str, label: str, side: str, n: int, said: tuple[str, int, float, float]
+    ) -> Finding:
+        kind, count, distance, chance = said
+        what = (
+            f"{count:,} reach out of the {side} side of their picture, by {distance:.0f} px in the "
+            f"middle, and hardly any out of the {OPPOSITE[side]}"
+            if kind == "overflow"
+            else f"{count:,} end {distance:.1f} px from the {side} side and none is nearer, while "
+            "boxes of other classes reach it"
+        )
+        return Finding(
+            self.code,
+            self.severity,
+            (),
+            f"Of the {n:,} boxes of {label} in {file}, {what}: the class seems moved or scaled "
+            f"(chance {chance:.0e}).",
+            {"class": label, "file": file, "side": side, "boxes": n, "at_side": count,
+             "distance_px": distance, "chance": chance},
+            Action.REVIEW,
+            f"class:{label}/{side}",
+        )  # fmt: skip
+
+    def completeness(self, store: Store, params: Params) -> str:
+        """Say how many boxes were judged."""
+        return examined(store, "label IS NOT NULL AND width > 0", ", by class")
+
+
+def _overflow(
+    near: np.ndarray, far: np.ndarray, alpha: float, params: ShiftedClass.Params
+) -> tuple[str, int, float, float] | None:
+    out, opposite = near < -TOUCH, int((far < -TOUCH).sum())
+    n = int(out.sum())
+    if n < params.min_at_side or n < 0.05 * len(near):
+        return None
+    chance = _binomial_tail(n, n + opposite)
+    return ("overflow", n, float(-np.median(near[out])), chance) if chance < alpha else None
+
+
+def _binomial_tail(n: int, of: int) -> float:
+    """Return the chance of at least n of `of` with one half."""
+    logs = [
+        math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) - of * math.log(2)
+        for k in range(n, of + 1)
+    ]
+    return float(min(1.0, sum(math.exp(v) for v in logs)))
+
+
+def _offset(
+    near: np.ndarray, alpha: float, params: ShiftedClass.Params
+) -> tuple[str, int, float, float] | None:
+    least = float(near.min())
+    if least < 2.0:
+        return None
+    n = int((near <= least + 0.5).sum())
+    behind = int(((near > least + 0.5) & (near <= least + 20.5)).sum())
+    expected = max(behind / 20, 0.25)
+    if n < params.min_at_side:
+        return None
+    # Chernoff's bound of the Poisson tail: never too small a chance.
+    chance = math.exp(min(0.0, n - expected - n * math.log(n / expected)))
+    return ("offset", n, least, chance) if chance < alpha else None

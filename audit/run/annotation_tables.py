@@ -1,0 +1,121 @@
+"""The tables of annotations: what a source's annotation files say, and boxes in px of the pictures.
+
+`annotations` keeps the four numbers of a box as they are written, so that any reading of them can
+be tried; `boxes` holds what they mean, made once every picture's real size is known. Places (byte,
+line, position) are kept for every row: they cost nothing where the file is cut at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from audit.records import Column
+
+_FILE = Column("file", "VARCHAR", "the annotation file, or folder of small ones, as an id")
+_IMAGE_KEY = Column("image_key", "VARCHAR", "what the file calls the picture: its id, or file name")
+_ENTRY = Column("entry", "BIGINT", "position in the list of the file, from 0")
+_LINE = Column("line", "BIGINT", "line where the entry begins, from 1; null if unknown")
+_BYTE = Column("byte", "BIGINT", "byte where the entry begins, from 0; null if unknown")
+_SAMPLE = Column("sample_id", "VARCHAR", "the sample it belongs to; null if none was found")
+
+ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "annotation_files": (
+        _FILE,
+        Column("format", "VARCHAR", "COCO | YOLO | VOC | LabelMe | Open Images | table"),
+        Column("file_key", "VARCHAR", "version of the reader; size, mtime and ctime of the files"),
+        Column("n_files", "BIGINT", "files of this group: 1 but for a folder of small ones"),
+        Column("pictures", "BIGINT", "pictures listed"),
+        Column("matched", "BIGINT", "of these, those that are samples"),
+        Column("objects", "BIGINT", "annotations with a box, an outline or keypoints"),
+        Column("classes", "BIGINT", "classes declared, or used where none are declared"),
+        Column("not_read", "VARCHAR", "what the file has besides, and is not examined; or empty"),
+        Column("complete", "BOOLEAN", "the file was read to its end"),
+        Column("form", "VARCHAR", "what the four numbers are by the format, such as xywh px"),
+        Column("reading", "VARCHAR", "the form under which the boxes fit; null: not yet decided"),
+        Column("frame", "VARCHAR", "pictures that EXIF turns: boxes as displayed | as stored"),
+        Column("fit_share", "DOUBLE", "share of boxes inside their picture under `reading`, 0..1"),
+        Column("form_fit_share", "DOUBLE", "share of boxes inside under `form`, 0..1"),
+    ),
+    "annotated_images": (
+        _FILE, _IMAGE_KEY, _ENTRY, _LINE, _BYTE,
+        Column("file_name", "VARCHAR", "the picture's path as written"),
+        _SAMPLE,
+        Column("matched_by", "VARCHAR", "path | end of path | name | ambiguous | missing"),
+        Column("width", "DOUBLE", "width of the picture as declared, px; null without"),
+        Column("height", "DOUBLE", "height of the picture as declared, px; null without"),
+        Column("attributes", "VARCHAR", "attributes of the picture, JSON; null without"),
+    ),
+    "annotations": (
+        _FILE, _IMAGE_KEY, _ENTRY, _LINE, _BYTE,
+        Column("annotation_id", "VARCHAR", "id as written; null without"),
+        Column("category_key", "VARCHAR", "class as written: its number or name"),
+        Column("kind", "VARCHAR", "box | outline (box made from it) | label (no box)"),
+        Column("v1", "DOUBLE", "first of the four numbers as written"),
+        Column("v2", "DOUBLE", "second number"),
+        Column("v3", "DOUBLE", "third number"),
+        Column("v4", "DOUBLE", "fourth number"),
+        Column("angle", "DOUBLE", "rotation as written; null for an upright box"),
+        Column("area", "DOUBLE", "area as written, px; null without"),
+        Column("crowd", "BOOLEAN", "marked as a crowd or group"),
+        Column("n_keypoints", "DOUBLE", "number of keypoints as written; null without"),
+        Column("track", "VARCHAR", "track or instance over frames; null without"),
+        Column("attributes", "VARCHAR", "other attributes, JSON; null without"),
+    ),
+    "annotation_shapes": (
+        _FILE, _IMAGE_KEY, _ENTRY,
+        Column("kind", "VARCHAR", "polygon | mask (run lengths) | keypoints"),
+        Column("part", "INTEGER", "number of the ring of a polygon, from 0"),
+        Column("n_points", "BIGINT", "points of the ring, keypoints, or pixels of the mask"),
+        Column("area", "DOUBLE", "area of the ring or of the mask, in squares of its own unit"),
+        Column("x", "DOUBLE", "left end, in the file's unit; null where there is no extent"),
+        Column("y", "DOUBLE", "upper end"),
+        Column("width", "DOUBLE", "extent"),
+        Column("height", "DOUBLE", "extent"),
+        Column("crossings", "BIGINT", "pairs of sides of the ring that cross; null if not counted"),
+        Column("mask_width", "BIGINT", "width of the mask as written, px"),
+        Column("mask_height", "BIGINT", "height of the mask as written, px"),
+        Column("points", "DOUBLE[]", "x, y, ... | run lengths | x, y, visibility, ..."),
+    ),
+    "categories": (
+        _FILE,
+        Column("category_key", "VARCHAR", "number or name by which annotations name the class"),
+        Column("label", "VARCHAR", "name of the class"),
+        _ENTRY,
+        Column("parent", "VARCHAR", "class above; null without"),
+        Column("keypoints", "VARCHAR", "names of the keypoints, JSON list; null without"),
+        Column("declared", "BOOLEAN", "the file lists the class; false: only used"),
+    ),
+    "annotation_problems": (
+        Column("kind", "VARCHAR", "truncated | malformed | wrong-type | duplicate-key | ..."),
+        _FILE,
+        Column("image_key", "VARCHAR", "the picture concerned; null if unknown"),
+        Column("place", "VARCHAR", "where: JSON path or name of the small file; line and byte"),
+        Column("detail", "VARCHAR", "what is wrong, without the place"),
+        Column("more", "BIGINT", "further ones of this kind in the file, not listed"),
+    ),
+    "boxes": (
+        _FILE, _IMAGE_KEY, _ENTRY, _LINE, _BYTE,
+        Column("annotation_id", "VARCHAR", "id as written; null without"),
+        _SAMPLE,
+        Column("label", "VARCHAR", "name of the class; null where it is not in the list"),
+        Column("category_key", "VARCHAR", "class as written"),
+        Column("kind", "VARCHAR", "box | outline"),
+        Column("x", "DOUBLE", "left edge, px of the shown picture (EXIF-turned)"),
+        Column("y", "DOUBLE", "upper edge, px of the shown picture"),
+        Column("width", "DOUBLE", "px of the shown picture; not above 0: degenerate"),
+        Column("height", "DOUBLE", "px of the shown picture"),
+        Column("stored_x", "DOUBLE", "left edge, px of the picture as it is in its file"),
+        Column("stored_y", "DOUBLE", "upper edge, px of the picture as it is in its file"),
+        Column("stored_width", "DOUBLE", "px of the picture as it is in its file"),
+        Column("stored_height", "DOUBLE", "px of the picture as it is in its file"),
+        Column("picture_width", "BIGINT", "width of the shown picture, px; null if unreadable"),
+        Column("picture_height", "BIGINT", "height of the shown picture, px"),
+        Column("declared_width", "DOUBLE", "width by the annotation file, as shown; null without"),
+        Column("declared_height", "DOUBLE", "height by the annotation file, as shown"),
+        Column("other_unit", "BOOLEAN", "in the other unit (px, shares) than its file"),
+        Column("angle", "DOUBLE", "rotation as written; null for an upright box"),
+        Column("area", "DOUBLE", "area as written, px; null without"),
+        Column("crowd", "BOOLEAN", "marked as a crowd or group"),
+        Column("track", "VARCHAR", "track or instance over frames; null without"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,946 @@
+"""Kinds of damage planted in real annotations: is each found, and is nothing invented?
+
+The originals are the raccoon set as published (200 pictures, Pascal VOC), the same boxes written as
+YOLO and as COCO (with an outline, keypoints and an area for each box), the small sets of `formats/`
+and the project's own sample data. First the originals are checked as they are: every finding about
+one is listed. Then one kind of damage at a time goes into a copy, and the findings are compared:
+found means that the expected check names the damaged picture (or the file, where the damage is the
+file's); invented is any finding that speaks of another picture.
+
+    python benchmarks/annotations.py --data ../shared/data      about two minutes
+    python benchmarks/annotations.py --scale                    200,000 pictures, 2,000,000 boxes
+
+Pictures are opened for their size only. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from audit.annotations import read_annotations, settle_boxes
+from audit.checking.check import all_checks, make_params
+from audit.picture.features import FEATURE_ROW
+from audit.records import Finding, arrow_schema
+from audit.run.store import Store
+from audit.run.tables import SAMPLES
+from audit.scanning import FIELDS
+from audit.sources import open_source
+
+Document = dict[str, Any]
+Boxes = dict[str, tuple[int, int, list[tuple[float, float, float, float]]]]
+NAMES = ["nose", "left_eye", "right_eye"]
+
+
+# ---- one run of the checks ----
+
+
+def run_checks(folder: Path) -> list[Finding]:
+    """Read the annotations below `folder` and return what the checks of boxes find."""
+    with Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        source = open_source([str(folder)])
+        samples = [sample for batch in source.batches() for sample in batch]
+        schema = arrow_schema(SAMPLES)
+        columns = [
+            pa.array([getattr(s, name) for s in samples], kind)
+            for name, kind in zip(FIELDS, schema.types, strict=True)
+        ]
+        store.append("samples", pa.table(columns, schema))
+        store.append("features", [measured(sample.id, sample.uri) for sample in samples])
+        read_annotations(store, source)
+        settle_boxes(store)
+        return list(all_findings(store))
+
+
+SIZES: dict[str, tuple[int, int, int, str]] = {}
+
+
+def measured(sample: str, path: str) -> dict[str, Any]:
+    """Return the features that the checks of boxes read."""
+    real = os.path.realpath(path)
+    if real not in SIZES:
+        digest = hashlib.blake2b(Path(real).read_bytes(), digest_size=16).hexdigest()
+        with Image.open(real) as image:
+            turned = int(image.getexif().get(274, 1))
+            SIZES[real] = (*image.size, turned, digest)
+    width, height, turned, digest = SIZES[real]
+    if turned >= 5:
+        width, height = height, width
+    return {
+        "sample_id": sample, "status": "ok", "width": width, "height": height,
+        "orientation": turned, "content_hash": digest * 2, "pixel_hash": digest,
+    }  # fmt: skip
+
+
+def all_findings(store: Store) -> Iterator[Finding]:
+    """Yield the findings of every check of boxes."""
+    for code, check in all_checks().items():
+        if code.startswith("BOX"):
+            yield from check.find(store, make_params(check, {}))
+
+
+# ---- originals ----
+
+
+def raccoon_boxes(data: Path) -> Boxes:
+    """Return {stem: (width, height, corners)} of the published CSV, sizes as decoded."""
+    boxes: Boxes = {}
+    lines = (data / "raccoon" / "data" / "raccoon_labels.csv").read_text().splitlines()[1:]
+    for line in lines:
+        name, w, h, _, *corners = line.split(",")
+        x1, y1, x2, y2 = map(float, corners)
+        boxes.setdefault(name.removesuffix(".jpg"), (int(w), int(h), []))[2].append(
+            (x1, y1, x2, y2)
+        )
+    return boxes
+
+
+def link_pictures(data: Path, folder: Path, inside: str = "images") -> None:
+    """Make the pictures of the raccoon set appear below `folder`."""
+    (folder / inside).mkdir(parents=True)
+    for path in sorted((data / "raccoon" / "images").iterdir()):
+        (folder / inside / path.name).symlink_to(path)
+
+
+def make_voc(data: Path, folder: Path) -> None:
+    """Copy the published VOC files."""
+    link_pictures(data, folder)
+    shutil.copytree(data / "raccoon" / "annotations", folder / "annotations")
+
+
+def make_yolo(data: Path, folder: Path) -> None:
+    """Write the boxes as YOLO."""
+    link_pictures(data, folder, "images/train")
+    (folder / "labels" / "train").mkdir(parents=True)
+    (folder / "data.yaml").write_text("train: images/train\nnc: 2\nnames: ['raccoon', 'cat']\n")
+    for stem, (w, h, boxes) in raccoon_boxes(data).items():
+        lines = [
+            f"0 {(a + c) / 2 / w:.6f} {(b + d) / 2 / h:.6f} {(c - a) / w:.6f} {(d - b) / h:.6f}"
+            for a, b, c, d in boxes
+        ]
+        (folder / "labels" / "train" / f"{stem}.txt").write_text("\n".join(lines) + "\n")
+
+
+def coco_document(data: Path) -> Document:
+    """Return the boxes as COCO, with an outline, keypoints and an area each."""
+    document: Document = {
+        "info": {}, "images": [], "annotations": [],
+        "categories": [
+            {"id": 1, "name": "raccoon", "keypoints": NAMES, "skeleton": [[1, 2], [1, 3]]},
+            {"id": 2, "name": "kit", "keypoints": NAMES, "skeleton": [[1, 2], [1, 3]]},
+        ],
+    }  # fmt: skip
+    for number, (stem, (w, h, boxes)) in enumerate(raccoon_boxes(data).items(), 1):
+        document["images"].append(
+            {"id": number, "file_name": f"{stem}.jpg", "width": w, "height": h}
+        )
+        for a, b, c, d in boxes:
+            thing = object_of(len(document["annotations"]) + 1, number, (a, b, c - a, d - b))
+            thing["category_id"] = 1 + (w + h) % 2
+            document["annotations"].append(thing)
+    return document
+
+
+def object_of(number: int, picture: int, box: tuple[float, float, float, float]) -> Document:
+    """Return an annotation whose outline is an ellipse inside the box."""
+    x, y, w, h = box
+    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    ring = np.stack([x + w / 2 + w / 2 * np.cos(angles), y + h / 2 + h / 2 * np.sin(angles)], 1)
+    across, down = [ring[:, 0], ring[:, 1]]
+    area = abs(float(np.dot(across, np.roll(down, -1)) - np.dot(down, np.roll(across, -1)))) / 2
+    points = [x + w / 2, y + h / 2, 2, x + 0.6 * w, y + h / 3, 2, x + 0.4 * w, y + h / 3, 2]
+    return {
+        "id": number, "image_id": picture, "category_id": 1, "bbox": [x, y, w, h],
+        "area": round(area, 2), "iscrowd": 0, "segmentation": [ring.round(2).ravel().tolist()],
+        "keypoints": [round(v, 1) for v in points], "num_keypoints": 3,
+    }  # fmt: skip
+
+
+def make_coco(data: Path, folder: Path) -> None:
+    """Write the boxes as COCO."""
+    link_pictures(data, folder, "images")
+    (folder / "annotations").mkdir()
+    write_coco(folder, coco_document(data))
+
+
+def write_coco(folder: Path, document: Document) -> None:
+    """Write the document."""
+    (folder / "annotations" / "instances.json").write_text(json.dumps(document))
+
+
+# ---- damage ----
+
+Plant = tuple[str, str, Callable[[Path], str]]  # name, expected code, do it and name the picture
+PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": []}
+FILE = ""  # the damage is the file's, no single picture's
+
+
+def plant(base: str, name: str, code: str) -> Callable[[Callable[[Path], str]], None]:
+    """Enter a kind of damage."""
+
+    def enter(function: Callable[[Path], str]) -> None:
+        PLANTS[base].append((name, code, function))
+
+    return enter
+
+
+def coco(
+    name: str, code: str
+) -> Callable[[Callable[[Document, Document, Document], object]], None]:
+    """Enter damage done by a function of the document, an annotation and the entry of its picture.
+
+    It returns True where the damage is the file's.
+    """
+
+    def enter(function: Callable[[Document, Document, Document], object]) -> None:
+        def damage(folder: Path) -> str:
+            path = folder / "annotations" / "instances.json"
+            document = json.loads(path.read_text())
+            thing = document["annotations"][40]
+            entry = next(i for i in document["images"] if i["id"] == thing["image_id"])
+            sample = f"images/{entry['file_name']}"
+            whole = function(document, thing, entry)
+            write_coco(folder, document)
+            return FILE if whole is True else sample
+
+        PLANTS["coco"].append((name, code, damage))
+
+    return enter
+
+
+def simple(name: str, code: str, change: Callable[[Document, Document], object]) -> None:
+    """Enter damage to one annotation, given its picture's entry."""
+    coco(name, code)(lambda _, thing, entry: (change(thing, entry), None)[1])
+
+
+def moved(thing: Document, dx: float, dy: float) -> None:
+    """Move a box with its outline and keypoints."""
+    thing["bbox"][0] += dx
+    thing["bbox"][1] += dy
+    ring = np.array(thing["segmentation"][0]).reshape(-1, 2) + np.array([dx, dy])
+    thing["segmentation"] = [ring.ravel().tolist()]
+    points = np.array(thing["keypoints"], float).reshape(-1, 3) + np.array([dx, dy, 0])
+    thing["keypoints"] = points.ravel().tolist()
+
+
+def set_box(thing: Document, at: int, value: Any) -> None:
+    """Set one of the four numbers."""
+    thing["bbox"][at] = value
+
+
+simple(
+    "box over the right edge",
+    "BOX001",
+    lambda t, e: moved(t, e["width"] - t["bbox"][0] - t["bbox"][2] + 25, 0),
+)
+simple("box above the top edge", "BOX001", lambda t, e: moved(t, 0, -t["bbox"][1] - 12))
+simple(
+    "box 3 px below the bottom edge",
+    "BOX001",
+    lambda t, e: moved(t, 0, e["height"] - t["bbox"][1] - t["bbox"][3] + 3),
+)
+simple("box wholly outside", "BOX001", lambda t, e: moved(t, 3000, 0))
+simple("width 0", "BOX002", lambda t, e: set_box(t, 2, 0))
+simple("height 0", "BOX002", lambda t, e: set_box(t, 3, 0.0))
+simple("negative width", "BOX002", lambda t, e: set_box(t, 2, -40))
+simple("unknown class", "BOX003", lambda t, e: t.update(category_id=99))
+simple("class 0 in a list from 1", "BOX003", lambda t, e: t.update(category_id=0))
+simple("no class", "BOX003", lambda t, e: t.pop("category_id"))
+simple(
+    "size entry exchanged", "BOX005", lambda t, e: e.update(width=e["height"], height=e["width"])
+)
+simple(
+    "size entry halved",
+    "BOX005",
+    lambda t, e: e.update(width=e["width"] // 2, height=e["height"] // 2),
+)
+simple("NaN in a box", "BOX007", lambda t, e: set_box(t, 0, float("nan")))
+simple("Infinity in a box", "BOX007", lambda t, e: set_box(t, 2, float("inf")))
+simple("null in a box", "BOX007", lambda t, e: set_box(t, 1, None))
+simple("text in a box", "BOX007", lambda t, e: set_box(t, 1, "left"))
+simple("three numbers", "BOX007", lambda t, e: t["bbox"].pop())
+simple(
+    "one box in shares",
+    "BOX009",
+    lambda t, e: t.update(
+        bbox=[
+            t["bbox"][0] / e["width"],
+            t["bbox"][1] / e["height"],
+            t["bbox"][2] / e["width"],
+            t["bbox"][3] / e["height"],
+        ],
+        segmentation=[],
+        area=1,
+    ),
+)
+simple(
+    "outline moved off its box",
+    "BOX017",
+    lambda t, e: t.update(segmentation=[[v - 60 for v in t["segmentation"][0]]]),
+)
+simple(
+    "box moved off its outline",
+    "BOX017",
+    lambda t, e: set_box(t, 0, t["bbox"][0] + 0.3 * t["bbox"][2]),
+)
+simple(
+    "outline crosses itself",
+    "BOX016",
+    lambda t, e: t.update(
+        segmentation=[
+            t["segmentation"][0][:8]
+            + t["segmentation"][0][20:24]
+            + t["segmentation"][0][12:20]
+            + t["segmentation"][0][8:12]
+            + t["segmentation"][0][24:]
+        ]
+    ),
+)
+simple(
+    "ring of two points",
+    "BOX018",
+    lambda t, e: t.update(segmentation=[t["segmentation"][0], t["segmentation"][0][:4]]),
+)
+simple(
+    "empty mask",
+    "BOX018",
+    lambda t, e: t.update(
+        segmentation={"counts": [e["width"] * e["height"]], "size": [e["height"], e["width"]]}
+    ),
+)
+simple(
+    "mask with exchanged size",
+    "BOX018",
+    lambda t, e: t.update(
+        segmentation={
+            "counts": [10, 500, e["width"] * e["height"] - 510],
+            "size": [e["width"], e["height"]],
+        }
+    ),
+)
+simple(
+    "mask whose runs end early",
+    "BOX018",
+    lambda t, e: t.update(segmentation={"counts": [10, 500], "size": [e["height"], e["width"]]}),
+)
+simple("mask without size", "BOX013", lambda t, e: t.update(segmentation={"counts": [10, 500]}))
+simple("keypoint outside", "BOX019", lambda t, e: t["keypoints"].__setitem__(0, e["width"] + 30))
+simple(
+    "keypoint missing",
+    "BOX019",
+    lambda t, e: t.update(keypoints=t["keypoints"][:6], num_keypoints=2),
+)
+simple("num_keypoints wrong", "BOX019", lambda t, e: t.update(num_keypoints=1))
+simple("visibility 3", "BOX019", lambda t, e: t["keypoints"].__setitem__(2, 3))
+simple(
+    "keypoints of another object",
+    "BOX019",
+    lambda t, e: (
+        t.update(keypoints=[1, 1, 2, 3, 1, 2, 2, 2, 2], bbox=t["bbox"][:2] + t["bbox"][2:])
+        if min(t["bbox"][:2]) > 4
+        else t.update(num_keypoints=9)
+    ),
+)
+simple(
+    "left and right exchanged",
+    "BOX020",
+    lambda t, e: t.update(keypoints=t["keypoints"][:3] + t["keypoints"][6:] + t["keypoints"][3:6]),
+)
+simple("crowd mark on one object", "BOX021", lambda t, e: t.update(iscrowd=1))
+simple(
+    "area four times the box", "BOX025", lambda t, e: t.update(area=4 * t["bbox"][2] * t["bbox"][3])
+)
+simple("area zero", "BOX025", lambda t, e: t.update(area=0))
+simple(
+    "a click of 1 px",
+    "BOX024",
+    lambda t, e: t.update(
+        bbox=[*t["bbox"][:2], 1, 1], segmentation=[], area=1, keypoints=[], num_keypoints=0
+    ),
+)
+simple(
+    "a sliver",
+    "BOX023",
+    lambda t, e: t.update(
+        bbox=[2, t["bbox"][1], e["width"] - 4, 1],
+        segmentation=[],
+        area=e["width"] - 4,
+        keypoints=[],
+        num_keypoints=0,
+    ),
+)
+
+
+@coco("entered twice", "BOX004")
+def _(d: Document, t: Document, e: Document) -> None:
+    d["annotations"].append({**t, "id": 9001})
+
+
+@coco("drawn twice", "BOX004")
+def _(d: Document, t: Document, e: Document) -> None:
+    again = json.loads(json.dumps(t))
+    again["bbox"][2] *= 0.98
+    d["annotations"].append({**again, "id": 9001})
+
+
+@coco("one object, two classes", "BOX006")
+def _(d: Document, t: Document, e: Document) -> None:
+    d["annotations"].append({**t, "id": 9001, "category_id": 3 - t["category_id"]})
+
+
+@coco("a part boxed as a whole", "BOX010")
+def _(d: Document, t: Document, e: Document) -> None:
+    x, y, w, h = t["bbox"]
+    d["annotations"].append(object_of(9001, t["image_id"], (x + w / 4, y + h / 4, w / 3, h / 3)))
+    d["annotations"][-1]["category_id"] = t["category_id"]
+
+
+def convert(document: Document, change: Callable[[Document, Document], list[float]]) -> bool:
+    """Write all boxes in another way."""
+    entries = {entry["id"]: entry for entry in document["images"]}
+    for thing in document["annotations"]:
+        thing["bbox"] = change(thing, entries[thing["image_id"]])
+    return True
+
+
+def whole_file(name: str, change: Callable[[Document, Document], list[float]]) -> None:
+    """Enter a conversion of the whole file."""
+    coco(name, "BOX008")(lambda d, t, e: convert(d, change))
+
+
+whole_file(
+    "corners for sizes",
+    lambda t, e: [
+        t["bbox"][0],
+        t["bbox"][1],
+        t["bbox"][0] + t["bbox"][2],
+        t["bbox"][1] + t["bbox"][3],
+    ],
+)
+whole_file(
+    "centre for corner",
+    lambda t, e: [
+        t["bbox"][0] + t["bbox"][2] / 2,
+        t["bbox"][1] + t["bbox"][3] / 2,
+        t["bbox"][2],
+        t["bbox"][3],
+    ],
+)
+whole_file("axes exchanged", lambda t, e: [t["bbox"][1], t["bbox"][0], t["bbox"][3], t["bbox"][2]])
+whole_file(
+    "width and height exchanged",
+    lambda t, e: [t["bbox"][0], t["bbox"][1], t["bbox"][3], t["bbox"][2]],
+)
+whole_file(
+    "shares for px",
+    lambda t, e: [
+        t["bbox"][0] / e["width"],
+        t["bbox"][1] / e["height"],
+        t["bbox"][2] / e["width"],
+        t["bbox"][3] / e["height"],
+    ],
+)
+
+
+@coco("annotation of no picture", "BOX011")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["annotations"].append({**t, "id": 9001, "image_id": 7777})
+    return True
+
+
+@coco("entry whose picture is gone", "BOX011")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["images"].append({"id": 9001, "file_name": "gone.jpg", "width": 640, "height": 480})
+    return True
+
+
+@coco("annotation id twice", "BOX012")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["annotations"][80]["id"] = t["id"]
+    return True
+
+
+@coco("picture listed twice", "BOX012")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["images"].append({**e, "id": 9001})
+    return True
+
+
+@coco("class listed twice", "BOX012")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["categories"].append({"id": 1, "name": "other"})
+    return True
+
+
+@coco("class name twice", "BOX012")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["categories"].append({"id": 7, "name": "raccoon"})
+    return True
+
+
+@coco("numbers as texts", "BOX013")
+def _(d: Document, t: Document, e: Document) -> bool:
+    t["bbox"] = [str(v) for v in t["bbox"]]
+    return True
+
+
+@coco("ids as texts in annotations", "BOX013")
+def _(d: Document, t: Document, e: Document) -> bool:
+    for thing in d["annotations"]:
+        thing["image_id"] = str(thing["image_id"])
+    return True
+
+
+@coco("an annotation is a list", "BOX013")
+def _(d: Document, t: Document, e: Document) -> bool:
+    d["annotations"].insert(9, [1, 2, 3])
+    return True
+
+
+@coco("every object a crowd", "BOX021")
+def _(d: Document, t: Document, e: Document) -> bool:
+    for thing in d["annotations"]:
+        thing["iscrowd"] = 1
+    return True
+
+
+@coco("one class moved", "BOX015")
+def _(d: Document, t: Document, e: Document) -> bool:
+    for thing in d["annotations"]:
+        if thing["category_id"] == 2:
+            moved(thing, 30, 0)
+    return True
+
+
+@coco("pictures without entry", "BOX014")
+def _(d: Document, t: Document, e: Document) -> None:
+    d["images"] = [entry for entry in d["images"] if entry is not e]
+    d["annotations"] = [a for a in d["annotations"] if a["image_id"] != e["id"]]
+
+
+@plant("coco", "JSON cut short", "BOX013")
+def _(folder: Path) -> str:
+    path = folder / "annotations" / "instances.json"
+    path.write_bytes(path.read_bytes()[:-4000])
+    return FILE
+
+
+@plant("coco", "a key twice", "BOX013")
+def _(folder: Path) -> str:
+    path = folder / "annotations" / "instances.json"
+    path.write_text(path.read_text().replace('"iscrowd": 0', '"iscrowd": 0, "iscrowd": 0', 1))
+    return FILE
+
+
+@plant("coco", "a second file that differs", "BOX022")
+def _(folder: Path) -> str:
+    document = json.loads((folder / "annotations" / "instances.json").read_text())
+    thing = document["annotations"][40]
+    moved(thing, -thing["bbox"][0], -thing["bbox"][1])
+    thing["bbox"][2:] = [v / 3 for v in thing["bbox"][2:]]
+    thing.update(segmentation=[], keypoints=[], num_keypoints=0, area=thing["area"] / 9)
+    (folder / "annotations" / "again.json").write_text(json.dumps(document))
+    entry = next(i for i in document["images"] if i["id"] == thing["image_id"])
+    return f"images/{entry['file_name']}"
+
+
+# ---- YOLO ----
+
+
+def yolo(name: str, code: str, change: Callable[[str], str], whole: bool = False) -> None:
+    """Enter damage to the text of one label file."""
+
+    @plant("yolo", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "labels" / "train" / "raccoon-42.txt"
+        path.write_text(change(path.read_text()))
+        return FILE if whole else "images/train/raccoon-42.jpg"
+
+
+def number(text: str, at: int, value: str) -> str:
+    """Set one column of the first line."""
+    first, *rest = text.splitlines()
+    columns = first.split()
+    columns[at] = value
+    return "\n".join([" ".join(columns), *rest]) + "\n"
+
+
+yolo("centre beyond the picture", "BOX001", lambda t: number(t, 1, "1.2"))
+yolo("width 0 (YOLO)", "BOX002", lambda t: number(t, 3, "0"))
+yolo("class not in names", "BOX003", lambda t: number(t, 0, "7"))
+yolo("line twice", "BOX004", lambda t: t + t.splitlines()[0] + "\n")
+yolo(
+    "px among shares",
+    "BOX009",
+    lambda t: number(number(number(number(t, 1, "120"), 2, "90"), 3, "80"), 4, "60"),
+)
+yolo("nan in a line", "BOX007", lambda t: number(t, 2, "nan"))
+yolo("four columns", "BOX013", lambda t: t + "0 0.5 0.5 0.2\n")
+yolo("class name for number", "BOX013", lambda t: number(t, 0, "raccoon"))
+yolo("commas", "BOX013", lambda t: t.replace(" ", ","))
+yolo("byte-order mark", "BOX013", lambda t: "\ufeff" + t)
+yolo("a word for a number", "BOX013", lambda t: number(t, 2, "half"))
+
+
+@plant("yolo", "label file lost", "BOX014")
+def _(folder: Path) -> str:
+    (folder / "labels" / "train" / "raccoon-42.txt").unlink()
+    return "images/train/raccoon-42.jpg"
+
+
+@plant("yolo", "label file without picture", "BOX011")
+def _(folder: Path) -> str:
+    (folder / "labels" / "train" / "other.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    return FILE
+
+
+@plant("yolo", "all labels in px", "BOX008")
+def _(folder: Path) -> str:
+    for path in (folder / "labels" / "train").iterdir():
+        with Image.open(folder / "images" / "train" / f"{path.stem}.jpg") as image:
+            w, h = image.size
+        rows = [line.split() for line in path.read_text().splitlines()]
+        path.write_text(
+            "".join(
+                f"{c} {float(x) * w:.1f} {float(y) * h:.1f} {float(a) * w:.1f} {float(b) * h:.1f}\n"
+                for c, x, y, a, b in rows
+            )
+        )
+    return FILE
+
+
+@plant("yolo", "all labels as corners", "BOX008")
+def _(folder: Path) -> str:
+    for path in (folder / "labels" / "train").iterdir():
+        rows = [[float(v) for v in line.split()] for line in path.read_text().splitlines()]
+        path.write_text(
+            "".join(
+                f"0 {x - a / 2:.6f} {y - b / 2:.6f} {x + a / 2:.6f} {y + b / 2:.6f}\n"
+                for _, x, y, a, b in rows
+            )
+        )
+    return FILE
+
+
+# ---- VOC ----
+
+
+def voc(name: str, code: str, old: str, new: str, whole: bool = False) -> None:
+    """Enter a replacement in one XML file: `old` is a tag whose text becomes `new`, or a text."""
+
+    @plant("voc", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "annotations" / "raccoon-1.xml"
+        text = path.read_text()
+        assert old in text, old
+        path.write_text(text.replace(old, new, 1))
+        return FILE if whole else "images/raccoon-1.jpg"
+
+
+voc("xmax outside (VOC)", "BOX001", "<xmax>522<", "<xmax>722<")
+voc("corners exchanged", "BOX002", "<xmin>81<", "<xmin>581<")
+voc("width wrong (VOC)", "BOX005", "<width>650<", "<width>1300<")
+voc("a text for a corner", "BOX007", "<ymin>88<", "<ymin>top<")
+voc("a corner missing", "BOX007", "<ymax>408</ymax>", "")
+voc("name misspelt", "BOX026", "<name>raccoon<", "<name>racoon<", whole=True)
+voc("name with a capital", "BOX026", "<name>raccoon<", "<name>Raccoon<", whole=True)
+voc("object without name", "BOX013", "<name>raccoon</name>", "")
+voc(
+    "object without box",
+    "BOX013",
+    "<bndbox>\n\t\t\t<xmin>81</xmin>\n\t\t\t<ymin>88</ymin>\n\t\t\t<xmax>522</xmax>\n\t\t\t<ymax>408</ymax>\n\t\t</bndbox>",
+    "",
+)
+voc("XML cut short", "BOX013", "</annotation>", "", whole=True)
+voc("file names another picture", "BOX013", "raccoon-1.jpg", "raccoon-2.jpg")
+voc(
+    "entities declared",
+    "BOX013",
+    "<annotation",
+    '<!DOCTYPE a [<!ENTITY b "c">]><annotation',
+    whole=True,
+)
+voc(
+    "one box in shares (VOC)",
+    "BOX009",
+    "<xmin>81</xmin>\n\t\t\t<ymin>88</ymin>\n\t\t\t<xmax>522</xmax>\n\t\t\t<ymax>408</ymax>",
+    "<xmin>0.12</xmin><ymin>0.2</ymin><xmax>0.8</xmax><ymax>0.9</ymax>",
+)
+
+
+@plant("voc", "object pasted twice", "BOX004")
+def _(folder: Path) -> str:
+    path = folder / "annotations" / "raccoon-1.xml"
+    head, thing = path.read_text().split("<object>", 1)
+    thing = thing.replace("</annotation>", "")
+    path.write_text(f"{head}<object>{thing}<object>{thing}</annotation>")
+    return "images/raccoon-1.jpg"
+
+
+@plant("voc", "annotation file lost", "BOX014")
+def _(folder: Path) -> str:
+    (folder / "annotations" / "raccoon-1.xml").unlink()
+    return "images/raccoon-1.jpg"
+
+
+@plant("voc", "picture in two places, boxes differ", "BOX022")
+def _(folder: Path) -> str:
+    source = (folder / "images" / "raccoon-1.jpg").resolve()
+    (folder / "images" / "copy.jpg").symlink_to(source)
+    text = (folder / "annotations" / "raccoon-1.xml").read_text()
+    changed = text.replace("raccoon-1.jpg", "copy.jpg").replace("<xmax>522<", "<xmax>150<")
+    (folder / "annotations" / "copy.xml").write_text(changed)
+    return "images/raccoon-1.jpg"
+
+
+@plant("voc", "all sizes wrong way round", "BOX008")
+def _(folder: Path) -> str:
+    for path in (folder / "annotations").iterdir():
+        text = path.read_text()
+        for a, b in (("xmin", "ymin"), ("xmax", "ymax")):
+            text = text.replace(a, "zzz").replace(b, a).replace("zzz", b)
+        path.write_text(text)
+    return FILE
+
+
+# ---- the measurement ----
+
+MAKERS = {"voc": make_voc, "yolo": make_yolo, "coco": make_coco}
+
+
+def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
+    """Return the findings about each original as it is."""
+    found = {}
+    for name, make in MAKERS.items():
+        make(data, work / name)
+        found[f"raccoon as {name}"] = run_checks(work / name)
+    for form in (
+        "coco_dataset",
+        "yolo_dataset",
+        "voc_dataset",
+        "labelme_dataset",
+        "open_images_dataset",
+    ):
+        path = data / "formats" / form
+        for folder in (
+            [path]
+            if (path / "Images").is_dir()
+            else sorted(p for p in path.iterdir() if p.is_dir())
+        ):
+            if any(p.suffix in (".jpg", ".png") for p in folder.rglob("*")):
+                found[f"{form}/{folder.name}"] = run_checks(folder)
+    return found
+
+
+def measure_damage(work: Path, clean: set[str]) -> list[dict[str, Any]]:
+    """Plant one kind at a time in a copy; say whether it was found and what was invented."""
+    rows = []
+    for base, plants in PLANTS.items():
+        for name, code, damage in plants:
+            copy = work / "copy"
+            shutil.copytree(work / base, copy, symlinks=True)
+            sample = damage(copy)
+            findings = run_checks(copy)
+            hits = [
+                f for f in findings if f.code == code and (sample == FILE or sample in f.sample_ids)
+            ]
+            others = [f for f in findings if f not in hits and f.fingerprint not in clean]
+            stray = (
+                [f for f in others if f.sample_ids and sample not in f.sample_ids] if sample else []
+            )
+            rows.append(
+                {"base": base, "damage": name, "code": code, "found": bool(hits),
+                 "also": sorted({f.code for f in others} - {code}), "invented": len(stray),
+                 "stray": [f"{f.code} {f.message}" for f in stray]}
+            )  # fmt: skip
+            shutil.rmtree(copy)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--pictures", type=int, default=200_000, help="with --scale")
+    parser.add_argument("--scale", action="store_true", help="time and memory of two million boxes")
+    arguments = parser.parse_args()
+    if arguments.scale:
+        return measure_scale(arguments.pictures)
+    with tempfile.TemporaryDirectory() as folder:
+        clean = originals(arguments.data.resolve(), Path(folder))
+        for name, findings in clean.items():
+            print(f"{name}: {len(findings)} findings")
+            for finding in findings:
+                print(f"    {finding.code} {finding.message}")
+        known = {f.fingerprint for findings in clean.values() for f in findings}
+        rows = measure_damage(Path(folder), known)
+    for row in rows:
+        mark = "found " if row["found"] else "MISSED"
+        also = f"  also {', '.join(row['also'])}" if row["also"] else ""
+        stray = f"  INVENTED {row['invented']}" if row["invented"] else ""
+        print(f"{mark} {row['code']} {row['base']:5} {row['damage']}{also}{stray}")
+        for text in row["stray"]:
+            print(f"    {text}")
+    found = sum(row["found"] for row in rows)
+    summary = {
+        "kinds": len(rows), "found": found, "invented": sum(row["invented"] for row in rows),
+        "originals": {name: len(findings) for name, findings in clean.items()},
+        "missed": [row["damage"] for row in rows if not row["found"]],
+    }  # fmt: skip
+    print(json.dumps(summary))
+    return 0 if found == len(rows) else 1
+
+
+OBJECTS_EACH = 10
+
+
+def measure_scale(pictures: int) -> int:
+    """Read and check many pictures, ten boxes each, as COCO, then as YOLO."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = {}
+        for form in ("COCO", "YOLO"):
+            root = Path(folder) / form
+            (write_large_coco if form == "COCO" else write_large_yolo)(root, pictures)
+            # a process of its own, so that its peak of memory is its own
+            pid = os.fork()
+            if pid == 0:
+                run_large(root, Path(folder) / f"{form}.json", pictures)
+                os._exit(0)
+            os.waitpid(pid, 0)
+            results[form] = json.loads((Path(folder) / f"{form}.json").read_text())
+            shutil.rmtree(root)
+    print(json.dumps(results))
+    return 0
+
+
+def large_boxes(pictures: int, seed: int = 7) -> tuple[Any, Any, Any]:
+    """Return picture number, class and box (x, y, w, h) of every object, in 640 x 480."""
+    rng, n = np.random.default_rng(seed), OBJECTS_EACH * pictures
+    owner = np.sort(rng.integers(0, pictures, n))
+    size = np.exp(rng.normal(4, 0.6, (n, 2))).clip(8, 400)
+    corner = rng.uniform(0, 1, (n, 2)) * (np.array([640, 480]) - size)
+    return owner, rng.integers(1, 81, n), np.hstack([corner, size]).round(2)
+
+
+def write_large_coco(root: Path, pictures: int) -> None:
+    """Write one file; a tenth of the objects have a polygon of 40 points."""
+    (root / "annotations").mkdir(parents=True)
+    owner, labels, boxes = large_boxes(pictures)
+    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    circle = np.stack([np.cos(angles), np.sin(angles)], 1)
+    with open(root / "annotations" / "instances.json", "w") as file:
+        file.write('{"images": [')
+        for i in range(pictures):
+            name = f'"file_name": "images/{i:06d}.jpg", "width": 640, "height": 480'
+            file.write(f'{", " if i else ""}{{"id": {i}, {name}}}')
+        file.write('], "categories": [')
+        file.write(", ".join(f'{{"id": {k}, "name": "class {k}"}}' for k in range(1, 81)))
+        file.write('], "annotations": [')
+        for n, (i, label, (x, y, w, h)) in enumerate(
+            zip(owner.tolist(), labels.tolist(), boxes.tolist(), strict=True)
+        ):
+            rings, area = "[]", w * h
+            if n % 10 == 0:
+                ring = np.array([x + w / 2, y + h / 2]) + circle * np.array([w / 2, h / 2])
+                rings, area = json.dumps([ring.round(2).ravel().tolist()]), 0.7822 * w * h
+            file.write(
+                f'{", " if n else ""}{{"id": {n}, "image_id": {i}, "category_id": {label}, "bbox": '
+                f'[{x}, {y}, {w}, {h}], "area": {area:.2f}, "iscrowd": 0, "segmentation": {rings}}}'
+            )
+        file.write("]}")
+
+
+def write_large_yolo(root: Path, pictures: int) -> None:
+    """Write a label file a picture; a tenth of the objects have a polygon."""
+    (root / "labels").mkdir(parents=True)
+    (root / "data.yaml").write_text(
+        "train: images\nnames:\n" + "".join(f"  {k}: class {k}\n" for k in range(81))
+    )
+    owner, labels, boxes = large_boxes(pictures)
+    ends = np.searchsorted(owner, np.arange(pictures + 1)).tolist()
+    shares = boxes / (640, 480, 640, 480)
+    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    circle = np.stack([np.cos(angles), np.sin(angles)], 1) / 2
+    for i in range(pictures):
+        lines = []
+        for n in range(ends[i], ends[i + 1]):
+            x, y, w, h = shares[n]
+            line = f"{x + w / 2:.6f} {y + h / 2:.6f} {w:.6f} {h:.6f}"
+            if n % 10 == 0:
+                ring = (np.array([x + w / 2, y + h / 2]) + circle * (w, h)).clip(0, 1)
+                line = " ".join(f"{v:.5f}" for v in ring.ravel())
+            lines.append(f"{labels[n]} {line}\n")
+        (root / "labels" / f"{i:06d}.txt").write_text("".join(lines))
+
+
+class LargeSource:
+    """The pictures of the large set, which are names and sizes only, and its root."""
+
+    def __init__(self, root: Path) -> None:
+        """Have one root."""
+        from audit.sources.folder import FolderScope
+
+        self.trees = [FolderScope(str(root), "", (), ())]
+
+
+def run_large(root: Path, out: Path, pictures: int) -> None:
+    """Read and check one set; writes seconds by phase and the peak of memory, MB."""
+    import polars as pl
+
+    database = root / "large.duckdb"
+    names = pl.Series("id", [f"images/{i:06d}.jpg" for i in range(pictures)])
+    n_bytes = sum(path.stat().st_size for path in (root / "annotations").glob("*.json"))
+    with Store.create(database) as store:
+        store.create_measurements(FEATURE_ROW)
+        store.append("samples", pl.DataFrame({"id": names, "uri": names, "source": ""}))
+        digests = names.str.replace("images/", "", literal=True)
+        store.append(
+            "features",
+            pl.DataFrame(
+                {"sample_id": names, "status": "ok", "width": 640, "height": 480, "orientation": 1,
+                 "content_hash": digests, "pixel_hash": digests}
+            ),
+        )  # fmt: skip
+        before, cpu = time.perf_counter(), time.process_time()
+        read_annotations(store, LargeSource(root))  # type: ignore[arg-type]
+        read, read_cpu = time.perf_counter() - before, time.process_time() - cpu
+        settle_boxes(store)
+        settled, settle_cpu = time.perf_counter() - before, time.process_time() - cpu - read_cpu
+        seconds, counts = {}, {}
+        for code, check in all_checks().items():
+            if code.startswith("BOX"):
+                start = time.process_time()
+                counts[code] = sum(1 for _ in check.find(store, make_params(check, {})))
+                check.completeness(store, make_params(check, {}))
+                seconds[code] = round(time.process_time() - start, 2)
+        total = time.perf_counter() - before
+        n = store.scalar("SELECT count(*) FROM boxes")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result = {
+        "megabytes": round(n_bytes / 1e6), "boxes": n, "read_s": round(read, 1),
+        "settle_s": round(settled - read, 1), "checks_s": round(total - settled, 1),
+        "total_s": round(total, 1), "read_cpu_s": round(read_cpu, 1),
+        "settle_cpu_s": round(settle_cpu, 1), "cpu_s": round(time.process_time() - cpu, 1),
+        "peak_mb": round(peak), "cpu_by_check_s": seconds,
+        "findings": {code: n for code, n in counts.items() if n},
+    }  # fmt: skip
+    print(json.dumps(result, indent=1), flush=True)
+    out.write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

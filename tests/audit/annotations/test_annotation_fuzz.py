@@ -1,0 +1,153 @@
+"""Annotation files that are damaged or invented: rows, findings and sentences, never an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit.annotations import json_scan
+from audit.annotations.class_names import yaml_names
+from audit.annotations.geometry import unpack_runs
+from tests.audit.annotations.datasets import annotated, coco, coco_tree, judge, picture
+from tests.audit.annotations.test_annotation_forms import VOC
+
+pytestmark = pytest.mark.slow
+
+ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.floats(), st.text(max_size=8),
+    st.lists(st.one_of(st.floats(), st.integers(), st.text(max_size=3), st.none()), max_size=6),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=3),
+)  # fmt: skip
+KEYS = st.sampled_from(
+    ["id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints",
+     "num_keypoints", "attributes", "track_id", "caption", "segments_info"]
+)  # fmt: skip
+FUZZ = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def examine(root: Path) -> None:
+    """Read and check: whatever is wrong must be a row; a reader that failed is none."""
+    with annotated(root) as store:
+        for finding in judge(store):
+            assert finding.message.endswith(".")
+            assert finding.evidence_json()
+        failed = store.rows("FROM annotation_problems WHERE kind = 'reader-failed'")
+        assert failed == []
+
+
+@FUZZ
+@given(changes=st.lists(st.tuples(st.integers(0, 3), KEYS, ODD), min_size=1, max_size=5))
+def test_odd_values_in_coco(tmp_path: Path, changes: list[tuple[int, str, Any]]) -> None:
+    document = coco(2, [(1, 5, 6, 20, 10), (2, 1, 2, 30, 20), (1, 9, 9, 9, 9), (2, 4, 4, 8, 8)])
+    for at, key, value in changes:
+        document["annotations"][at][key] = value
+    examine(coco_tree(tmp_path, json.dumps(document), 2))
+
+
+@FUZZ
+@given(
+    changes=st.lists(
+        st.tuples(st.sampled_from(["images", "categories", "annotations"]), ODD, st.integers(0, 2)),
+        max_size=4,
+    )
+)
+def test_odd_entries_in_coco(tmp_path: Path, changes: list[tuple[str, Any, int]]) -> None:
+    document = coco(2, [(1, 5, 6, 20, 10), (2, 1, 2, 30, 20)])
+    for name, value, at in changes:
+        document[name].insert(at, value)
+    examine(coco_tree(tmp_path, json.dumps(document), 2))
+
+
+@FUZZ
+@given(
+    at=st.integers(0, 600),
+    kind=st.sampled_from(["cut", "flip", "insert"]),
+    byte=st.integers(0, 255),
+)
+def test_damaged_coco_bytes(tmp_path: Path, at: int, kind: str, byte: int) -> None:
+    document = coco(2, [(1, 5, 6, 20, 10), (2, 1, 2, 30, 20)], segmentation=[[1, 2, 30, 4, 5, 6]])
+    raw = json.dumps(document).encode()
+    at %= len(raw)
+    made = {
+        "cut": raw[:at], "flip": raw[:at] + bytes([byte]) + raw[at + 1 :],
+        "insert": raw[:at] + bytes([byte] * 3) + raw[at:],
+    }  # fmt: skip
+    examine(coco_tree(tmp_path, made[kind], 2))
+
+
+@FUZZ
+@given(text=st.text(alphabet='{}[],:"\\01e.- \nnultrfasimge', max_size=60))
+def test_the_outline_ends_for_any_text(text: str) -> None:
+    raw = np.frombuffer(f'{{"images": [{text}'.encode(), np.uint8)
+    parts = list(json_scan.scan_document(raw, ("images",)))
+    assert len(parts) <= len(raw)
+
+
+LINE = st.text(alphabet="0123456789. -enaif,\t\ufeffx", max_size=40)
+
+
+@FUZZ
+@given(lines=st.lists(LINE, max_size=6), raw=st.binary(max_size=12))
+def test_any_yolo_lines(tmp_path: Path, lines: list[str], raw: bytes) -> None:
+    labels = tmp_path / "labels"
+    labels.mkdir(exist_ok=True)
+    for i in range(3):
+        picture(tmp_path / "images" / f"{i}.jpg")
+        (labels / f"{i}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    (labels / "1.txt").write_bytes("\n".join(lines).encode() + raw)
+    examine(tmp_path)
+
+
+@FUZZ
+@given(at=st.integers(0, len(VOC)), raw=st.binary(max_size=6), cut=st.integers(0, 9))
+def test_damaged_xml(tmp_path: Path, at: int, raw: bytes, cut: int) -> None:
+    for i in range(3):
+        picture(tmp_path / "JPEGImages" / f"{i}.jpg")
+    (tmp_path / "Annotations").mkdir(exist_ok=True)
+    for name in ("0", "2"):
+        (tmp_path / "Annotations" / f"{name}.xml").write_text(VOC.replace("0.jpg", f"{name}.jpg"))
+    data = VOC.encode()
+    (tmp_path / "Annotations" / "1.xml").write_bytes(data[:at] + raw + data[at + cut :])
+    examine(tmp_path)
+
+
+@FUZZ
+@given(
+    cells=st.lists(
+        st.lists(st.text(alphabet='0123456789.,"\n -nax', max_size=6), max_size=9), max_size=5
+    )
+)
+def test_any_table(tmp_path: Path, cells: list[list[str]]) -> None:
+    picture(tmp_path / "0.jpg")
+    rows = ["filename,width,height,class,xmin,ymin,xmax,ymax", *(",".join(row) for row in cells)]
+    (tmp_path / "boxes.csv").write_text("\n".join(rows))
+    examine(tmp_path)
+
+
+@FUZZ
+@given(
+    shapes=st.lists(
+        st.dictionaries(st.sampled_from(["label", "points", "shape_type"]), ODD), max_size=3
+    )
+)
+def test_any_labelme_shapes(tmp_path: Path, shapes: list[dict[str, Any]]) -> None:
+    picture(tmp_path / "0.jpg")
+    document = {"shapes": shapes, "imagePath": "0.jpg", "imageHeight": 48}
+    (tmp_path / "0.json").write_text(json.dumps(document))
+    examine(tmp_path)
+
+
+@FUZZ
+@given(text=st.text(max_size=80))
+def test_any_names_and_runs(text: str) -> None:
+    assert isinstance(yaml_names(f"names: {text}"), dict)
+    runs = unpack_runs(text)
+    assert runs is None or len(runs) <= len(text.encode()) + 1
