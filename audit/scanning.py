@@ -94,9 +94,10 @@ def scan(
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
     `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
-    the labels; `jobs` is the number of worker processes (default: the usable cores). The run is locked from list to publish, unless `lock` is
-    False. Raises LockedError when another writer holds it, UsageError for unknown checks or
-    thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
+    the labels; `jobs` is the number of worker processes (default: the usable cores). The run is
+    locked from list to publish, unless `lock` is False. Raises LockedError when another writer
+    holds it, UsageError for unknown checks or thresholds, MachineError where disk or memory ran
+    out: the next scan goes on from there.
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)

@@ -93,7 +93,7 @@ def describe_patches(
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
         for done, _ in enumerate(pool.map(fill, starts)):
             advance((done + 1) / len(starts))
-    return standardised(vectors.reshape(-1, width)).reshape(vectors.shape)
+    return scale_columns(vectors.reshape(-1, width)).reshape(vectors.shape)
 
 
 def _crop(pictures: Floats, top: int, left: int, side: int) -> Floats:
@@ -107,7 +107,7 @@ def _crop(pictures: Floats, top: int, left: int, side: int) -> Floats:
     return out
 
 
-def standardised(columns: Floats) -> Floats:
+def scale_columns(columns: Floats) -> Floats:
     """Give the columns mean 0 and deviation 1, in place; those that hardly vary stay small."""
     columns -= columns.mean(0, dtype=np.float64).astype(np.float32)
     spread = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))

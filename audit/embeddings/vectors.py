@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from audit.embeddings.given import match_rows, read_probabilities, read_vectors
-from audit.embeddings.patches import standardised
+from audit.embeddings.patches import scale_columns
 from audit.embeddings.settings import VectorOptions
 from audit.neighbors.signatures import is_comparable
 from audit.run.store import Store
@@ -67,7 +67,7 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
     names, vectors = read_vectors(path)
     chosen = _rows_of(store, pictures, path, names)
     has = chosen >= 0
-    views = standardised(vectors[chosen[has]])[None]
+    views = scale_columns(vectors[chosen[has]])[None]
     missing = int((~has).sum())
     source = f"the vectors of {path.name} ({vectors.shape[1]} numbers)"
     if missing:
