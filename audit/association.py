@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.stats import z_value
+from audit.stats import hypergeometric_tails, z_value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,13 +39,12 @@ class RankEffects(NamedTuple):
 
 def midranks(values: Floats) -> Floats:
     """Return the ranks of each column, ties sharing their mean; NaN has the middle rank."""
-    from scipy.stats import rankdata
-
     ranks = np.empty(values.shape)
     for column in range(values.shape[1]):
         x = values[:, column]
         known = np.isfinite(x)
-        ranks[known, column] = rankdata(x[known])
+        _, place, count = np.unique(x[known], return_inverse=True, return_counts=True)
+        ranks[known, column] = (np.cumsum(count) - (count - 1) / 2)[place]
         ranks[known, column] += (len(x) - known.sum()) / 2
         ranks[~known, column] = (len(x) + 1) / 2
     return ranks
@@ -91,9 +90,9 @@ def class_sums(values: Floats, classes: Ints, n_classes: int) -> Floats:
 
 def two_sided(z: Floats) -> Floats:
     """Return the p-value of standard scores."""
-    from scipy.stats import norm
+    from scipy.special import ndtr
 
-    return np.asarray(2 * norm.sf(np.abs(z)))
+    return np.asarray(2 * ndtr(-np.abs(z)))
 
 
 def level_p_values(inside: Floats, n: Floats, total: Floats, size: Floats) -> Floats:
@@ -101,10 +100,7 @@ def level_p_values(inside: Floats, n: Floats, total: Floats, size: Floats) -> Fl
 
     Hypergeometric: where few rows have the value, the normal score exaggerates.
     """
-    from scipy.stats import hypergeom
-
-    k, m, have, all_rows = (np.round(a).astype(np.int64) for a in (inside, n, total, size))
-    upper, lower = hypergeom.sf(k - 1, all_rows, have, m), hypergeom.cdf(k, all_rows, have, m)
+    lower, upper = hypergeometric_tails(*(np.round(a) for a in (inside, n, total, size)))
     return np.asarray(np.minimum(1.0, 2 * np.minimum(upper, lower)))
 
 
@@ -143,7 +139,7 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
     `weights` (n,) give the first sample the class shares of the second. The asymptotic p-value has
     Kish's effective size; ties make it conservative (Noether 1967).
     """
-    from scipy.stats import kstwobign
+    from scipy.special import kolmogorov
 
     p = first.shape[1]
     distance, p_value = np.zeros(p), np.ones(p)
@@ -157,7 +153,7 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
         distance[column] = _ks(x[known], w / w.sum(), y[known_y])
         root = np.sqrt(size * known_y.sum() / (size + known_y.sum()))
         # Stephens (1970): a small-sample correction of the asymptotic law.
-        p_value[column] = kstwobign.sf((root + 0.12 + 0.11 / root) * distance[column])
+        p_value[column] = kolmogorov((root + 0.12 + 0.11 / root) * distance[column])
     return Shifts(distance, p_value)
 
 

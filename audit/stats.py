@@ -207,10 +207,44 @@ def rarity(counts: ArrayLike, expected: ArrayLike) -> Floats:
 
     Poisson: the cells of a table that was dealt at random; Bonferroni over its cells.
     """
-    from scipy.stats import poisson
+    from scipy.special import pdtr
 
     n = np.asarray(counts, float)
-    return np.asarray(np.minimum(1.0, poisson.cdf(n, np.asarray(expected, float)) * n.size))
+    return np.asarray(np.minimum(1.0, pdtr(n, np.asarray(expected, float)) * n.size))
+
+
+def hypergeometric_tails(
+    inside: ArrayLike, n: ArrayLike, marked: ArrayLike, population: ArrayLike
+) -> tuple[Floats, Floats]:
+    """Return P(X <= inside) and P(X >= inside) of `n` draws, of a population with `marked` ones.
+
+    The tail that lies away from the mean is summed, where each term is smaller than the last; the
+    other is what remains.
+    """
+    from scipy.special import betaln
+
+    k, draws, good, size = np.broadcast_arrays(
+        *(np.asarray(a, float) for a in (inside, n, marked, population))
+    )
+
+    def log_choose(of: Floats, some: Floats) -> Floats:
+        return -np.log1p(of) - betaln(of - some + 1, some + 1)
+
+    possible = (k >= np.maximum(0, draws + good - size)) & (k <= np.minimum(draws, good))
+    at = np.clip(k, np.maximum(0, draws + good - size), np.minimum(draws, good))
+    logs = log_choose(good, at) + log_choose(size - good, draws - at) - log_choose(size, draws)
+    chance = np.where(possible, np.exp(logs), 0.0)
+    up = k >= draws * good / np.maximum(size, 1)
+    term, total, step = chance.copy(), chance.copy(), at.copy()
+    while np.any(term > 1e-17 * np.maximum(total, 1e-300)):
+        with np.errstate(divide="ignore", invalid="ignore"):  # of the direction not taken
+            rise = (good - step) * (draws - step) / ((step + 1) * (size - good - draws + step + 1))
+            fall = step * (size - good - draws + step) / ((good - step + 1) * (draws - step + 1))
+        term = np.where(term > 0, term * np.where(up, rise, fall), 0.0)
+        total, step = total + term, step + np.where(up, 1, -1)
+    # an impossible count lies beyond one end: nothing is there, and everything on the other side
+    rest = np.clip(1 - total + chance, 0.0, 1.0)
+    return np.where(up, rest, total), np.where(up, total, rest)
 
 
 # ---- groups ----

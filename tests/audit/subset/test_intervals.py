@@ -151,3 +151,27 @@ def test_levels_are_checked():
         stats.wilson(1, 2, 95)
     with pytest.raises(UsageError, match="larger than the set"):
         stats.hypergeometric_limits(1, 30, 20)
+
+
+def test_hypergeometric_tails_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    size = rng.integers(1, 60_000, 2000)
+    marked = (rng.random(2000) * (size + 1)).astype(int)
+    draws = (rng.random(2000) * (size + 1)).astype(int)
+    least, most = np.maximum(0, draws + marked - size), np.minimum(draws, marked)
+    inside = least + (rng.random(2000) * (most - least + 1)).astype(int)
+    inside[:500] = np.clip(draws * marked // size, least, most)[:500]
+    lower, upper = stats.hypergeometric_tails(inside, draws, marked, size)
+    assert lower == pytest.approx(hypergeom.cdf(inside, size, marked, draws), abs=1e-9)
+    assert upper == pytest.approx(hypergeom.sf(inside - 1, size, marked, draws), abs=1e-9)
+    small = upper < 1e-6
+    assert upper[small] == pytest.approx(
+        hypergeom.sf(inside - 1, size, marked, draws)[small], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(("counts", "tails"), [((0, 0, 0, 5), (1, 1)), ((3, 3, 3, 3), (1, 1))])
+def test_hypergeometric_tails_where_there_is_one_outcome(
+    counts: tuple[int, ...], tails: tuple[int, int]
+) -> None:
+    assert tuple(map(float, stats.hypergeometric_tails(*counts))) == tails
