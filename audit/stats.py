@@ -228,7 +228,7 @@ def hypergeometric_tails(
     )
 
     def log_choose(of: Floats, some: Floats) -> Floats:
-        return -np.log1p(of) - betaln(of - some + 1, some + 1)
+        return np.asarray(-np.log1p(of) - betaln(of - some + 1, some + 1))
 
     possible = (k >= np.maximum(0, draws + good - size)) & (k <= np.minimum(draws, good))
     at = np.clip(k, np.maximum(0, draws + good - size), np.minimum(draws, good))
