@@ -35,7 +35,8 @@ class RepeatedPictures(Check):
     Compare `dataset[0]` and `dataset[1]`; copy buffers before they are handed on.
 
     ## Limits
-    Without indices (streams) equal inputs are counted as they come. Augmented copies differ.
+    Without indices (streams), equal inputs count only where their targets differ: a stream may
+    repeat a small dataset on purpose, and then the targets repeat with it. Augmented copies differ.
     """
 
     code = "LOAD010"
@@ -48,11 +49,12 @@ class RepeatedPictures(Check):
             return unclear("There are fewer than 8 inputs of one shape.")
         flat = inputs.reshape(len(inputs), -1)
         constant = float((flat == flat[:, :1]).all(axis=1).mean()) if flat.shape[1] > 1 else 0.0
-        equal = _equal_share(inputs, _indices(subject, len(inputs)))
+        told_apart_by, marks = _marks(subject, len(inputs))
+        equal = _equal_share(inputs, marks)
         numbers = {"inputs": len(inputs), "constant": constant, "equal": equal}
         said = (
             f"{constant:.0%} of {len(inputs)} inputs are constant, {equal:.0%} equal an input "
-            "of another index."
+            f"of another {told_apart_by}."
         )
         if constant > MOST_CONSTANT or equal > MOST_EQUAL:
             return wrong(
@@ -87,27 +89,46 @@ class RepeatedPictures(Check):
         weights = [100.0] * 4 + [1.0] * 60
         return toy_loader(ToyImages(64), sampler=WeightedRandomSampler(weights, 256))
 
+    @staticmethod
+    def _stream(labels_go_on: bool) -> Any:
+        pictures, labels = ToyImages(16).pixels, np.arange(64) % (4 if labels_go_on else 16)
+
+        def batches() -> Any:
+            for start in range(0, 64, 8):
+                rows = np.arange(start, start + 8)
+                shown = np.zeros_like(rows) if labels_go_on else rows % 16
+                yield pictures[shown], labels[rows]
+
+        return list(batches())
+
     PLANTED = (
         Example("every second is zeros", lambda: RepeatedPictures._planted("zeros")),
         Example("one picture for all", lambda: RepeatedPictures._planted("same")),
+        Example("a stream with one buffer", lambda: RepeatedPictures._stream(True)),
     )
     HEALTHY = (
         Example("different ones", lambda: toy_loader(ToyImages())),
         Example("few drawn often", _weighted),
+        Example("a stream that repeats a small set", lambda: RepeatedPictures._stream(False)),
     )
 
 
-def _indices(subject: LoaderSubject, count: int) -> list[str]:
-    if not subject.has_indices:
-        return [str(number) for number in range(count)]
-    found = [str(r.index) for batch in subject.batches for r in batch.records]
-    return found if len(found) == count else [str(number) for number in range(count)]
+def _marks(subject: LoaderSubject, count: int) -> tuple[str, list[str]]:
+    """Return what tells samples apart, by name and for each input: the index, or the target."""
+    if subject.has_indices:
+        found = [str(r.index) for batch in subject.batches for r in batch.records]
+        if len(found) == count:
+            return "index", found
+    labels = subject.labels
+    if labels is not None and len(labels) == count:
+        return "target", [str(label) for label in labels]
+    return "place", [str(number) for number in range(count)]
 
 
-def _equal_share(inputs: Any, indices: list[str]) -> float:
-    """Share of different samples whose bytes are those of another one."""
+def _equal_share(inputs: Any, marks: list[str]) -> float:
+    """Share of inputs whose bytes are those of an input with another mark."""
+    digests = [digest_of(np.ascontiguousarray(picture)) for picture in inputs]
     by_digest: dict[str, set[str]] = defaultdict(set)
-    for picture, index in zip(inputs, indices, strict=True):
-        by_digest[digest_of(np.ascontiguousarray(picture))].add(index)
-    alike = sum(len(group) for group in by_digest.values() if len(group) > 1)
-    return alike / len(set(indices))
+    for digest, mark in zip(digests, marks, strict=True):
+        by_digest[digest].add(mark)
+    return float(np.mean([len(by_digest[digest]) > 1 for digest in digests]))
