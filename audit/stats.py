@@ -139,13 +139,14 @@ def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "midp") -> Float
     `midp` counts the observed outcome half: Fagerland, Lydersen and Laake (2013), BMC Medical
     Research Methodology 13:91. `exact` is the conditional binomial test, which is conservative.
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr, gammaln
 
     first, second = np.asarray(b, float), np.asarray(c, float)
     # Examples on which both models are right, or both wrong, say nothing about which is better.
     small, total = np.minimum(first, second), first + second
-    half = binom.pmf(small, total, 0.5)
-    tail = binom.cdf(small, total, 0.5)
+    ways = gammaln(total + 1) - gammaln(small + 1) - gammaln(total - small + 1)
+    half = np.exp(ways - total * np.log(2))
+    tail = np.where(total > 0, bdtr(small, np.maximum(total, 1).astype(int), 0.5), 1.0)
     if method == "exact":
         p = np.minimum(1.0, 2 * tail)
     else:
