@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from audit.annotations.problems import ProblemLog
-from audit.records import arrow_schema
+from audit.records import arrow_schema, arrow_table
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
 
@@ -50,6 +49,4 @@ class Sink:
         rows: Sequence[Mapping[str, Any]] = self._waiting.pop(table, [])
         if rows:
             schema = arrow_schema(ANNOTATION_TABLES[table])
-            names = schema.names
-            full = [{name: row.get(name) for name in names} for row in rows]
-            self._store.append(table, pa.Table.from_pylist(full, schema))
+            self._store.append(table, arrow_table(rows, schema))
