@@ -4,8 +4,8 @@ Nearly all candidates are strangers, and the full search costs 75 to 140 us a pa
 two cheap questions and weighs the answers together. Does the pair stand out from its
 surroundings: by how much are the two nearer, by descriptor, than the one's last listed neighbour
 is (*contrast*)? And do gradients agree at 16 px after four plain steps of registration from three
-zooms? A pair that stands out by 0.26 needs no agreement at all, one that does not stand out (a
-burst of forty shots) needs a correlation of 0.72.
+zooms? A pair that stands out by 0.24 needs a correlation of 0 only, one that does not stand out
+(a burst of forty shots) one of 0.72.
 
 Calibrated on half of the benchmark's pictures so that at most 1 in 2,000 pairs that the full search
 would have found is lost; 8 to 13 % of strangers pass. `benchmarks/gate.py` measures both on the
