@@ -19,7 +19,8 @@ _COMPARED = """
     outlines AS (
         SELECT file, image_key, entry, min(x) AS ox, min(y) AS oy, max(x + width) - min(x) AS ow,
             max(y + height) - min(y) AS oh
-        FROM annotation_shapes WHERE kind IN ('polygon', 'mask') AND isfinite(width)
+        FROM annotation_shapes WHERE kind IN ('polygon', 'mask')
+            AND isfinite(x) AND isfinite(y) AND isfinite(width) AND isfinite(height)
         GROUP BY file, image_key, entry
     ), pairs AS (
         SELECT o.*, a.v1, a.v2, a.v3, a.v4,
@@ -30,6 +31,7 @@ _COMPARED = """
             ON a.file = o.file AND a.image_key = o.image_key AND a.entry = o.entry
         JOIN annotation_files f ON f.file = a.file AND f.reading = f.form
         WHERE a.kind = 'box' AND a.angle IS NULL AND a.v3 > 0 AND a.v4 > 0
+            AND isfinite(a.v1) AND isfinite(a.v2) AND isfinite(a.v3) AND isfinite(a.v4)
     )
 """
 

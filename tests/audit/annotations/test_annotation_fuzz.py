@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from audit.annotations import json_scan
@@ -45,6 +45,7 @@ def examine(root: Path) -> None:
 
 @FUZZ
 @given(changes=st.lists(st.tuples(st.integers(0, 3), KEYS, ODD), min_size=1, max_size=5))
+@example(changes=[(0, "segmentation", [0.0, ""])])
 def test_odd_values_in_coco(tmp_path: Path, changes: list[tuple[int, str, Any]]) -> None:
     document = coco(2, [(1, 5, 6, 20, 10), (2, 1, 2, 30, 20), (1, 9, 9, 9, 9), (2, 4, 4, 8, 8)])
     for at, key, value in changes:
