@@ -41,10 +41,11 @@ from judged_pairs import SAME_CIFAR, SAME_RACCOON, UNSURE_CIFAR, UNSURE_RACCOON
 from PIL import Image
 
 from audit.neighbors.calibration import calibrate
+from audit.neighbors.dense import find_nearest
 from audit.neighbors.descriptor import describe as descriptors_of
 from audit.neighbors.hamming import find_cross_pairs
 from audit.neighbors.overlap import search_against
-from audit.neighbors.search import SearchOptions, find_near_duplicates
+from audit.neighbors.search import GATE_FROM, SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import key_ranks
@@ -237,7 +238,12 @@ def ours(queries: Pictures, library: Pictures) -> Found:
     """Search the planted pictures in the library with a threshold from the library alone."""
     old = stack_signatures([make_signature(p) for p in library.small])
     new = stack_signatures([make_signature(p) for p in queries.small])
-    calibration = calibrate(old, descriptors_of(old), key_ranks(library.keys))
+    descriptors = descriptors_of(old)
+    background = None
+    if len(old) >= GATE_FROM:  # as a scan of the library would
+        background = find_nearest(descriptors, 12).similarity[:, -1].astype(float)
+    ranks = key_ranks(library.keys)
+    calibration = calibrate(old, descriptors, ranks, background=background)
     print(*(f"  {line}" for line in calibration.sentences()), sep="\n")
     overlap = search_against(
         new,
