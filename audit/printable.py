@@ -6,6 +6,10 @@ On the ground floor, so that an error can be printed where nothing else can be i
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # C0 and C1 controls, bidirectional marks and embeddings, line separators, lone surrogates.
 UNSAFE = re.compile(
@@ -16,6 +20,23 @@ UNSAFE = re.compile(
 def visible(text: str) -> str:
     """Return the text with control and direction characters as escapes such as `\\x1b`."""
     return UNSAFE.sub(_escape, text)
+
+
+def visible_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table for what draws text as it is: names and cells `visible`."""
+    import polars as pl
+
+    columns = [
+        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
+        if c.dtype == pl.String
+        else c
+        for c in frame
+    ]
+    shown = pl.DataFrame(columns)
+    names = list(map(visible, shown.columns))
+    if len(set(names)) == len(names):  # else two columns would have one name
+        shown.columns = names
+    return shown
 
 
 def _escape(match: re.Match[str]) -> str:

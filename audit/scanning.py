@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
@@ -29,6 +30,7 @@ from audit.pairs.signature_store import stored_hashes, write_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows, feature_columns
+from audit.records import Sample
 from audit.run import generations
 from audit.run.digests import find_damage
 from audit.run.healing import heal_run
@@ -38,6 +40,9 @@ from audit.run.tables import SAMPLES, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.sources import Source
 from audit.sources.paths import path_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
@@ -220,16 +225,9 @@ def _measured_as(config: Config) -> str:
 
 
 def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
-    import polars as pl
-
     total = 0
     for batch in source.batches():
-        # not pyarrow's own arrays: making one imports pandas, where it is installed
-        columns = {
-            column.name: [getattr(sample, name) for sample in batch]
-            for column, name in zip(SAMPLES, FIELDS, strict=True)
-        }
-        store.append("samples", pl.DataFrame(columns).to_arrow())
+        store.append("samples", sample_table(batch))
         total += len(batch)
         progress(Progress("list", total, 0))
     store.append("skipped_files", [asdict(s) for s in source.skipped])
@@ -241,6 +239,18 @@ def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
     if source.metadata is not None:
         store.create_from("metadata", source.metadata)
     return total
+
+
+def sample_table(samples: Sequence[Sample]) -> pa.Table:
+    """Return samples as rows of the table `samples`."""
+    import polars as pl
+
+    # not pyarrow's own arrays: making one imports pandas, where it is installed
+    columns = {
+        column.name: [getattr(sample, name) for sample in samples]
+        for column, name in zip(SAMPLES, FIELDS, strict=True)
+    }
+    return pl.DataFrame(columns).to_arrow()
 
 
 FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")

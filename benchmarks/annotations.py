@@ -29,16 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from PIL import Image
 
 from audit.annotations import read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
 from audit.picture.features import FEATURE_ROW
-from audit.records import Finding, arrow_schema
+from audit.records import Finding
 from audit.run.store import Store
-from audit.run.tables import SAMPLES
-from audit.scanning import FIELDS
+from audit.scanning import sample_table
 from audit.sources import open_source
 
 Document = dict[str, Any]
@@ -55,12 +53,7 @@ def run_checks(folder: Path) -> list[Finding]:
         store.create_measurements(FEATURE_ROW)
         source = open_source([str(folder)])
         samples = [sample for batch in source.batches() for sample in batch]
-        schema = arrow_schema(SAMPLES)
-        columns = [
-            pa.array([getattr(s, name) for s in samples], kind)
-            for name, kind in zip(FIELDS, schema.types, strict=True)
-        ]
-        store.append("samples", pa.table(columns, schema))
+        store.append("samples", sample_table(samples))
         store.append("features", [measured(sample.id, sample.uri) for sample in samples])
         read_annotations(store, source)
         settle_boxes(store)

@@ -22,7 +22,7 @@ from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
-from audit.printable import visible
+from audit.printable import visible, visible_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -394,16 +394,6 @@ def _table(frame: pl.DataFrame) -> str:
     """Return the first rows as a table; a line break in a cell or a name is none of the table."""
     import polars as pl
 
-    columns = [
-        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
-        if c.dtype == pl.String
-        else c
-        for c in frame
-    ]
-    shown = pl.DataFrame(columns)
-    names = list(map(visible, shown.columns))
-    if len(set(names)) == len(names):
-        shown.columns = names
     with pl.Config(
         tbl_rows=1000,
         tbl_cols=100,
@@ -413,7 +403,7 @@ def _table(frame: pl.DataFrame) -> str:
         tbl_hide_dataframe_shape=True,
         tbl_formatting="ASCII_MARKDOWN",
     ):
-        return str(shown)
+        return str(visible_frame(frame))
 
 
 def _words(text: str | None) -> list[str] | None:

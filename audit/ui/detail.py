@@ -11,7 +11,7 @@ import streamlit as st
 from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import view
-from audit.printable import visible
+from audit.printable import visible, visible_frame
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text
@@ -49,7 +49,7 @@ def _image(run: Opened, sample: str) -> None:
     with findings:
         _findings(card)
     with measured:
-        rows = html.shown_frame(_measured(card))
+        rows = visible_frame(_measured(card))
         st.dataframe(rows, hide_index=True, width="stretch", height=360)
 
 

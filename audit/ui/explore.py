@@ -16,7 +16,7 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Card, Edge, Order, Page
-from audit.printable import visible
+from audit.printable import visible, visible_frame
 from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
@@ -128,7 +128,7 @@ def _drawn(
 def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
     y = alt.Y("files:Q", title="files", axis=alt.Axis(format="~s", tickMinStep=1))
     name = visible(name)
-    base = alt.Chart(html.shown_frame(bars)).properties(height=150)
+    base = alt.Chart(visible_frame(bars)).properties(height=150)
     if "low" in bars.columns:
         x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
         tooltip = [

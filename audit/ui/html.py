@@ -12,7 +12,6 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import streamlit as st
 from PIL import Image
 
@@ -40,21 +39,6 @@ def icon() -> Image.Image:
     for row, colour in ((7, (255, 255, 255)), (14, (255, 255, 255)), (21, (255, 192, 105))):
         drawn[row : row + 4, 6:26] = colour
     return Image.fromarray(drawn)
-
-
-def shown_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table for a chart or a grid, which draw text as it is: names and cells `visible`."""
-    columns = [
-        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
-        if c.dtype == pl.String
-        else c
-        for c in frame
-    ]
-    shown = pl.DataFrame(columns)
-    names = list(map(visible, shown.columns))
-    if len(set(names)) == len(names):  # else two columns would have one name
-        shown.columns = names
-    return shown
 
 
 def tag(name: str, text: str, kind: str = "") -> str:

@@ -9,6 +9,7 @@ import streamlit as st
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
 from audit.browse.labels import label_table, shown_classes
+from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.detail import dialogue, open_image
@@ -49,7 +50,7 @@ def _classes(table: pl.DataFrame) -> None:
     st.subheader("Files by class and split")
     chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
     rows, said = shown_classes(table)
-    rows = html.shown_frame(rows)
+    rows = visible_frame(rows)
     share = chosen != "Files"
     field, title = ("share:Q", "share of the split") if share else ("files:Q", "files")
     axis = alt.Axis(format="%" if share else "~s", tickMinStep=0 if share else 1)
@@ -77,7 +78,7 @@ def _classes(table: pl.DataFrame) -> None:
         if said:
             html.paragraph(said, "quiet small")
     with right:
-        wide = html.shown_frame(table.pivot("split", index="class", values="files").fill_null(0))
+        wide = visible_frame(table.pivot("split", index="class", values="files").fill_null(0))
         st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit.printable import visible
+from audit.printable import visible, visible_frame
 from audit.report.wording import counted
 from audit.review.export import ExportResult, export_tables
 from audit.ui import html
@@ -60,7 +60,7 @@ def _log(run: Opened) -> None:
     ]
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    st.dataframe(html.shown_frame(frame), hide_index=True, width="stretch")
+    st.dataframe(visible_frame(frame), hide_index=True, width="stretch")
 
 
 def _stale(run: Opened) -> None:
@@ -73,7 +73,7 @@ def _stale(run: Opened) -> None:
         "quiet small",
     )
     st.dataframe(
-        html.shown_frame(stale.select("kind", "subject", "reason", "verb", "value", "by", "at")),
+        visible_frame(stale.select("kind", "subject", "reason", "verb", "value", "by", "at")),
         hide_index=True,
         width="stretch",
     )

@@ -7,6 +7,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.overview import Step, first_steps
+from audit.printable import visible_frame
 from audit.report import Report
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, failures, number_text, reach, severity_counts
@@ -163,7 +164,7 @@ def _contents(report: Report) -> None:
 def _split_bars(rows: list[tuple[str, int]]) -> None:
     frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
     bars = (
-        alt.Chart(html.shown_frame(frame))
+        alt.Chart(visible_frame(frame))
         .mark_bar(size=18)
         .encode(
             x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),

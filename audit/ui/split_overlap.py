@@ -9,6 +9,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.duplicates import overlap_matrix
+from audit.printable import visible_frame
 from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
@@ -31,7 +32,7 @@ def show_overlap(run: Opened) -> None:
         st.altair_chart(_heat(matrix), width="stretch")
     with right:
         st.dataframe(
-            html.shown_frame(matrix),
+            visible_frame(matrix),
             hide_index=True,
             width="stretch",
             column_config={"share": st.column_config.NumberColumn(format="percent")},
@@ -49,7 +50,7 @@ def _matrix(key: str, _run: Opened) -> pl.DataFrame:
 
 
 def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
-    shown = html.shown_frame(matrix).rename({"of": "row", "in": "column"})
+    shown = visible_frame(matrix).rename({"of": "row", "in": "column"})
     base = alt.Chart(shown).encode(
         x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
         y=alt.Y("row:N", title="files of"),

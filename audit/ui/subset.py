@@ -10,6 +10,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import subsets
+from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.subset import (
     BiasCheck,
@@ -141,7 +142,7 @@ def _result(run: Opened, wish: Wish) -> None:
     table = subsets.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
-    st.dataframe(html.shown_frame(table), hide_index=True, width="stretch", column_config=one_digit)
+    st.dataframe(visible_frame(table), hide_index=True, width="stretch", column_config=one_digit)
     _draw(run, wish, plan)
     _reasons(plan)
 
@@ -274,5 +275,5 @@ def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
         html.paragraph(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
         for column in check.columns[:8]:
             html.paragraph(column.sentence, "small")
-    first = html.shown_frame(subset.rows.head(200))
+    first = visible_frame(subset.rows.head(200))
     st.dataframe(first, hide_index=True, width="stretch", height=280)
