@@ -18,6 +18,7 @@ from audit.errors import RunError
 from audit.pairs.signature_check import check_signatures, repair_signatures
 from audit.review.ledger_check import check_ledger
 from audit.review.ledger_repair import repair_ledger
+from audit.run.healing import set_aside
 from audit.run.verify import DAMAGED, SOUND, CheckedPart, check_scans, repair_scans
 from audit.run.writer_lock import hold_run
 
@@ -81,6 +82,8 @@ def repair_run(run: Path, *, lock: bool = True) -> Verification:
     with hold_run(run, "repair", enabled=lock):
         done = [*repair_ledger(run), *repair_scans(run), *repair_signatures(run)]
         _, bad = find_damaged_thumbnails(run)
+        if folders := [path for path in bad if path.is_dir()]:
+            set_aside(run, *folders)
         for path in bad:
             path.unlink(missing_ok=True)
         done += [f"{len(bad):,} thumbnails removed: the app makes them again"] * bool(bad)

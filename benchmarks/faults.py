@@ -37,14 +37,8 @@ from audit.review.ledger import LEDGER, Ledger
 from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
-TABLES = {
-    "samples": "SELECT * EXCLUDE (mtime_ns, ctime_ns) FROM samples ORDER BY ALL",
-    "features": "SELECT * EXCLUDE (file_key) FROM features ORDER BY ALL",
-    "pairs": "SELECT * FROM pairs ORDER BY ALL",
-    "groups": "SELECT * FROM groups ORDER BY ALL",
-    "findings": "SELECT * FROM findings ORDER BY ALL",
-    "finding_samples": "SELECT * FROM finding_samples ORDER BY ALL",
-}
+TIMES = ("mtime_ns", "ctime_ns", "file_key", "seconds")
+"""Columns that tell when something was done; everything else must be equal."""
 Index = dict[str, pl.DataFrame]
 
 
@@ -647,7 +641,8 @@ class Stage:
 def prepare(folder: Path) -> Stage:
     """Make a dataset, a run of most of it with decisions, and the index of an undisturbed scan."""
     data = folder / "data"
-    shutil.copytree(ROOT / "sample_data" / "val", data / "val", copy_function=shutil.copy2)
+    for name in ("val", "annotations"):
+        shutil.copytree(ROOT / "sample_data" / name, data / name, copy_function=shutil.copy2)
     files = sorted(p for p in data.rglob("*") if p.is_file())
     scene = Scene(folder, data, folder / "run", random.Random(0))
     aside = folder / "aside"
@@ -669,9 +664,20 @@ def prepare(folder: Path) -> Stage:
 
 
 def index(run: Path) -> Index:
-    """Return every row of a run that does not tell the time."""
+    """Return every row of every table of a run, without what tells the time."""
     with open_run(run) as store:
-        return {name: store.query(sql) for name, sql in TABLES.items()}
+        columns = store.rows(
+            "SELECT table_name, list(column_name ORDER BY column_index) AS columns "
+            "FROM duckdb_columns() JOIN "
+            "(SELECT table_oid FROM duckdb_tables()) USING (table_oid) "
+            "WHERE NOT internal AND table_name <> 'meta' GROUP BY ALL ORDER BY ALL"
+        )
+        found = {}
+        for row in columns:
+            kept = ", ".join(f'"{name}"' for name in row["columns"] if name not in TIMES)
+            table = row["table_name"]
+            found[table] = store.query(f"SELECT {kept} FROM {table} ORDER BY ALL")
+        return found
 
 
 def restore_start(scene: Scene) -> None:

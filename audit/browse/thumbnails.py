@@ -97,11 +97,14 @@ def _digest(data: bytes) -> bytes:
 
 
 def read_stored(path: Path) -> bytes | None:
-    """Return the JPEG of a stored thumbnail, None where it is damaged; raises OSError.
+    """Return the JPEG of a stored thumbnail, None where it is damaged or a folder; raises OSError.
 
     One without a digest (version 0.1 wrote none) is whole if it has the end of a JPEG.
     """
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except IsADirectoryError:
+        return None
     data, mark, digest = content.rpartition(MARK)
     if not mark:
         return content if content.endswith(END) else None

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import blake3
 
+from audit.errors import DamagedError
 from audit.review.ledger_file import COLUMNS, Row, row_text
-from audit.run.digests import sync
+from audit.run.digests import REPAIR, sync
 
 NAME = "decisions.chain"
 BLOCK = 1 << 16
@@ -93,8 +94,10 @@ class LedgerCopy:
     def lines(self) -> list[CopiedRow | None]:
         """Return every row, None for a damaged line; a line without its end does not count.
 
-        Raises OSError where it cannot be read; [] without a copy.
+        Raises OSError where it cannot be read; [] without a copy, and a folder is a damaged line.
         """
+        if self.path.is_dir():
+            return [None]
         if not self.path.exists():
             return []
         return [parse_line(line) for line in self.path.read_bytes().split(b"\n")[:-1]]
@@ -108,6 +111,8 @@ class LedgerCopy:
         self._append(b"".join(map(format_line, _rows_after(con, after))))
 
     def _append(self, text: bytes) -> None:
+        if self.path.is_dir():
+            raise DamagedError(f"{self.path} is damaged (it is a folder)", REPAIR)
         is_new = not self.path.exists()
         with self.path.open("ab") as file:
             file.truncate(self._length(file.tell()))

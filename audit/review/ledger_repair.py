@@ -32,7 +32,9 @@ def repair_ledger(run: Path) -> list[str]:
     if not (found.is_damaged or found.is_copy_damaged):
         return []
     aside = set_aside(run)
-    if copy.path.exists():
+    if copy.path.is_dir():
+        shutil.move(copy.path, aside / NAME)
+    elif copy.path.exists():
         shutil.copy2(copy.path, aside / NAME)
     done = []
     if found.is_damaged:

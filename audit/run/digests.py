@@ -45,7 +45,12 @@ def document_text(document: Mapping[str, Any]) -> str:
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a small document atomically; on disk when this returns."""
+    """Replace a small document atomically; on disk when this returns.
+
+    Raises DamagedError where a folder stands in its place, OSError where the disk refuses.
+    """
+    if path.is_dir() and not path.is_symlink():
+        raise DamagedError(f"{path} is damaged (it is a folder)", REPAIR)
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(document_text(document))
     sync(fresh)
@@ -64,6 +69,8 @@ def read_document(path: Path) -> dict[str, Any]:
         document = json.loads(text)
         signed = OWN in document
         document.pop(OWN, None)
+    except IsADirectoryError:
+        raise DamagedError(f"{path} is damaged (it is a folder)", REPAIR) from None
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise DamagedError(f"{path} is damaged (it is no document of a run)", REPAIR) from None
     if signed and text != document_text(document):

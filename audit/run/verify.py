@@ -141,6 +141,8 @@ def _repair_generation(run: Path, folder: Path) -> list[str]:
     else:
         done = []
     if _seal_differs(folder):
+        if (folder / digests.SEAL).is_dir():
+            set_aside(run, folder / digests.SEAL)
         digests.write_seal(folder)
         done.append(f"{folder.name}/{digests.SEAL} written again")
     return done

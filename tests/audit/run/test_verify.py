@@ -59,12 +59,19 @@ def flip(path: Path, seed: int) -> None:
     path.write_bytes(content)
 
 
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "something").write_text("somebody's")
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "first bit": lambda path: flip(path, 0),
     "fifth bit": lambda path: flip(path, 4),
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
     "gone": Path.unlink,
+    "a folder": replace_by_folder,
 }
 FILES = (
     "CURRENT", "gen-0001/generation.json", "gen-0001/measurements.duckdb",
