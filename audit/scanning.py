@@ -49,6 +49,7 @@ CHUNK_BYTES = 32 << 20
 LEAST_MEMORY = 128 << 20  # bytes that decoding one file may take, on the smallest machine
 APPEND_ROWS = 2048
 APPEND_S = 2.0
+IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
 FIRST_FINDINGS = "findings-0001.duckdb"
 
 
@@ -414,6 +415,7 @@ def _run_checks(
     Without a key the next scan runs the checks again, although nothing in the dataset changed.
     """
     with Store.open(measurements) as store:
+        store.keep_images_at_hand(IMAGES_AT_HAND)
         run_checks(
             store, target, checks, lambda done, total: progress(Progress("judge", done, total))
         )

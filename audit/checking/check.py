@@ -53,6 +53,7 @@ class Check:
     name: ClassVar[str]
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
     Params: ClassVar[type] = NoParams
     CLEAN: ClassVar[Sequence[Case]]
     DIRTY: ClassVar[Sequence[Case]]

@@ -21,7 +21,7 @@ from audit.checking.check import Check, make_params, select_checks
 from audit.errors import error_place, error_text, error_trace
 from audit.picture.library_hashes import LIBRARY_HASHES
 from audit.records import FailedPart, Finding
-from audit.run.store import Store, findings_table
+from audit.run.store import Store, findings_table, identifier
 
 BATCH = 10_000
 
@@ -100,7 +100,8 @@ def _failed(check: Check, error: Exception) -> FailedPart:
 
 def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
     check, start, n_findings = config.check, time.perf_counter(), 0
-    for batch in _batched(check.find(measurements, config.params)):
+    empty = [table for table in check.tables if not _has_rows(measurements, table)]
+    for batch in _batched(iter(()) if empty else check.find(measurements, config.params)):
         n_findings += len(batch)
         heads, members = findings_table(batch, {check.code: check.name})
         store.append("findings", heads)
@@ -111,10 +112,18 @@ def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
         "severity": check.severity.value,
         "n_findings": n_findings,
         "seconds": time.perf_counter() - start,
-        "completeness": check.completeness(measurements, config.params),
+        "completeness": (
+            f"Nothing to examine: no {empty[0].replace('_', ' ')}."
+            if empty
+            else check.completeness(measurements, config.params)
+        ),
         "params": json.dumps(asdict(config.params), default=str),
     }
     store.append("check_runs", [row])
+
+
+def _has_rows(store: Store, table: str) -> bool:
+    return store.scalar(f"SELECT 1 FROM {identifier(table)} LIMIT 1") is not None
 
 
 def _batched(findings: Iterator[Finding]) -> Iterator[list[Finding]]:

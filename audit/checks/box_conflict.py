@@ -104,6 +104,7 @@ class ConflictingAnnotations(Check):
     code = "BOX022"
     name = "conflicting-annotations"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -41,6 +41,7 @@ class CrossedOutline(Check):
     code = "BOX016"
     name = "crossed-outline"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("a simple ring", [{}], tables=boxed({}, annotation_shapes=[RING])),

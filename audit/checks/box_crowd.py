@@ -43,6 +43,7 @@ class CrowdBox(Check):
     code = "BOX021"
     name = "crowd-box"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

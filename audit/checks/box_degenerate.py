@@ -41,6 +41,7 @@ class DegenerateBox(Check):
     code = "BOX002"
     name = "degenerate-box"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -42,6 +42,7 @@ class DuplicateBox(Check):
     code = "BOX004"
     name = "duplicate-box"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

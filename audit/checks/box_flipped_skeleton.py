@@ -64,6 +64,7 @@ class FlippedSkeleton(Check):
     code = "BOX020"
     name = "flipped-skeleton"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -61,6 +61,7 @@ class WrongKeypoints(Check):
     code = "BOX019"
     name = "wrong-keypoints"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("inside", [{}], tables=boxed({}, annotation_shapes=[POSE])),

@@ -55,6 +55,7 @@ class MalformedAnnotation(Check):
     code = "BOX013"
     name = "malformed-annotation"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("nothing to report", [{}], tables=boxed({})),

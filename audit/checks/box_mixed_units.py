@@ -38,6 +38,7 @@ class MixedUnits(Check):
     code = "BOX009"
     name = "mixed-units"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("one unit", [{}], tables=boxed({}, {})),

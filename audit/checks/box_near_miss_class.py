@@ -53,6 +53,7 @@ class NearMissClass(Check):
     code = "BOX026"
     name = "near-miss-class"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

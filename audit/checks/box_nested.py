@@ -43,6 +43,7 @@ class NestedBox(Check):
     code = "BOX010"
     name = "nested-box"
     severity = Severity.INFO
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

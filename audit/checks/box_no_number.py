@@ -40,6 +40,7 @@ class InvalidCoordinates(Check):
     code = "BOX007"
     name = "invalid-coordinates"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("four numbers", [{}], tables=boxed({})),

@@ -65,6 +65,7 @@ class BoxOffOutline(Check):
     code = "BOX017"
     name = "box-off-outline"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

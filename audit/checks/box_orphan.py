@@ -58,6 +58,7 @@ class OrphanAnnotation(Check):
     code = "BOX011"
     name = "orphan-annotation"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("all pictures are there", [{}], tables=boxed({}, annotated_images=[FOUND])),

@@ -50,6 +50,7 @@ class OtherReading(Check):
     code = "BOX008"
     name = "coordinates-misread"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("as the format says", [{}], tables=boxed({})),

@@ -70,6 +70,7 @@ class BoxOutlier(Check):
     code = "BOX023"
     name = "box-outlier"
     severity = Severity.INFO
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -41,6 +41,7 @@ class BoxOutside(Check):
     code = "BOX001"
     name = "box-outside-picture"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -60,6 +60,7 @@ class RepeatedAnnotationId(Check):
     code = "BOX012"
     name = "repeated-annotation-id"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case(

@@ -57,6 +57,7 @@ class ShiftedClass(Check):
     code = "BOX015"
     name = "shifted-class"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

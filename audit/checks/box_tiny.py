@@ -47,6 +47,7 @@ class TinyBox(Check):
     code = "BOX024"
     name = "tiny-box"
     severity = Severity.INFO
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -45,6 +45,7 @@ class BoxOfTwoClasses(Check):
     code = "BOX006"
     name = "box-of-two-classes"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -46,6 +46,7 @@ class MissingAnnotation(Check):
     code = "BOX014"
     name = "missing-annotation"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

@@ -41,6 +41,7 @@ class UnknownClass(Check):
     code = "BOX003"
     name = "unknown-category"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("a class of the list", [{}], tables=boxed({}, categories=CLASSES)),

@@ -61,6 +61,7 @@ class WrongArea(Check):
     code = "BOX025"
     name = "wrong-area"
     severity = Severity.WARNING
+    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:

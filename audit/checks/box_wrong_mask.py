@@ -74,6 +74,7 @@ class WrongMask(Check):
     code = "BOX018"
     name = "wrong-mask"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
 
     CLEAN = (
         Case("of the picture's size", [{}], tables=boxed({}, annotation_shapes=[MASK])),

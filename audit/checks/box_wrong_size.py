@@ -66,6 +66,7 @@ class WrongSize(Check):
     code = "BOX005"
     name = "annotated-size-wrong"
     severity = Severity.ERROR
+    tables = ("annotation_files",)
     features = ("orientation",)
 
     CLEAN = (

@@ -27,6 +27,8 @@ from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, cross_k
 Codes = npt.NDArray[np.uint64]
 BRUTE_RATE = 4.0
 """How many pairs are compared outright in the time of one compared in buckets."""
+PRICED_FROM = 16_384
+"""Codes from which plans are priced: fewer are compared outright in less time than that takes."""
 VISIT_COST = 6.0
 """Opening a bucket costs as much as comparing this many pairs in one."""
 _TASKS = 512
@@ -123,7 +125,8 @@ def find_code_pairs(codes: Codes, radius: int, *, plan: str | None = None) -> Co
     unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
-    best = None if plan == "brute" or radius > 31 else _cheapest(unique, radius)
+    outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
+    best = None if outright or radius > 31 else _cheapest(unique, radius)
     if best is None or (plan is None and brute_cost <= best.cost):
         first, second, distance, compared = _brute(unique, radius)
         words = "every code compared with every other"
