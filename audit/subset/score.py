@@ -21,7 +21,7 @@ from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import parse_metric
-from audit.subset.outcome import BOOTSTRAPPED, MetricScore, Outcome, estimate_metric
+from audit.subset.outcome import MetricScore, Outcome, estimate_metric, is_linearised
 from audit.subset.predictions import (
     Matched,
     Missing,
@@ -201,9 +201,8 @@ def _count_sentence(right_ones: int, n: int) -> str:
 def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | None) -> Comparison:
     first, second = outcomes
     name, label = parse_metric(pairing.metric)
-    if name in BOOTSTRAPPED or name == "precision" or (name == "recall" and label is None):
-        name = "macro-recall" if name == "recall" else name
-        return compare_metric(pairing, first, second, name)
+    if name == "precision" or is_linearised(name, label):
+        return compare_metric(pairing, first, second)
     top, bottom = first.share_terms(name, label)
     other, _ = second.share_terms(name, label)
     comparison = compare_right(pairing, top, other, bottom * first.counts)
