@@ -49,7 +49,7 @@ class Outcome:
     def score(self, metric: str, confidence: float, included: Floats) -> MetricScore:
         """Return one metric over the rows that `included` marks with 1."""
         name, label = parse_metric(metric)
-        if is_linearised(name, label):
+        if is_linearised(name):
             linear = self.linearised(metric, included)
             estimates = {e: estimate_linear(self.design, linear, e, confidence) for e in ESTIMANDS}
             return MetricScore(metric, estimates, "design-based interval, by linearisation")
@@ -88,9 +88,9 @@ class Outcome:
         weight = self.design.weight * self.counts * included
         if name == "auroc":
             return self._auroc(levels.to_list(), label, weight)
-        if not is_linearised(name, of_class):
+        if not is_linearised(name):
             return linearised.share_of(*self.share_terms(name, of_class), weight)
-        if name in ("macro-recall", "recall"):
+        if name == "macro-recall":
             return linearised.macro_recall(label, self.hit, weight, len(levels))
         known = self.predicted.is_in(levels.implode())
         codes = self.predicted.set(~known.fill_null(False), None).cast(pl.Enum(levels))
@@ -119,9 +119,9 @@ class Outcome:
         return self.table[column].fill_null(0.0).to_numpy()
 
 
-def is_linearised(name: str, label: str | None) -> bool:
-    """Say whether a metric is a mean over classes or ranks; `recall` of no class is the mean."""
-    return name in LINEARISED or (name == "recall" and label is None)
+def is_linearised(name: str) -> bool:
+    """Say whether a metric is a mean over classes or ranks."""
+    return name in LINEARISED
 
 
 def estimate_linear(
