@@ -52,6 +52,13 @@ class MissingRule(StrEnum):
     DROP = "drop"
 
 
+class UnknownRule(StrEnum):
+    """What to do with predicted classes that the examples do not have."""
+
+    REFUSE = "refuse"
+    WRONG = "wrong"
+
+
 def _answers(command: Callable[..., None]) -> Callable[..., None]:
     """Turn an AuditError into one sentence on stderr and exit code 2."""
 
@@ -160,6 +167,9 @@ def score_command(
     missing: Annotated[
         MissingRule, option("--missing", "Examples without a prediction.")
     ] = MissingRule.REFUSE,
+    unknown: Annotated[
+        UnknownRule, option("--unknown", "Predicted classes that the examples do not have.")
+    ] = UnknownRule.REFUSE,
     looks: LooksOption = 1,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
@@ -176,7 +186,8 @@ def score_command(
         rows = first_units(rows, first)
     score = score_subset(
         rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
-        missing=missing.value, looks=looks, label_noise=label_noise, names=model_names(predictions),
+        missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
+        names=model_names(predictions),
     )  # fmt: skip
     _show(as_json, score.document, lambda: score_text(score))
 

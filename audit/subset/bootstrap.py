@@ -1,12 +1,11 @@
-"""Intervals for any metric of a stratified, clustered subset: the rescaled bootstrap.
+"""Intervals for a user's own metric of a stratified, clustered subset: the rescaled bootstrap.
 
 Rao and Wu (1988), JASA 83:231: from each stratum n_h - 1 of its n_h units are drawn with
 replacement and the weights rescaled, w* = w (1 - L + L n_h/(n_h - 1) r) with r the times a unit was
 drawn. With L = sqrt(1 - n_h/N_h) the spread of the replicates carries the finite-population
 correction (full-set, zero at n_h = N_h); with L = 1 it does not (generalisation), and the stratum
 sizes are redrawn too, because F's own composition owes to chance. Draws come from splitmix64, so a
-subset and a seed give the same interval on every machine. A replicate is a vector of weights:
-metrics that can be computed for many weight vectors at once cost one sparse product.
+subset and a seed give the same interval on every machine. A replicate is a vector of weights.
 """
 
 from __future__ import annotations
@@ -100,66 +99,3 @@ def replicate_metric(
         factors = replicate_weights(stratum, population, estimand, rows, stream * 1000 + number)
         parts.append(metric(factors[:, unit] * weight))
     return np.concatenate(parts)
-
-
-# ---- metrics of many weight vectors at once ----
-
-
-def confusion_metric(
-    label: Ints, predicted: Ints, classes: int, of: Callable[[Floats], Floats]
-) -> WeightedMetric:
-    """Return a metric of the weighted confusion matrix; `of` maps (..., K, K) to (...).
-
-    Rows of the matrix are labels, columns predictions; predictions outside the classes get a column
-    of their own, K, which counts against recall but belongs to no class.
-    """
-    from scipy import sparse
-
-    width = classes + 1
-    cell = label * width + predicted
-    one_hot = sparse.csr_matrix(
-        (np.ones(cell.size), (np.arange(cell.size), cell)), shape=(cell.size, classes * width)
-    )
-
-    def metric(weights: Floats) -> Floats:
-        table = np.asarray((one_hot.T @ weights.T).T)
-        return of(table.reshape(*table.shape[:-1], classes, width))
-
-    return metric
-
-
-def macro_f1(matrix: Floats) -> Floats:
-    """Return the mean of the classes' F1; a class without labels and predictions is left out."""
-    hits = np.diagonal(matrix, axis1=-2, axis2=-1)
-    classes = matrix.shape[-2]
-    total = matrix.sum(-1) + matrix[..., :classes].sum(-2)
-    return _mean_where(2 * hits, total)
-
-
-def macro_recall(matrix: Floats) -> Floats:
-    """Return the mean of the classes' recall (balanced accuracy)."""
-    return _mean_where(np.diagonal(matrix, axis1=-2, axis2=-1), matrix.sum(-1))
-
-
-def _mean_where(top: Floats, bottom: Floats) -> Floats:
-    known = bottom > 0
-    values = np.divide(top, bottom, out=np.zeros_like(bottom), where=known)
-    return np.asarray(values.sum(-1) / np.maximum(known.sum(-1), 1))
-
-
-def auroc_metric(positive: np.ndarray, score: Floats) -> WeightedMetric:
-    """Return the weighted area under the ROC curve; ties count half."""
-    order = np.argsort(score, kind="stable")
-    ranks = np.unique(score[order], return_index=True)[1]
-    is_positive = positive[order].astype(float)
-
-    def metric(weights: Floats) -> Floats:
-        ordered = weights[:, order]
-        good = np.add.reduceat(ordered * is_positive, ranks, axis=1)
-        bad = np.add.reduceat(ordered * (1 - is_positive), ranks, axis=1)
-        below = np.cumsum(bad, axis=1) - bad / 2
-        total = good.sum(1) * bad.sum(1)
-        area = (good * below).sum(1)
-        return np.asarray(np.divide(area, total, out=np.full(total.shape, np.nan), where=total > 0))
-
-    return metric

@@ -10,6 +10,8 @@ wrong as a whole and was not drawn, no interval can hold; `caution` says where t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from audit import stats
@@ -50,18 +52,25 @@ def proportion_interval(
 
 
 def effective_size(r: Ratio, share: Floats, estimand: Estimand, confidence: float = 0.95) -> Floats:
-    """Return the independent examples that a share rests on: p (1-p) / variance, made cautious.
+    """Return the independent examples that a share rests on: p (1-p) / variance, made cautious."""
+    return guarded_size(r, share * (1 - share), estimand, confidence)
 
-    Where the rarer answer occurs in few units, the variance estimate is itself a guess. It is drawn
-    towards the design's value (independent units, each all right or all wrong) by `PRIOR_UNITS` or
-    `PRIOR_GROUPS` units, and for groups the degrees of freedom are limited by the units that carry
-    the rarer answer. `base_n` where all answers agree. The constants are calibrated by simulation,
-    on other designs than those of `benchmarks/subset_coverage.py` too.
+
+def guarded_size(
+    r: Ratio, answer_variance: Floats, estimand: Estimand, confidence: float = 0.95
+) -> Floats:
+    """Return the independent examples that shares, means over classes and differences rest on.
+
+    `answer_variance`: the variance of one example's answer. Where the rarer answer occurs in few
+    units, the variance estimate is itself a guess. It is drawn towards the design's value
+    (independent units, each all right or all wrong) by `PRIOR_UNITS` or `PRIOR_GROUPS` units, and
+    for groups the degrees of freedom are limited by the units that carry the rarer answer. `base_n`
+    where all answers agree. The constants are calibrated by simulation, on other designs than those
+    of `benchmarks/subset_coverage.py` too.
     """
     from scipy.stats import t as student
 
     variance, base = r.variance[estimand], r.base_n[estimand]
-    answer_variance = share * (1 - share)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A weighted mean of the observed variance and the design's: with few rare answers the
         # observed one is often far too small, and the interval would promise too much.
@@ -74,14 +83,14 @@ def effective_size(r: Ratio, share: Floats, estimand: Estimand, confidence: floa
     # Student quantiles instead, which widens the interval and keeps it inside [0, 1].
     tail = (1 - confidence) / 2
     ideal = student.isf(tail, np.maximum(base, 2))
-    factor = ideal / student.isf(tail, share_degrees(r, share))
+    factor = ideal / student.isf(tail, share_degrees(r, answer_variance))
     # Never above 1: more degrees of freedom than units may not add information.
     return np.asarray(n * np.minimum(factor, 1.0) ** 2)
 
 
-def share_degrees(r: Ratio, share: Floats) -> Floats:
-    """Return the degrees of freedom behind the interval of a share: `effective_size` uses them."""
-    degrees, fraction = degrees_of_freedom(r, share * (1 - share))
+def share_degrees(r: Ratio, answer_variance: Floats) -> Floats:
+    """Return the degrees of freedom behind an interval: `guarded_size` uses them."""
+    degrees, fraction = degrees_of_freedom(r, answer_variance)
     # A variance between groups rests on the groups that differ from the rest, however many agree.
     by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
     # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
@@ -102,16 +111,21 @@ def caution(r: Ratio, share: float) -> str:
     Rough: fewer than `FEW_DEGREES` degrees of freedom. Wide: weights so unequal that the rarer
     answers may all be missing from the heaviest stratum, which the interval must allow for.
     """
-    degrees = float(share_degrees(r, np.asarray(share)))
     effect = float(weight_effect(r))
-    if degrees < FEW_DEGREES:
-        return f"rough: {_why_few(r, share, degrees)}. Draw more units, or smaller groups"
-    if effect <= UNEQUAL_WEIGHTS:
-        return ""
+    if (why := rough(r, share)) or effect <= UNEQUAL_WEIGHTS:
+        return why
     return (
         f"wide, and too wide near 0 and 1: the rows' weights are unequal (design effect "
         f"{effect:.2f}). Draw in proportion to the strata for this metric"
     )
+
+
+def rough(r: Ratio, share: float) -> str:
+    """Return why an interval is rough, and what to do; "" where it rests on enough units."""
+    degrees = float(share_degrees(r, np.asarray(share * (1 - share))))
+    if degrees >= FEW_DEGREES:
+        return ""
+    return f"rough: {_why_few(r, share, degrees)}. Draw more units, or smaller groups"
 
 
 def _why_few(r: Ratio, share: float, degrees: float) -> str:
@@ -157,22 +171,15 @@ def difference_interval(
 ) -> tuple[Floats, Floats, Floats]:
     """Return low, high and effective size for a weighted paired difference.
 
-    Bonett and Price's interval at the size that gives the difference its design-based variance;
-    zero width where the whole set was scored.
+    Tango's interval at the size that gives the difference its design-based variance, guarded as
+    that of a share is: where few examples tell the models apart, and those weigh little, the
+    observed variance says little. Zero width where the whole set was scored.
     """
-    from scipy.stats import norm
-    from scipy.stats import t as student
-
     d = difference.value
     # Tin's correction may push |d| past the discordant share, which it cannot exceed.
     psi = np.maximum(discordant.value, np.abs(d))
     change_variance = np.clip(psi - d**2, 0.0, 1.0)  # of one pair: +1, 0 or -1
-    variance, base = difference.variance[estimand], difference.base_n[estimand]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        usable = (change_variance > 0) & (variance > 0)
-        n = np.where(usable, change_variance / variance, base)
-    tail = (1 - confidence) / 2
-    quantile = student.isf(tail, degrees_of_freedom(difference, change_variance)[0])
-    n = n * (norm.isf(tail) / quantile) ** 2
+    told_apart = replace(difference, rare_units=discordant.rare_units, grouped=discordant.grouped)
+    n = guarded_size(told_apart, change_variance, estimand, confidence)
     low, high = stats.paired_difference((psi + d) / 2, (psi - d) / 2, n, confidence)
     return low, high, n

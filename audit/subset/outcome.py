@@ -1,7 +1,8 @@
 """One model's answers on the drawn rows, and any metric of them with its interval.
 
-Shares (accuracy, recall, specificity and precision of a class) have a design-based interval;
-metrics without a formula (macro-recall, macro-F1, AUROC) are resampled over units, 1,000 times.
+Shares (accuracy, recall, specificity and precision of a class) have a design-based interval, and
+so have means over classes and ranks (macro-recall, macro-F1, AUROC), by linearisation. Only a
+user's own function is resampled over units, 1,000 times.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats, Ints
-from audit.subset import bootstrap
+from audit.subset import bootstrap, linearised
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.estimate import ESTIMANDS, Estimand, Ratio
 from audit.subset.goal import parse_metric
-from audit.subset.intervals import caution
+from audit.subset.intervals import caution, proportion_interval, rough
+from audit.subset.linearised import Linearised
 from audit.subset.predictions import PROBABILITY
 
-BOOTSTRAPPED = ("macro-recall", "macro-f1", "auroc")
+LINEARISED = ("macro-recall", "macro-f1", "auroc")
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class Outcome:
     def score(self, metric: str, confidence: float, included: Floats) -> MetricScore:
         """Return one metric over the rows that `included` marks with 1."""
         name, label = parse_metric(metric)
-        if name in BOOTSTRAPPED or (name == "recall" and label is None):
-            name = "macro-recall" if name == "recall" else name
-            return self._resampled(name, confidence, included)
+        if is_linearised(name):
+            linear = self.linearised(metric, included)
+            estimates = {e: estimate_linear(self.design, linear, e, confidence) for e in ESTIMANDS}
+            return MetricScore(metric, estimates, "design-based interval, by linearisation")
         top, bottom = self.share_terms(name, label)
         counts = bottom * self.counts * included
         estimates = {e: estimate_share(self.design, top, counts, e, confidence) for e in ESTIMANDS}
@@ -75,20 +79,25 @@ class Outcome:
             return 1 - called, 1 - own
         return own, called  # precision: right among what was called this class
 
-    def metric_function(self, name: str) -> bootstrap.WeightedMetric:
-        """Return a bootstrapped metric as a function of weights."""
+    def linearised(self, metric: str, included: Floats) -> Linearised:
+        """Return a metric by the influence of each row that `included` marks with 1."""
+        name, of_class = parse_metric(metric)
         labels = self.design.rows["label"]
         levels = labels.unique().sort()
         label = labels.cast(pl.Enum(levels)).to_physical().to_numpy().astype(np.int64)
+        weight = self.design.weight * self.counts * included
         if name == "auroc":
-            return self._auroc(levels.to_list(), label)
-        lookup = {c: i for i, c in enumerate(levels)}
-        outside = len(levels)
-        predicted = np.array([lookup.get(p, outside) for p in self.predicted.to_list()], np.int64)
-        of = bootstrap.macro_f1 if name == "macro-f1" else bootstrap.macro_recall
-        return bootstrap.confusion_metric(label, predicted, outside, of)
+            return self._auroc(levels.to_list(), label, weight)
+        if not is_linearised(name):
+            return linearised.share_of(*self.share_terms(name, of_class), weight)
+        if name == "macro-recall":
+            return linearised.macro_recall(label, self.hit, weight, len(levels))
+        known = self.predicted.is_in(levels.implode())
+        codes = self.predicted.set(~known.fill_null(False), None).cast(pl.Enum(levels))
+        predicted = codes.to_physical().cast(pl.Int64).fill_null(len(levels)).to_numpy()
+        return linearised.macro_f1(label, predicted, self.hit, weight, len(levels))
 
-    def _auroc(self, levels: list[str], label: Ints) -> bootstrap.WeightedMetric:
+    def _auroc(self, levels: list[str], label: Ints, weight: Floats) -> Linearised:
         columns = [f"{PROBABILITY}{c}" for c in levels]
         have = [c for c in columns if c in self.table.columns]
         if len(levels) == 2 and have:
@@ -101,22 +110,32 @@ class Outcome:
                 f"AUROC needs the model's probabilities: the predictions have no column {absent!r} "
                 "(one prob_<class> column a class, or one of the two)."
             )
-        parts = [bootstrap.auroc_metric(label == k, self._probability(columns[k])) for k in wanted]
-        return lambda weights: np.nanmean([part(weights) for part in parts], axis=0)
+        return linearised.mean_of(
+            [linearised.auroc(label == k, self._probability(columns[k]), weight) for k in wanted]
+        )
 
     def _probability(self, column: str) -> Floats:
         # An example that counts as wrong for want of a prediction gets no support for any class.
         return self.table[column].fill_null(0.0).to_numpy()
 
-    def _resampled(self, name: str, confidence: float, included: Floats) -> MetricScore:
-        function = self.metric_function(name)
-        weight = self.design.weight * self.counts * included
-        estimates = {
-            e: estimate_metric(self.design, function, weight, e, confidence, self.accuracy)
-            for e in ESTIMANDS
-        }
-        method = f"rescaled bootstrap over units, {bootstrap.REPLICATES} replicates"
-        return MetricScore(name, estimates, method)
+
+def is_linearised(name: str) -> bool:
+    """Say whether a metric is a mean over classes or ranks."""
+    return name in LINEARISED
+
+
+def estimate_linear(
+    design: Design, linear: Linearised, estimand: Estimand, confidence: float
+) -> MetricEstimate:
+    """Return a linearised metric with the interval of a share that has its variance."""
+    if math.isnan(linear.value):
+        return MetricEstimate(math.nan, 0.0, 1.0, 0.0)
+    value = min(max(linear.value, 0.0), 1.0)
+    if estimand == "full-set" and design.complete:
+        return MetricEstimate(value, value, value, math.inf, True)
+    r = linear.ratio(design)
+    low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
+    return MetricEstimate(value, low, high, effective, caution=rough(r, value))
 
 
 def estimate_metric(
@@ -127,9 +146,10 @@ def estimate_metric(
     confidence: float,
     accuracy: Ratio,
 ) -> MetricEstimate:
-    """Return a metric with its bootstrap interval: estimate -+ t standard errors, within [0, 1].
+    """Return a metric with its bootstrap interval: estimate -+ t standard errors.
 
-    t has the degrees of freedom that the same units give to `accuracy`.
+    t has the degrees of freedom that the same units give to `accuracy`. Where the replicates do not
+    differ, or by less than the same units tell of a share of this value, the share's interval.
     """
     value = float(metric(weight[None, :])[0])
     if estimand == "full-set" and design.complete:
@@ -141,7 +161,12 @@ def estimate_metric(
     # The bootstrap has no degrees of freedom of its own; the units are those of the accuracy.
     share = min(max(float(accuracy.value), 0.0), 1.0)
     half = design.student(accuracy, share * (1 - share), confidence) * error
-    low, high = max(value - half, 0.0), min(value + half, 1.0)
+    if not 0 <= value <= 1:
+        low, high = (value - half, value + half) if half > 0 else (-math.inf, math.inf)
+        return MetricEstimate(value, low, high, math.nan, caution=caution(accuracy, share))
     # The simple sample whose share of this value would have the same error: a scale, no more.
     effective = value * (1 - value) / error**2 if error > 0 else math.inf
+    effective = min(effective, float(accuracy.base_n[estimand]))
+    wilson = [float(v) for v in stats.wilson_share(value, effective, confidence)]
+    low, high = min(max(value - half, 0.0), wilson[0]), max(min(value + half, 1.0), wilson[1])
     return MetricEstimate(value, low, high, effective, caution=caution(accuracy, share))

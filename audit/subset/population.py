@@ -2,7 +2,8 @@
 
 The rows are touched a constant number of times (group-bys, in `read_population`); sizes, widths and
 powers are then arithmetic on those lines. A metric's *domains* are the parts of F that it is a
-share of: all examples for accuracy, one class for its recall, all others for its specificity.
+share of: all examples for accuracy and for the mean over classes, one class for its recall, all
+others for its specificity.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from audit.subset.strata import Strata, cut_points, merged_names, quantile_edges
 from audit.subset.units import Units, form_units
 from audit.subset.wording import listed
 
+MEAN = "mean over classes"
 CONFIDENCE_COLUMN = "confidence"
 # Fifths: an earlier model's mistakes are among its least confident answers, where cuts pay most.
 CONFIDENCE_SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -93,6 +95,17 @@ class Population:
         """Return one class as a domain."""
         return self.domain(self.cells["label"] == label, label)
 
+    def mean_domain(self) -> Domain:
+        """Return F for a mean over its classes: every class weighs the same, whatever its size."""
+        label = np.array(self.stratum_labels)
+        share, centre = np.zeros(len(self.N)), np.zeros(len(self.N))
+        for one in np.unique(label):
+            own = label == one
+            files = self.M[own].sum()
+            share[own] = self.M[own] / files / np.unique(label).size
+            centre[own] = self.p[own] @ self.M[own] / files
+        return replace(self.domain(), share=share, centre=centre)
+
     def domains(self, metric: str, label: str | None) -> list[tuple[str, Domain]]:
         """Return what a metric is about: all of F, each class, or one class or its rest."""
         labels = self.labels
@@ -100,7 +113,9 @@ class Population:
             raise UsageError(
                 f"There is no class {label!r} in the eligible set: {listed(labels)} are there."
             )
-        if metric in {"recall", "macro-recall"}:
+        if metric == "macro-recall":
+            return [(MEAN, self.mean_domain())]
+        if metric == "recall":
             return [(c, self.class_domain(c)) for c in (labels if label is None else [label])]
         if metric == "specificity":
             if len(labels) == 1:

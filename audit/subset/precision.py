@@ -26,7 +26,8 @@ class Domain:
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
     unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
     `size_evenness`: the equal units that would estimate a variance as well, for each unit: 1 if all
-    sizes are equal.
+    sizes are equal. A mean over classes besides: `share`, what each stratum weighs in it (None: by
+    its units), and `centre`, the mean that `p` of a stratum varies around (None: that of all).
     """
 
     N: Ints
@@ -34,6 +35,8 @@ class Domain:
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
     size_evenness: float = 1.0
+    share: Floats | None = None
+    centre: Floats | None = None
 
     @property
     def total(self) -> int:
@@ -43,7 +46,12 @@ class Domain:
     @property
     def planning_share(self) -> float:
         """The planning value for the whole domain."""
-        return float(self.N @ self.p / max(self.total, 1))
+        return float(self.weight @ self.p)
+
+    @property
+    def weight(self) -> Floats:
+        """What each stratum weighs in the metric; the sum is 1."""
+        return np.asarray(self.N / max(self.total, 1) if self.share is None else self.share)
 
     @property
     def simple(self) -> bool:
@@ -72,7 +80,7 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     if not used.any():
         return 0.0
     total = domain.N[used].sum()
-    weight = domain.N[used] / total
+    weight = domain.weight[used] / domain.weight[used].sum()
     p, drawn, existing = domain.p[used], n[used], domain.N[used]
     mean = float(weight @ p)
     # At a planning value of 0 or 1 every variance is 0: strata are then taken to vary alike.
@@ -85,7 +93,8 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
         variance = float((weight**2 * remaining * within / drawn).sum()) * total / max(total - 1, 1)
     else:
         # F is itself a draw: its stratum sizes are random, which adds (between strata)/N.
-        between = float(weight @ (p - mean) ** 2) if uncertain else 0.0
+        centre = mean if domain.centre is None else domain.centre[used]
+        between = float(weight @ (p - centre) ** 2) if uncertain else 0.0
         variance = float((weight**2 * within / drawn).sum()) + between / total
     if variance <= 0:
         return float("inf")

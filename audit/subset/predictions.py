@@ -9,6 +9,8 @@ counts once, and one without a prediction is refused, counted wrong or dropped, 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,6 +27,10 @@ CONFIDENCES = ("confidence", "score", "probability")
 PROBABILITY = "prob_"
 MISSING_RULES = ("refuse", "wrong", "drop")
 Missing = Literal["refuse", "wrong", "drop"]
+UNKNOWN_RULES = ("refuse", "wrong")
+Unknown = Literal["refuse", "wrong", "refuse-similar"]
+"""What a predicted class is that the set does not have: refused, wrong, or refused if it is one of
+the set's but for case and blanks (a plan's earlier model may know more classes than the set)."""
 SHOWN = 5
 
 
@@ -60,7 +66,7 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
-        _text(table[label]).alias("prediction"),
+        _class_names(table[label], name).alias("prediction"),
     ]
     confidence = next((c for c in CONFIDENCES if c in table.columns), None)
     if confidence:
@@ -73,12 +79,17 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     return _once_each(result, name)
 
 
-def _text(column: pl.Series) -> pl.Series:
+def _class_names(column: pl.Series, name: str) -> pl.Series:
     # Numbers that passed through a data frame with gaps come back as 3.0 and NaN.
     if column.dtype.is_float():
         column = column.fill_nan(None)
-        if (column.drop_nulls() % 1 == 0).all():
-            column = column.cast(pl.Int64)
+        if not (column.drop_nulls() % 1 == 0).all():
+            between = column.filter(column % 1 != 0)[0]
+            raise UsageError(
+                f"{name}: {column.name!r} holds numbers such as {between:g}, which name no class. "
+                "Give the predicted class of each example, not a score or a measured value."
+            )
+        column = column.cast(pl.Int64)
     return column.cast(pl.String)
 
 
@@ -148,7 +159,11 @@ class Matched:
 
 
 def match(
-    rows: pl.DataFrame, predictions: pl.DataFrame, name: str, missing: Missing = "refuse"
+    rows: pl.DataFrame,
+    predictions: pl.DataFrame,
+    name: str,
+    missing: Missing = "refuse",
+    unknown_class: Unknown = "refuse",
 ) -> Matched:
     """Return predictions for each row of `rows` (sample_id, path, label), by id or else by path."""
     if missing not in MISSING_RULES:
@@ -176,19 +191,45 @@ def match(
             f"{name}: {absent} of {len(rows)} examples have no prediction, such as {example!r}. "
             "Predict them, or choose --missing wrong or --missing drop."
         )
-    _check_classes(rows["label"], table["prediction"], name)
+    _check_classes(rows["label"], table["prediction"], name, unknown_class)
     return Matched(table, absent, unknown[:SHOWN].to_list(), len(unknown))
 
 
-def _check_classes(labels: pl.Series, predicted: pl.Series, name: str) -> None:
-    known, answers = labels.unique().drop_nulls(), predicted.unique().drop_nulls()
-    if len(answers) and not answers.is_in(known.implode()).any():
-        predicted_names = ", ".join(map(repr, answers.sort()[:3]))
-        class_names = ", ".join(map(repr, known.sort()[:3]))
+def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unknown) -> None:
+    """Refuse classes that the set does not have: misspelt, they would all count as wrong."""
+    known = labels.unique().drop_nulls().sort().to_list()
+    counts = predicted.drop_nulls().value_counts()
+    other = counts.filter(~pl.col("prediction").is_in(known)).sort("count", descending=True)
+    if len(other) == len(counts):
+        names = ", ".join(map(repr, sorted(other["prediction"])[:3]))
         raise UsageError(
-            f"{name}: no predicted label ({predicted_names}) is a class of the set "
-            f"({class_names}). Write class names, not indices."
+            f"{name}: no predicted label ({names}) is a class of the set "
+            f"({', '.join(map(repr, known[:3]))}). Write class names, not indices."
         )
+    plain = {_plain(one): one for one in known}
+    refused = [
+        answer
+        for answer in other["prediction"].to_list()
+        if rule == "refuse" or (rule == "refuse-similar" and _plain(answer) in plain)
+    ]
+    if not refused:
+        return
+    shown = ", ".join(f"{answer!r}{_meant(answer, plain)}" for answer in refused[:SHOWN])
+    more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+    examples = other.filter(pl.col("prediction").is_in(refused))["count"].sum()
+    raise UsageError(
+        f"{name}: {examples} predictions name a class that these examples do not have: {shown}"
+        f"{more}. Use the set's names, or --unknown wrong where these are wrong answers."
+    )
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _meant(answer: str, plain: Mapping[str, str]) -> str:
+    found = difflib.get_close_matches(_plain(answer), plain, 1, 0.8)
+    return f" (did you mean {plain[found[0]]!r}?)" if found else ""
 
 
 def right_answers(rows: pl.DataFrame, matched: Matched, missing: Missing = "refuse") -> np.ndarray:

@@ -152,7 +152,7 @@ def read_prior(
 
 
 def _align(files: pl.DataFrame, table: pl.DataFrame, name: str) -> tuple[pl.DataFrame, Floats, str]:
-    matched = match(files, standard_columns(table, name), name, "drop")
+    matched = match(files, standard_columns(table, name), name, "drop", "refuse-similar")
     note = ""
     if matched.missing:
         note = f"{name}: {matched.missing} of {len(files)} eligible files have no prediction."
@@ -171,7 +171,9 @@ def with_confidence(
             "(with their `confidence` column)."
         )
     rows = frame if "path" in frame.columns else frame.with_columns(path="sample_id")
-    return _with_confidence(frame, match(rows, tables[0], "predictions", "drop").table)
+    return _with_confidence(
+        frame, match(rows, tables[0], "predictions", "drop", "refuse-similar").table
+    )
 
 
 def known_hits(

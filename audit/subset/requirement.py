@@ -39,7 +39,8 @@ class Requirement:
     def units_for(self, domain: Domain, estimand: Estimand) -> int:
         """Return the units of a domain that its target takes, more than there are if need be."""
         rows = np.flatnonzero(domain.N > 0)
-        local = replace(domain, N=domain.N[rows], p=domain.p[rows])
+        share, centre = (None if v is None else v[rows] for v in (domain.share, domain.centre))
+        local = replace(domain, N=domain.N[rows], p=domain.p[rows], share=share, centre=centre)
         ones = np.ones(rows.size)
 
         def meets(n: int) -> bool:

@@ -21,10 +21,11 @@ from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import parse_metric
-from audit.subset.outcome import BOOTSTRAPPED, MetricScore, Outcome, estimate_metric
+from audit.subset.outcome import MetricScore, Outcome, estimate_metric, is_linearised
 from audit.subset.predictions import (
     Matched,
     Missing,
+    Unknown,
     match,
     right_answers,
     standard_columns,
@@ -91,6 +92,7 @@ def score_subset(
     metrics: Sequence[str] = ("accuracy",),
     confidence: float = 0.95,
     missing: Missing = "refuse",
+    unknown: Unknown = "refuse",
     looks: int = 1,
     power: float = 0.8,
     label_noise: float | None = None,
@@ -101,17 +103,24 @@ def score_subset(
 
     `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
     auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
-    weights). `missing`: what to do with examples without a prediction.
+    weights). `missing`: what to do with examples without a prediction; `unknown`: with predicted
+    classes that the rows do not have.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
     design = Design.of(rows)
     level = 1 - stats.alpha_for_looks(confidence, looks)
     matched = [
-        match(design.rows, standard_columns(table, name), name, missing)
+        match(design.rows, standard_columns(table, name), name, missing, unknown)
         for table, name in zip(predictions, names, strict=False)
     ]
     outcomes = _outcomes(design, matched, missing)
+    if len(outcomes) == 2 and metrics[0] == "recall":
+        raise UsageError(
+            "recall is one number per class, and two models are compared on one number: give "
+            "recall:CLASS, or macro-recall, the mean over the classes."
+        )
+    metrics = _each_metric(metrics, design)
     models = [
         _score_model(
             outcome, name, metrics, level, user_metrics or {}, aligned.notes(name, missing)
@@ -125,6 +134,13 @@ def score_subset(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
         models, comparison, _notes(design, looks),
     )  # fmt: skip
+
+
+def _each_metric(metrics: Sequence[str], design: Design) -> list[str]:
+    """Return the metrics, with `recall` of no class as that of every class."""
+    labels = design.rows["label"].unique().sort().to_list()
+    each = [f"recall:{label}" for label in labels]
+    return [one for metric in metrics for one in (each if metric == "recall" else [metric])]
 
 
 def _outcomes(design: Design, matched: list[Matched], missing: Missing) -> list[Outcome]:
@@ -201,9 +217,8 @@ def _count_sentence(right_ones: int, n: int) -> str:
 def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | None) -> Comparison:
     first, second = outcomes
     name, label = parse_metric(pairing.metric)
-    if name in BOOTSTRAPPED or name == "precision" or (name == "recall" and label is None):
-        name = "macro-recall" if name == "recall" else name
-        return compare_metric(pairing, first, second, name)
+    if name == "precision" or is_linearised(name):
+        return compare_metric(pairing, first, second)
     top, bottom = first.share_terms(name, label)
     other, _ = second.share_terms(name, label)
     comparison = compare_right(pairing, top, other, bottom * first.counts)

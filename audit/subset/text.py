@@ -222,7 +222,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     for name, difference in comparison.estimands.items():
         yield f"  {name}: {difference.sentence}"
     if comparison.mcnemar_p is not None:
-        yield f"  mid-p McNemar test: p = {comparison.mcnemar_p:.4g}"
+        yield f"  McNemar's test: p = {comparison.mcnemar_p:.4g}"
     yield from (f"  {note}" for note in comparison.notes)
 
 

@@ -1,8 +1,9 @@
 """Better, worse, or cannot tell: comparing two models on the same drawn examples.
 
 The verdict is read from the design-based interval of the weighted difference: by stratum, by unit,
-finite-population corrected for full-set. The mid-p McNemar test is printed beside it, and decides
-the generalisation verdict, only where it is valid: equal weights, single files, one plain share. A
+finite-population corrected for full-set. Where McNemar's test is valid (equal weights, single
+files, one plain share) the interval for generalisation is the one that inverts it (Tango), and its
+p-value is printed: interval and test never disagree. A
 plain McNemar test on a disproportionate or grouped subset can call the worse model better nearly
 every time. At n = N the full-set difference is stated, not inferred.
 """
@@ -17,11 +18,11 @@ import numpy as np
 
 from audit import stats
 from audit.stats import Floats
-from audit.subset import bootstrap
 from audit.subset.design import Design
 from audit.subset.detection import connor_n
 from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
 from audit.subset.intervals import FEW_DEGREES, difference_interval
+from audit.subset.linearised import Linearised, difference_of
 from audit.subset.noise import noise_bound
 from audit.subset.outcome import Outcome
 
@@ -77,12 +78,14 @@ def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Float
     difference = design.ratio(change, counts)
     discordant = design.ratio(np.abs(change), counts)
     # McNemar's test counts examples: it needs each of them to count for one, alone.
-    p_value = float(stats.mcnemar(gained, lost)) if design.equal_files else None
+    p_value = float(stats.mcnemar(gained, lost, "score")) if design.equal_files else None
     estimands: dict[Estimand, Difference] = {}
     for estimand in ESTIMANDS:
         # The test is about new examples of the same kind, never about the rest of a finite set.
-        test = p_value if estimand == "generalisation" else None
-        estimands[estimand] = _difference(pairing, difference, discordant, estimand, test)
+        by_test = design.equal_files and estimand == "generalisation"
+        estimands[estimand] = _difference(
+            pairing, difference, discordant, estimand, by_test=by_test
+        )
     psi = float(discordant.value)
     notes = [] if design.equal_files else [_why_no_mcnemar(design)]
     change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
@@ -100,18 +103,21 @@ def _difference(
     difference: Ratio,
     discordant: Ratio,
     estimand: Estimand,
-    mcnemar_p: float | None,
+    *,
+    by_test: bool,
 ) -> Difference:
-    value = float(difference.value)
+    value, psi = float(difference.value), float(discordant.value)
     known = estimand == "full-set" and pairing.design.complete
-    limits = difference_interval(difference, discordant, estimand, pairing.confidence)
+    if by_test:  # each example counts for one: no effective size is needed
+        size = difference.moments.n.sum()
+        gain, loss = (psi + value) / 2, (psi - value) / 2
+        limits = (*stats.paired_difference(gain, loss, size, pairing.confidence), size)
+    else:
+        limits = difference_interval(difference, discordant, estimand, pairing.confidence)
     low, high, effective = (float(v) for v in limits)
     if known:
         low = high = value
     verdict = _verdict(low, high, known)
-    if mcnemar_p is not None and not known:
-        detected = mcnemar_p <= 1 - pairing.confidence
-        verdict = ("better" if value > 0 else "worse") if detected else "cannot tell"
     needed = None
     if verdict == "cannot tell" and value != 0:
         needed = _n_to_tell(pairing, value, float(discordant.value), effective, estimand)
@@ -181,49 +187,28 @@ def noise_sentence(eta: float, differ: float, value: float) -> str:
     )
 
 
-def compare_metric(pairing: Pairing, first: Outcome, second: Outcome, name: str) -> Comparison:
-    """Compare two models on a metric without a formula, by the same replicates for both."""
-    design = pairing.design
-    functions = [_metric_function(outcome, name, pairing.metric) for outcome in (first, second)]
-
-    # One resample for both models: what they have in common does not blur the difference.
-    def gap(weights: Floats) -> Floats:
-        return functions[1](weights) - functions[0](weights)
-
-    weight = design.weight * first.counts
-    value = float(gap(weight[None, :])[0])
+def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Comparison:
+    """Compare two models on precision, a mean over classes or ranks: by each row's influence."""
+    design, every = pairing.design, np.ones(first.hit.size)
+    old, new = (outcome.linearised(pairing.metric, every) for outcome in (first, second))
+    changed = first.counts * (
+        _ranked_otherwise(old, new)
+        if pairing.metric == "auroc"
+        else (first.predicted != second.predicted).fill_null(True).to_numpy()
+    )
+    linear = difference_of(old, new, changed)
+    difference, weight = linear.ratio(design), design.weight * linear.share
+    psi = float((weight * changed).sum())
+    discordant = replace(difference, value=np.asarray(psi))
+    estimands = {
+        e: _difference(pairing, difference, discordant, e, by_test=False) for e in ESTIMANDS
+    }
     change = (second.hit - first.hit) * first.counts
-    ratio = design.ratio(change, first.counts)
-    psi = float(design.ratio(np.abs(change), first.counts).value)
-    change_variance = max(psi - float(ratio.value) ** 2, 0.0)
-    quantile = design.student(ratio, change_variance, pairing.confidence)
-    estimands: dict[Estimand, Difference] = {}
-    for estimand in ESTIMANDS:
-        known = estimand == "full-set" and design.complete
-        half = 0.0
-        if not known:
-            draws = bootstrap.replicate_metric(
-                gap, weight, design.unit, design.stratum, design.population, estimand
-            )
-            half = quantile * float(np.nanstd(draws, ddof=1))
-        low, high = value - half, value + half
-        result = Difference(value, low, high, _verdict(low, high, known), "")
-        sentence = _sentence(pairing, result, known, estimand)
-        estimands[estimand] = replace(result, sentence=sentence)
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
     why = f"McNemar's test is not shown: it compares right answers, not {pairing.metric}."
     return Comparison(pairing.metric, gained, lost, psi, estimands, None, [why])
 
 
-def _metric_function(outcome: Outcome, name: str, metric: str) -> bootstrap.WeightedMetric:
-    if name != "precision":
-        return outcome.metric_function(name)
-    top, bottom = outcome.share_terms("precision", metric.partition(":")[2])
-
-    def weighted_precision(weights: Floats) -> Floats:
-        called = (weights * bottom).sum(1)
-        right = (weights * top * bottom).sum(1)
-        empty = np.full(called.shape, np.nan)
-        return np.asarray(np.divide(right, called, out=empty, where=called > 0))
-
-    return weighted_precision
+def _ranked_otherwise(first: Linearised, second: Linearised) -> Floats:
+    sides = zip(first.against, second.against, strict=True)
+    return np.asarray(sum(np.abs(b - a) for a, b in sides))

@@ -10,14 +10,7 @@ import pytest
 
 from audit import stats
 from audit.subset import Goal, draw_subset, estimate, intervals, make_plan
-from audit.subset.bootstrap import (
-    auroc_metric,
-    confusion_metric,
-    macro_f1,
-    macro_recall,
-    replicate_metric,
-    replicate_weights,
-)
+from audit.subset.bootstrap import replicate_metric, replicate_weights
 from audit.subset.design import Design
 from audit.subset.estimate import unit_moments, weighted_ratio
 from tests.audit.subset.frames import made_set, predicted
@@ -222,34 +215,3 @@ def test_bootstrap_of_the_whole_set_does_not_move():
     again = replicate_weights(stratum, N, "generalisation", 50, 1)
     assert np.array_equal(again, replicate_weights(stratum, N, "generalisation", 50, 1))
     assert again.std() > 0.1
-
-
-def test_metrics_equal_scikit_learn_style_definitions():
-    rng = np.random.default_rng(2)
-    label, said = rng.integers(0, 3, 200), rng.integers(0, 4, 200)  # 3: a class of its own
-    weights = rng.uniform(0.5, 2, (2, 200))
-
-    def f1(w, k):
-        hit = w[(label == k) & (said == k)].sum()
-        return 2 * hit / (w[label == k].sum() + w[said == k].sum())
-
-    found = confusion_metric(label, said, 3, macro_f1)(weights)
-    assert np.allclose(found, [np.mean([f1(w, k) for k in range(3)]) for w in weights])
-    found = confusion_metric(label, said, 3, macro_recall)(weights)
-    expected = [
-        np.mean([w[(label == k) & (said == k)].sum() / w[label == k].sum() for k in range(3)])
-        for w in weights
-    ]
-    assert np.allclose(found, expected)
-
-
-def test_auroc_equals_all_pairs():
-    rng = np.random.default_rng(3)
-    positive, score = rng.uniform(size=60) < 0.4, rng.integers(0, 8, 60) / 8
-    w = rng.uniform(0.5, 2, (3, 60))
-    wins = (score[:, None] > score[None, :]) + 0.5 * (score[:, None] == score[None, :])
-    pairs = np.outer(positive, ~positive) * wins
-    expected = [
-        (pairs * np.outer(v, v)).sum() / np.outer(v[positive], v[~positive]).sum() for v in w
-    ]
-    assert np.allclose(auroc_metric(positive, score)(w), expected)

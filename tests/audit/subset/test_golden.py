@@ -1,6 +1,7 @@
 """Plans, draws and scores stay what they were: a subset drawn last year must be drawn again today.
 
-`golden/` was recorded with version 0.1, before its files were rearranged. Draws are compared row
+`golden/` was recorded with version 0.1, but for scores.json: intervals of means over classes and of
+differences are computed otherwise since. Draws are compared row
 for row and bit for bit: the first 40 rows in full, all rows and columns by their hash. Documents
 are compared field by field; their sentences may be reworded, their figures may not change.
 """
@@ -15,7 +16,14 @@ import polars as pl
 import pytest
 from blake3 import blake3
 
-from audit.subset import Goal, draw_subset, first_units, make_plan, score_subset
+from audit.subset import (
+    Goal,
+    draw_subset,
+    first_units,
+    make_plan,
+    recipe_from,
+    score_subset,
+)
 from tests.audit.subset.golden import cases
 
 pytestmark = pytest.mark.slow
@@ -33,6 +41,7 @@ def results():
             "draw": draw_subset,
             "score": score_subset,
             "first": first_units,
+            "load": recipe_from,
         }
     )
 

@@ -315,3 +315,28 @@ def test_bad_plan_files(tmp_path, text, sentence):
         load_recipe(path)
     with pytest.raises(UsageError, match="cannot be read"):
         load_recipe(tmp_path / "absent.json")
+
+
+def test_a_plan_for_macro_recall_sizes_the_mean_and_not_every_class() -> None:
+    frame = made_set(4000, 10)
+    mean = make_plan(frame, Goal(metric="macro-recall", half_width=0.04, planning_value=0.8))
+    each = make_plan(frame, Goal(metric="recall", half_width=0.04, planning_value=0.8))
+    single = sizes.proportion_n(0.04, 0.8, 0.95)
+    assert mean.n <= 1.3 * single  # unequal classes, all drawn alike
+    assert mean.n < each.n / 3
+    assert mean.unreachable == []
+    assert mean.estimands["generalisation"].half_width <= 0.04
+
+
+def test_strata_that_an_earlier_model_gets_right_get_units_too() -> None:
+    frame = made_set(2000, 4)
+    right = frame.select("sample_id", prediction="label")
+    wrong = pl.col("sample_id").str.slice(5, 6).cast(pl.Int64) % 3 == 0
+    mixed = right.with_columns(
+        prediction=pl.when(wrong & (pl.col("prediction") == "class0"))
+        .then(pl.lit("class1"))
+        .otherwise("prediction")
+    )
+    made = make_plan(frame, Goal(n=200), allocation="neyman", predictions=[mixed])
+    scale = {s.label: s.scale for s in made.strata}
+    assert min(scale.values()) >= 0.29 * max(scale.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -29,9 +30,9 @@ def drawn(frame, n=300, seed=1, **options):
 def test_a_plain_sample_scores_like_the_textbook():
     frame = made_set(1000, 1).with_columns(label=pl.lit("class0"))
     rows = drawn(frame, 200)
-    said = pl.when(pl.col("rank") <= 150).then(pl.lit("class0")).otherwise(pl.lit("other"))
+    said = pl.when(pl.col("rank") <= 150).then(pl.lit("class0")).otherwise(pl.lit("class4"))
     table = rows.select("sample_id", prediction=said)
-    found = score_subset(rows, [table]).models[0].metrics[0].estimands
+    found = score_subset(rows, [table], unknown="wrong").models[0].metrics[0].estimands
     low, high = stats.wilson(150, 200)
     assert (found["generalisation"].low, found["generalisation"].high) == (
         pytest.approx(low), pytest.approx(high),
@@ -47,10 +48,10 @@ def test_half_of_the_set_and_more_uses_exact_limits():
     rows = drawn(frame, 300)
     table = predicted(frame, 1.0, 1).with_columns(
         prediction=pl.when(pl.int_range(pl.len()) % 4 == 0)
-        .then(pl.lit("no"))
+        .then(pl.lit("class4"))
         .otherwise("prediction")
     )
-    count = score_subset(rows, [table])
+    count = score_subset(rows, [table], unknown="wrong")
     right = count.models[0].classes[0].right
     low, high = stats.hypergeometric_limits(right, 300, 400)
     found = count.models[0].metrics[0].estimands["full-set"]
@@ -120,17 +121,16 @@ def test_the_n_that_could_tell_can_tell():
     a, b = predicted(frame, 0.80, 1), predicted(frame, 0.83, 2)
     recipe = make_plan(frame, Goal(n=400)).recipe
     for seed in range(50):
-        gap = score_subset(draw_subset(frame, recipe, seed).rows, [a, b]).comparison.estimands[
-            "generalisation"
-        ]
+        rows = draw_subset(frame, recipe, seed).rows
+        scored = score_subset(rows, [a, b], unknown="wrong").comparison
+        gap = scored.estimands["generalisation"]
         if gap.verdict == "cannot tell" and abs(gap.value - 0.03) < 0.005:
             break
     told = 0
     for seed in range(60):
         rows = draw_subset(frame, recipe, seed, n=gap.n_to_tell).rows
-        told += (
-            score_subset(rows, [a, b]).comparison.estimands["generalisation"].verdict == "better"
-        )
+        scored = score_subset(rows, [a, b], unknown="wrong").comparison
+        told += scored.estimands["generalisation"].verdict == "better"
     assert 40 <= told <= 58
 
 
@@ -138,7 +138,7 @@ def test_mcnemar_only_where_it_is_valid(frame):
     a, b = predicted(frame, 0.8, 1), predicted(frame, 0.8, 2)
     plain = made_set(2000, 1, seed=2)
     tables = [predicted(plain, 0.8, 1), predicted(plain, 0.85, 2)]
-    found = score_subset(drawn(plain, 200), tables).comparison
+    found = score_subset(drawn(plain, 200), tables, unknown="wrong").comparison
     assert found.mcnemar_p == pytest.approx(
         float(stats.mcnemar(found.second_only, found.first_only))
     )
@@ -403,3 +403,41 @@ def test_a_class_without_predictions_has_no_precision(frame):
     assert "nothing to go by" in score_text(
         score_subset(rows, [table], metrics=["precision:class1"])
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Class1 ", "did you mean 'class1'"),
+        ("nan", "'nan'"),
+        ("horse", "'horse'"),
+    ],
+)
+def test_a_class_that_the_set_does_not_have_is_refused(name, said) -> None:
+    frame = made_set(300, 3)
+    rows = draw_subset(frame, make_plan(frame, Goal(n=90)).recipe, 1).rows
+    answers = frame.select("sample_id", prediction="label").with_columns(
+        pl.col("prediction").str.replace("class1", name, literal=True)
+    )
+    with pytest.raises(UsageError, match=re.escape(said)):
+        score_subset(rows, [answers])
+    allowed = score_subset(rows, [answers], unknown="wrong")
+    assert allowed.models[0].metrics[0].estimands["full-set"].value < 1
+
+
+def test_numbers_are_no_classes() -> None:
+    frame = made_set(300, 3)
+    rows = draw_subset(frame, make_plan(frame, Goal(n=90)).recipe, 1).rows
+    answers = frame.select("sample_id", prediction=pl.lit(0.37))
+    with pytest.raises(UsageError, match="which name no class"):
+        score_subset(rows, [answers])
+
+
+def test_recall_without_a_class_is_each_class() -> None:
+    frame = made_set(300, 3)
+    rows = draw_subset(frame, make_plan(frame, Goal(n=90)).recipe, 1).rows
+    answers = frame.select("sample_id", prediction="label")
+    scored = score_subset(rows, [answers], metrics=["recall"]).models[0].metrics
+    assert [m.metric for m in scored] == ["recall:class0", "recall:class1", "recall:class2"]
+    with pytest.raises(UsageError, match="one number per class"):
+        score_subset(rows, [answers, answers], metrics=["recall"])
