@@ -17,7 +17,7 @@ from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.sink import Sink
 from audit.errors import AuditError, error_text
-from audit.run.annotation_tables import ANNOTATION_TABLES
+from audit.run.annotation_tables import ANNOTATION_TABLES, DERIVED
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _copied(store: Store, previous: Path, keys: dict[str, str]) -> bool:
         if not same or store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is not None:
             return False
         for table in ANNOTATION_TABLES:
-            if table != "boxes":
+            if table not in DERIVED:
                 store.execute(f"INSERT INTO {table} BY NAME FROM previous.{table}")
         return True
     finally:

@@ -146,7 +146,7 @@ def test_coco_comes_back_where_the_file_is_gone(trip: Path, tmp_path: Path) -> N
 def test_boxes_come_back_in_other_forms_and_the_rest_is_counted(trip: Path, form: str) -> None:
     before, after, lost = there_and_back(trip / "data", trip, form)
     upright = [k for k in before["boxes"] if not k[8]]  # crowds are left out
-    place = slice(0, 6) if form == "voc" else slice(0, 6)
+    place = slice(0, 6)
     assert Counter(k[place] for k in after["boxes"]) == Counter(k[place] for k in upright)
     said = " ".join(lost)
     for word in ("1 crowd", "keypoints of 1", "1 turned", "2 outlines"):

@@ -13,11 +13,11 @@ from audit.errors import DamagedError, UsageError
 from audit.records import Action
 from audit.report import collect_report
 from audit.review.annotation_export import export_annotations
-from audit.review.box_fixes import FIXABLE, ProposedFix
+from audit.review.box_fixes import ProposedFix
 from audit.review.decisions import decide_findings, decide_samples, plan_fixes
 from audit.review.ledger import Entry, Ledger
 from audit.review.status import apply_decisions
-from tests.audit.annotations.datasets import annotated_run, codes, coco, coco_tree
+from tests.audit.annotations.datasets import annotated_run, coco, coco_tree, codes
 
 
 def faulty() -> dict[str, Any]:
@@ -129,13 +129,15 @@ def test_a_fix_of_what_changed_since_is_stale(root: Path, tmp_path: Path) -> Non
     ]
 
 
-def test_what_is_no_fix_is_said(run: Path, root: Path) -> None:
+def test_what_is_no_fix_is_said(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="applies to a finding"):
         decide_samples(run, ["images/0.jpg"], Action.FIX)
     with pytest.raises(UsageError, match="BOX001 takes no class"):
         plan_fixes(run, ["BOX001"], "cat")
-    with pytest.raises(UsageError, match="no mechanical fix"):
-        plan_fixes(run, sorted(codes(root) - set(FIXABLE))[:1])
+    twice = coco(1, [(1, 5, 6, 20, 10), (1, 30, 30, 9, 9)], id=7)
+    other = annotated_run(coco_tree(tmp_path / "ids", twice), tmp_path / "run2")
+    with pytest.raises(UsageError, match="BOX012 has no mechanical fix"):
+        plan_fixes(other, ["BOX012"])
 
 
 def test_a_damaged_fix_in_the_ledger_is_damage(run: Path) -> None:
