@@ -4,9 +4,9 @@ Similarity of two boxes is 0.9 of their overlap (intersection over union) and 0.
 their centres. Scores are 0..1, low where the annotation is doubtful: a confident prediction far
 from every box of its class (overlooked), a box whose nearest prediction of its class is elsewhere
 (badly placed), a box that a confident prediction of another class covers (swapped). The quality of
-a picture is the geometric mean of the soft minima of the three. Beyond the paper, a prediction counts
-against one annotation only, and not at all where another explains it: else one swapped class would
-be an overlooked object as well. A million boxes take about a minute.
+a picture is the geometric mean of the soft minima of the three. Beyond the paper, a prediction
+counts against one annotation only, and not at all where another explains it: else one swapped class
+would be an overlooked object as well. A million boxes take about a minute.
 
 U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images in
 Object Detection Data", ICML 2023 Workshop on Data-centric Machine Learning Research,
