@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.annotations.discovery import AnnotationGroup, find_groups, list_tree
+from audit.annotations.discovery import AnnotationGroup, find_groups, list_tree, manifest_group
 from audit.annotations.matching import match_pictures
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
@@ -31,6 +31,8 @@ READERS = {
     "LabelMe": ("labelme", "read_labelme"),
     "Open Images": ("open_images", "read_open_images"),
     "table": ("box_table", "read_box_table"),
+    "masks": ("mask_png", "read_masks"),
+    "manifest": ("box_table", "read_manifest_boxes"),
 }
 
 
@@ -68,7 +70,7 @@ def find_annotations(source: Source) -> list[AnnotationGroup]:
     groups: list[AnnotationGroup] = []
     for tree in source.trees:
         groups += find_groups(list_tree(tree.root, tree.name, tree.exclude, tree.ignore))
-    return groups
+    return groups + [manifest_group(reader) for reader in source.box_tables]
 
 
 def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:

@@ -21,7 +21,7 @@ _SAMPLE = Column("sample_id", "VARCHAR", "the sample it belongs to; null if none
 ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
     "annotation_files": (
         _FILE,
-        Column("format", "VARCHAR", "COCO | YOLO | VOC | LabelMe | Open Images | table"),
+        Column("format", "VARCHAR", "COCO | YOLO | VOC | ... | table | masks | manifest"),
         Column("file_key", "VARCHAR", "version of the reader; size, mtime and ctime of the files"),
         Column("n_files", "BIGINT", "files of this group: 1 but for a folder of small ones"),
         Column("pictures", "BIGINT", "pictures listed"),
