@@ -162,7 +162,7 @@ def doubt_finding(code: str, severity: Severity, row: Row, message: str) -> Find
     )  # fmt: skip
 
 
-def place_text(row: Row, whose: str = "") -> str:
+def placed_text(row: Row, whose: str = "") -> str:
     """Return where a box lies and its size: of the annotation, or of the prediction."""
     x, y, w, h = (px(row[f"{whose}{side}"]) for side in ("x", "y", "width", "height"))
     return f"at ({x}, {y}), {w} x {h} px"

@@ -17,6 +17,10 @@ class Losses:
         if n:
             self._counts[sentence] += n
 
+    def merge(self, other: Losses) -> None:
+        """Count what another has counted."""
+        self._counts.update(other._counts)
+
     def sentences(self) -> list[str]:
         """Return a sentence per kind, the most frequent first."""
         return [text.format(n=f"{n:,}") for text, n in self._counts.most_common()]
@@ -34,6 +38,8 @@ ANGLES = "{n} turned boxes are written upright: {form} holds no angle."
 TRACKS = "The tracks of {n} annotations are not written: {form} has no place for them."
 ATTRIBUTES = "Attributes of {n} annotations are not written: {form} has no place for them."
 PICTURE_ATTRIBUTES = "Attributes of {n} pictures are not written: {form} has no place for them."
+MOVED = "{n} pictures that were moved to another split stay in the file of their annotations."
+ANEW = "{n} files are written anew for what was decided: parts of them that are not read are gone."
 UNITS = "{n} boxes that were in another unit than their file are written in its unit (BOX009)."
 
 

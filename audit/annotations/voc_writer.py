@@ -30,8 +30,8 @@ def voc_text(picture: PictureEntry, objects: Sequence[ObjectEntry], lost: Losses
         _element("folder", folder.rpartition("/")[2], 1),
         _element("filename", name, 1),
         "\t<size>",
-        _element("width", number_text(width or 0), 2),
-        _element("height", number_text(height or 0), 2),
+        _element("width", px_text(width or 0), 2),
+        _element("height", px_text(height or 0), 2),
         _element("depth", "3", 2),
         "\t</size>",
         _element("segmented", "0", 1),
@@ -69,7 +69,7 @@ def _object_lines(thing: ObjectEntry, lost: Losses) -> Iterator[str]:
     x, y, w, h = thing.box
     yield "\t\t<bndbox>"
     for corner, value in zip(("xmin", "ymin", "xmax", "ymax"), (x, y, x + w, y + h), strict=True):
-        yield _element(corner, number_text(value), 3)
+        yield _element(corner, px_text(value), 3)
     yield "\t\t</bndbox>"
     yield "\t</object>"
 
@@ -80,7 +80,7 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def number_text(value: float) -> str:
+def px_text(value: float) -> str:
     """Return a number of px: a whole one without a point, another exactly."""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 

@@ -37,14 +37,16 @@ class YoloWriter:
 
     def __init__(self, lost: Losses) -> None:
         """Start without a class; numbers are given in the order in which classes are declared."""
-        self._lost = lost
+        self.lost = lost
         self._numbers: dict[str, int] = {}
         self._fixed: dict[int, str] = {}
+        self._own: dict[str, list[tuple[str, str]]] = {}
 
     def add_file(
         self, file: AnnotationFile, classes: Sequence[tuple[str, str, str | None, str | None]]
     ) -> None:
         """Take the classes of a file: the numbers of YOLO stay where they do not contradict."""
+        self._own[file.file] = [(key, name) for key, name, *_ in classes if key.isdigit()]
         for key, name, *_ in classes:
             number = int(key) if file.format == FORM and key.isdigit() else len(self._numbers)
             if name in self._numbers:
@@ -52,6 +54,10 @@ class YoloWriter:
             while number in self._fixed:
                 number += 1
             self._numbers[name], self._fixed[number] = number, name
+
+    def keeps_numbers(self, file: AnnotationFile) -> bool:
+        """Say whether the classes of a YOLO file have the numbers that they have in it."""
+        return all(self._numbers.get(name) == int(key) for key, name in self._own[file.file])
 
     def data_yaml(self, splits: Iterable[str]) -> str:
         """Return `data.yaml`: the lists of pictures and the classes, those without a name too."""
@@ -98,7 +104,7 @@ class YoloWriter:
         return True
 
     def _lose(self, sentence: str) -> None:
-        self._lost.add(of_format(sentence, FORM))
+        self.lost.add(of_format(sentence, FORM))
 
     def _number(self, file: AnnotationFile, thing: ObjectEntry) -> int | None:
         if thing.label is not None:
@@ -109,7 +115,7 @@ class YoloWriter:
         key = thing.category_key or ""
         if file.format == FORM and key.isdigit():
             return int(key)
-        self._lost.add(losses.NO_CLASS)
+        self.lost.add(losses.NO_CLASS)
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, place_text
+from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
 from audit.checking.cases import PREDICTED, Case, boxed
 from audit.checking.check import Check
 from audit.records import Finding, Severity
@@ -93,8 +93,8 @@ class BadlyPlacedBox(Check):
                 self.code,
                 self.severity,
                 row,
-                f"A box ({row['label']} {place_text(row)}) overlaps by {row['iou']:.0%} with what "
-                f"is predicted of its class {place_text(row, 'predicted_')} with probability "
+                f"A box ({row['label']} {placed_text(row)}) overlaps by {row['iou']:.0%} with what "
+                f"is predicted of its class {placed_text(row, 'predicted_')} with probability "
                 f"{row['probability']:.2f}",
             )
 

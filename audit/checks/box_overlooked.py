@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, place_text
+from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
 from audit.checking.cases import PREDICTED, Case, boxed
 from audit.checking.check import Check
 from audit.records import Finding, Severity
@@ -91,7 +91,7 @@ class OverlookedObject(Check):
                 self.severity,
                 row,
                 f"An object ({row['predicted_label']}) is predicted "
-                f"{place_text(row, 'predicted_')} with probability {row['probability']:.2f}, and "
+                f"{placed_text(row, 'predicted_')} with probability {row['probability']:.2f}, and "
                 "no box is there",
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, place_text
+from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
 from audit.checking.cases import PREDICTED, Case, boxed
 from audit.checking.check import Check
 from audit.records import Finding, Severity
@@ -91,7 +91,7 @@ class SwappedClass(Check):
                 self.code,
                 self.severity,
                 row,
-                f"A box ({row['label']} {place_text(row)}) is predicted as "
+                f"A box ({row['label']} {placed_text(row)}) is predicted as "
                 f"{row['predicted_label']} with probability {row['probability']:.2f}, overlapping "
                 f"by {row['iou']:.0%}",
             )

@@ -32,6 +32,7 @@ from audit.report.contents import (
     Spread,
 )
 from audit.review.box_fixes import count_fixes
+from audit.review.reviewed_rates import reviewed_rates
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
@@ -100,6 +101,7 @@ def collect_report(
             *_completeness(dataset, checks, not_run),
             *_waived_findings(hidden),
             *_decided_fixes(run),
+            *reviewed_rates(run, generation),
         ),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),

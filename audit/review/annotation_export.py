@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from audit.annotations import losses
 from audit.annotations.coco_writer import CocoWriter, open_original
+from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.entries import (
     AnnotationFile,
     ObjectEntry,
@@ -105,7 +105,7 @@ def export_annotations(
             _write_coco(work, files)
         else:
             _write_small(work, files, form)
-        result.lost = [*work.lost.sentences(), *_not_read(store, files)]
+        result.lost = [*work.lost.sentences(), *_not_read(store, files, form)]
         result.stale = work.fixes.stale_sentences()
         record: dict[str, object] = {
             "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
@@ -128,7 +128,7 @@ def _choose(files: Sequence[AnnotationFile], chosen: Sequence[str]) -> list[Anno
     return [f for f in files if not chosen or any(fnmatch.fnmatch(f.file, p) for p in chosen)]
 
 
-def _not_read(store: Store, files: Sequence[AnnotationFile]) -> list[str]:
+def _not_read(store: Store, files: Sequence[AnnotationFile], form: str) -> list[str]:
     """Return a sentence per file that has more than was read."""
     rows = store.query(
         "SELECT file, not_read, pictures - matched AS missing, complete FROM annotation_files "
@@ -136,8 +136,9 @@ def _not_read(store: Store, files: Sequence[AnnotationFile]) -> list[str]:
         [[file.file for file in files]],
     )
     said = []
+    copied = {file.file for file in files if file.format.lower() == form != "coco"}
     for file, rest, missing, complete in rows.iter_rows():
-        if rest and "go by their numbers" not in rest:
+        if rest and file not in copied and "go by their numbers" not in rest:
             said.append(f"{file} has what is not read, so it is not written: {rest}.")
         if missing:
             said.append(f"{missing:,} pictures of {file} are no samples, and are left out.")
@@ -166,6 +167,7 @@ def _write_coco(work: _Work, files: Sequence[AnnotationFile]) -> None:
             objects = _fixed(work, list_objects(work.store, file, sides))
             work.result.files[name] = writer.write(work.place(name), pictures, objects)
         work.result.pictures += len(pictures)
+        work.lost.add(losses.MOVED, sum(p.split_now != p.split for p in pictures))
 
 
 def _document_name(file: str, used: set[str]) -> str:
@@ -187,20 +189,35 @@ def _unchanged_path(store: Store, file: AnnotationFile) -> str | None:
     """Return where a COCO file lies, None where it is not what was scanned."""
     if file.format != "COCO":
         return None
-    for source, uri in json.loads(store.meta().get("roots", "{}")).items():
-        root, prefix = path_of(uri), f"{source}:" if source else ""
-        if root is None or not file.file.startswith(prefix):
-            continue
-        path = os.path.join(root, file.file[len(prefix) :])
-        try:
-            s = os.stat(path)
-        except OSError:
-            continue
-        state = f"{os.path.basename(path)}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}\n"
-        digest = hashlib.blake2b(state.encode("utf-8", "surrogateescape"), digest_size=16)
-        if stat.S_ISREG(s.st_mode) and file.file_key == f"{READER_VERSION} {digest.hexdigest()}":
+    for path in _places(store, file):
+        if _is_as_scanned(os.path.dirname(path), [os.path.basename(path)], file):
             return path
     return None
+
+
+def _unchanged_folder(store: Store, file: AnnotationFile) -> str | None:
+    """Return the folder of small files, None where any of them is not what was scanned."""
+    names = store.query(
+        "SELECT image_key FROM annotated_images WHERE file = ? ORDER BY entry", [file.file]
+    )["image_key"]
+    for folder in _places(store, file):
+        if _is_as_scanned(folder, names.to_list(), file):
+            return folder
+    return None
+
+
+def _places(store: Store, file: AnnotationFile) -> Iterator[str]:
+    """Yield where a file or folder of annotations may lie: below each root of the source."""
+    for source, uri in json.loads(store.meta().get("roots", "{}")).items():
+        root, prefix = path_of(uri), f"{source}:" if source else ""
+        if root is not None and file.file.startswith(prefix):
+            yield os.path.normpath(os.path.join(root, file.file[len(prefix) :]))
+
+
+def _is_as_scanned(folder: str, names: Sequence[str], file: AnnotationFile) -> bool:
+    """Say whether size and times of files are those of the scan."""
+    group = AnnotationGroup(file.format, folder, "", "", tuple(names), Tree(folder, ""))
+    return file.file_key == f"{READER_VERSION} {group.key()}"
 
 
 def _fixed(work: _Work, objects: Iterable[ObjectEntry]) -> Iterator[ObjectEntry]:
@@ -227,8 +244,13 @@ def _write_small(work: _Work, files: Sequence[AnnotationFile], form: str) -> Non
         sides = {p.image_key: p.sides() for p in pictures}
         outlined = form == "yolo" and one_ring_each(list_objects(work.store, file, sides))
         grouped = _by_picture(_fixed(work, list_objects(work.store, file, sides, "picture")))
-        known = {p.image_key: p for p in pictures}
-        things = {key: objects for key, objects in grouped if key in known}
+        things = dict(grouped)
+        given = _counts(work.store, file.file)
+        folder = None
+        if file.format.lower() == form and file.reading == file.form:
+            folder = _unchanged_folder(work.store, file)
+        if folder is not None and form == "yolo" and not yolo.keeps_numbers(file):
+            folder = None
         for picture, objects in _by_sample(pictures, things):
             name = _small_name(picture, form)
             if name in taken:
@@ -242,15 +264,25 @@ def _write_small(work: _Work, files: Sequence[AnnotationFile], form: str) -> Non
             if size is None and form == "yolo":
                 work.lost.add(losses.NO_SIZE)
                 continue
+            held = Losses()
             if form == "voc":
-                text = voc_text(picture, objects, work.lost)
+                text = voc_text(picture, objects, held)
                 n = text.count("<object>")
             else:
                 if picture.attributes is not None:
-                    work.lost.add(of_format(losses.PICTURE_ATTRIBUTES, "YOLO"))
+                    held.add(of_format(losses.PICTURE_ATTRIBUTES, "YOLO"))
+                yolo.lost = held
                 lines = list(yolo.lines(file, objects, outlined, size or (1.0, 1.0)))
                 text, n = "".join(f"{line}\n" for line in lines), len(lines)
-            work.write(name, text, n)
+            touched = picture.resized or len(objects) != given.get(picture.image_key, 0) or any(
+                thing.changed or thing.other_unit for thing in objects
+            )  # fmt: skip
+            if folder is not None and not touched:
+                _copy(work, folder, picture, name, n)  # every byte of it, read or not
+            else:
+                work.write(name, text, n)
+                work.lost.merge(held)
+                work.lost.add(losses.ANEW, folder is not None)
             split = picture.split_now or "train"
             splits[split] += 1
             place = path_of(picture.uri) or picture.uri
@@ -263,6 +295,17 @@ def _write_small(work: _Work, files: Sequence[AnnotationFile], form: str) -> Non
         work.write(f"{folder}{_plain_path(split)}.txt", text)
     if form == "yolo":
         work.write("data.yaml", yolo.data_yaml(lists))
+
+
+def _copy(work: _Work, folder: str, picture: PictureEntry, name: str, n: int) -> None:
+    shutil.copyfile(os.path.join(folder, picture.image_key), work.place(name))
+    work.result.files[name] = n
+
+
+def _counts(store: Store, file: str) -> dict[str, int]:
+    """Return the number of annotations of each picture of a file."""
+    sql = "SELECT image_key, count(*) FROM annotations WHERE file = ? GROUP BY 1"
+    return dict(store.query(sql, [file]).iter_rows())
 
 
 def _by_picture(objects: Iterable[ObjectEntry]) -> Iterator[tuple[str, list[ObjectEntry]]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from audit.annotations import read_annotations, settle_boxes
+from audit.annotations import judge_boxes, load_results, read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
@@ -78,8 +78,11 @@ def _measured(sample: str, path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def annotated_run(root: Path, run: Path, codes: Sequence[str] = ("BOX",)) -> Path:
-    """A published run of the annotations alone, judged by the checks of boxes; no search."""
+def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
+    """A published run of the annotations alone, judged by the checks of boxes; no search.
+
+    `results`: what a detector predicts.
+    """
     building = generations.building(run)
     with Store.create(building / generations.MEASUREMENTS) as store:
         store.create_measurements(FEATURE_ROW)
@@ -89,9 +92,11 @@ def annotated_run(root: Path, run: Path, codes: Sequence[str] = ("BOX",)) -> Pat
         store.append("features", [_measured(s.id, s.uri) for s in samples])
         read_annotations(store, source)
         settle_boxes(store)
+        if results is not None:
+            judge_boxes(store, load_results(store, results))
         store.set_meta({"dataset": root.name, "roots": json.dumps(source.roots)})
         target = building / "findings-0001.duckdb"
-        run_checks(store, target, configure_checks(codes, {}), lambda done, total: None)
+        run_checks(store, target, configure_checks(["BOX"], {}), lambda done, total: None)
         store.checkpoint()
     generations.publish(run, target.name)
     return run

@@ -15,7 +15,7 @@ from audit.annotations.entries import attributes_of
 from audit.errors import UsageError
 from audit.records import Action
 from audit.review.annotation_export import RECORD, export_annotations
-from audit.review.decisions import decide_samples
+from audit.review.decisions import decide_findings, decide_samples
 from audit.run import generations
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree, picture
@@ -234,3 +234,45 @@ def test_two_files_of_the_same_pictures_need_a_choice(tmp_path: Path) -> None:
     assert export_annotations(run, tmp_path / "out", "voc", ["boxes.csv"]).pictures == 1
     both = export_annotations(run, tmp_path / "both", "coco")
     assert set(both.files) == {"annotations.json", "boxes.json"}
+
+
+def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path) -> None:
+    """What is not read of them stays: parts in VOC, keypoints in YOLO."""
+    root = tmp_path / "data"
+    for i in range(2):
+        picture(root / "images" / f"{i}.jpg")
+    (root / "annotations").mkdir()
+    text = (
+        "<annotation><filename>{}.jpg</filename><size><width>64</width><height>48</height></size>"
+        "<!-- by anna --><object><name>cat</name><part><name>head</name></part><bndbox>"
+        "<xmin>{}</xmin><ymin>5</ymin><xmax>70</xmax><ymax>20</ymax></bndbox></object></annotation>"
+    )
+    for i, left in enumerate((5, 66)):
+        (root / "annotations" / f"{i}.xml").write_text(text.format(i, left))
+    run = annotated_run(root, tmp_path / "run")
+    out = tmp_path / "out"
+    assert export_annotations(run, out, "voc").lost == []
+    for i in range(2):
+        made, given = out / "Annotations" / f"{i}.xml", root / "annotations" / f"{i}.xml"
+        assert made.read_bytes() == given.read_bytes()
+    decide_findings(run, ["BOX001"], Action.FIX)
+    result = export_annotations(run, out, "voc")
+    assert result.fixed == 1
+    assert result.lost == ["1 files are written anew for what was decided: parts of them that are "
+                           "not read are gone."]  # fmt: skip
+    assert "<xmax>64</xmax>" in (out / "Annotations" / "0.xml").read_text()
+    assert "by anna" in (out / "Annotations" / "1.xml").read_text()
+
+
+def test_keypoints_of_yolo_stay_in_yolo_and_are_missed_elsewhere(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    picture(root / "images" / "0.jpg")
+    (root / "labels").mkdir()
+    line = "0 0.5 0.5 0.25 0.25 0.5 0.5 2 0.4 0.4 1\n"
+    (root / "labels" / "0.txt").write_text(line)
+    (root / "data.yaml").write_text("names: [cat]\nkpt_shape: [2, 3]\n")
+    run = annotated_run(root, tmp_path / "run")
+    assert export_annotations(run, tmp_path / "yolo", "yolo").lost == []
+    assert (tmp_path / "yolo" / "labels" / "0.txt").read_text() == line
+    lost = export_annotations(run, tmp_path / "coco", "coco").lost
+    assert lost == ["labels has what is not read, so it is not written: keypoints of 1 objects."]
