@@ -82,6 +82,17 @@ class SwappedClass(Check):
             ["0000.jpg"],
             tables=boxed({}, box_doubts=[DOUBT], prediction_facts=FACTS),
         ),
+        Case(
+            "other limits",
+            [{}],
+            ["0000.jpg"],
+            params={"min_probability": 0.5, "max_score": 0.7},
+            tables=boxed(
+                {},
+                box_doubts=[{**DOUBT, "probability": 0.6, "score": 0.65}],
+                prediction_facts=FACTS,
+            ),
+        ),
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ from audit.report.contents import (
     Spread,
 )
 from audit.review.box_fixes import count_fixes
-from audit.review.reviewed_rates import reviewed_rates
+from audit.review.rates import reviewed_rates
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 from audit.records import Action
 from audit.report import collect_report
 from audit.review.decisions import decide_findings
-from audit.review.reviewed_rates import reviewed_rates
+from audit.review.rates import reviewed_rates
 from audit.run import generations
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 
