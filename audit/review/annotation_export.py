@@ -4,7 +4,7 @@ All files are made in a folder of their own first, and moved to their places onl
 whole and no file is in the way: `annotations-export.json` keeps the hash of what was written, so
 that the next export replaces its own files, and refuses where one was edited by hand. Files of an
 earlier export that no kept picture has any more are taken away. What the format cannot hold is
-counted. Two million boxes take about two minutes.
+counted. Cost: about 0.1 ms of one core a box.
 """
 
 from __future__ import annotations

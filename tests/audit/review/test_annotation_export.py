@@ -20,6 +20,8 @@ from audit.run import generations
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree, picture
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("boxes", "shapes", "traits")
 BOXES = """
     SELECT sample_id, label, x, y, width, height, stored_x, stored_y, crowd, kind, angle

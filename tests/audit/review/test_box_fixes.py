@@ -19,6 +19,8 @@ from audit.review.ledger import Entry, Ledger
 from audit.review.status import apply_decisions
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree, codes
 
+pytestmark = pytest.mark.slow
+
 
 def faulty() -> dict[str, Any]:
     """A document with each mechanical error in a picture of its own."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from audit.records import Action
 from audit.report import collect_report
 from audit.review.decisions import decide_findings
 from audit.review.rates import reviewed_rates
 from audit.run import generations
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_rate_has_an_interval_and_says_what_is_not_reviewed(tmp_path: Path) -> None:
