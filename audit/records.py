@@ -36,7 +36,8 @@ class Action(StrEnum):
 
     One enum for both, so that a suggestion can be recorded as it is; each side leaves one out. A
     check never suggests FALSE_POSITIVE: it would not have reported the finding. A reviewer never
-    decides REVIEW, which means that nothing is decided yet (`DECISIONS`).
+    decides REVIEW, which means that nothing is decided yet (`DECISIONS`). FIX is decided only: of
+    the annotations of a finding, where the error itself says what is right.
     """
 
     KEEP = "keep"
@@ -45,10 +46,13 @@ class Action(StrEnum):
     MOVE = "move"
     REVIEW = "review"
     FALSE_POSITIVE = "false-positive"
+    FIX = "fix"
 
 
 # What the ledger records, in the order in which an error message lists it.
-DECISIONS = (Action.KEEP, Action.DROP, Action.RELABEL, Action.MOVE, Action.FALSE_POSITIVE)
+DECISIONS = (
+    Action.KEEP, Action.DROP, Action.RELABEL, Action.MOVE, Action.FALSE_POSITIVE, Action.FIX,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

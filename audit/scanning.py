@@ -124,7 +124,7 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
-    from audit.annotations import read_annotations, settle_boxes
+    from audit.annotations import judge_boxes, load_results, read_annotations, settle_boxes
 
     heal_run(run)
     previous = generations.find_reusable(run)
@@ -133,6 +133,8 @@ def _scan(
         _start_building(store, config)
         total = _list(store, source, progress)
         read_annotations(store, source, previous.measurements if previous else None)
+        # read before anything is measured: what is wrong with the file is said at once
+        predicted = load_results(store, vectors.boxes) if vectors.boxes else None
         clock.lap("list")
         n_resumed, n_kept = keep_rows(
             store,
@@ -154,6 +156,8 @@ def _scan(
                 preparation.join()
                 clock.lap("prepare")
             settle_boxes(store)
+            if predicted is not None:
+                judge_boxes(store, predicted)
             _relate(store, run, previous, config, workers, progress)
             _relate_labels(store, run, vectors)
             clock.lap("relate")

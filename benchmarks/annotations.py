@@ -179,7 +179,7 @@ def write_coco(folder: Path, document: Document) -> None:
 # ---- damage ----
 
 Plant = tuple[str, str, Callable[[Path], str]]  # name, expected code, do it and name the picture
-PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": []}
+PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": []}
 FILE = ""  # the damage is the file's, no single picture's
 
 
@@ -711,9 +711,88 @@ def _(folder: Path) -> str:
     return FILE
 
 
+# ---- masks as PNG ----
+
+
+def make_masks(data: Path, folder: Path) -> None:
+    """Write the boxes as masks in the layout of VOC: class 1 inside, void at the rim."""
+    link_pictures(data, folder, "JPEGImages")
+    (folder / "labelmap.txt").write_text("background:::\nraccoon:::\n")
+    for stem, (w, h, boxes) in raccoon_boxes(data).items():
+        classes, objects = np.zeros((h, w), np.uint8), np.zeros((h, w), np.uint8)
+        for at, corners in enumerate(boxes, 1):
+            a, b, c, d = (int(v) for v in corners)
+            for pixels, value in ((classes, 1), (objects, at)):
+                pixels[max(b - 1, 0) : d + 1, max(a - 1, 0) : c + 1] = 255
+                pixels[b:d, a:c] = value
+        write_mask(folder / "SegmentationClass" / f"{stem}.png", classes)
+        write_mask(folder / "SegmentationObject" / f"{stem}.png", objects)
+
+
+def write_mask(path: Path, pixels: Any) -> None:
+    """Write numbers as a PNG with a palette, as VOC does."""
+    path.parent.mkdir(exist_ok=True)
+    image = Image.fromarray(pixels)
+    image.putpalette([v for n in range(256) for v in (n, 255 - n, n // 2)])
+    image.save(path)
+
+
+def mask(name: str, code: str, change: Callable[[Any], Any], objects: bool = False) -> None:
+    """Add a damage of the mask of one picture; without `objects`, that of objects goes."""
+
+    @plant("masks", name, code)
+    def _(folder: Path) -> str:
+        place = folder / f"Segmentation{'Object' if objects else 'Class'}" / "raccoon-7.png"
+        with Image.open(place) as image:
+            changed = change(np.array(image))
+        if not objects:
+            (folder / "SegmentationObject" / place.name).unlink()
+        if changed.dtype == np.uint8 and changed.ndim == 2:
+            write_mask(place, changed)
+        else:
+            Image.fromarray(changed).save(place)
+        return "JPEGImages/raccoon-7.jpg"
+
+
+mask("another size", "BOX018", lambda pixels: pixels[::2, ::2].copy())
+mask("turned on its side", "BOX018", lambda pixels: pixels.T.copy())
+mask("one row short", "BOX018", lambda pixels: pixels[1:].copy())
+mask("no pixel", "BOX018", np.zeros_like)
+mask("nothing but void", "BOX018", lambda pixels: np.full_like(pixels, 255))
+mask("a class beyond the list", "BOX003", lambda pixels: np.where(pixels == 1, 9, pixels))
+mask("sixteen bits", "BOX013", lambda pixels: pixels.astype(np.uint16) * 300)
+mask("smoothed colours", "BOX013", lambda pixels: np.stack([pixels // 2] * 3, axis=-1) + 3)
+mask("objects of another size", "BOX013", lambda pixels: pixels[1:].copy(), objects=True)
+mask(
+    "an object where no class is",
+    "BOX013",
+    lambda pixels: np.where(np.arange(pixels.size).reshape(pixels.shape) < 9, 200, pixels),
+    objects=True,
+)
+
+
+@plant("masks", "cut short", "BOX013")
+def _(folder: Path) -> str:
+    path = folder / "SegmentationClass" / "raccoon-7.png"
+    path.write_bytes(path.read_bytes()[:-60])
+    return FILE
+
+
+@plant("masks", "mask lost", "BOX014")
+def _(folder: Path) -> str:
+    (folder / "SegmentationClass" / "raccoon-7.png").unlink()
+    return "JPEGImages/raccoon-7.jpg"
+
+
+@plant("masks", "mask without picture", "BOX011")
+def _(folder: Path) -> str:
+    (folder / "JPEGImages" / "raccoon-7.jpg").unlink()
+    return FILE
+
+
 # ---- the measurement ----
 
-MAKERS = {"voc": make_voc, "yolo": make_yolo, "coco": make_coco}
+MAKERS = {"voc": make_voc, "yolo": make_yolo, "coco": make_coco, "masks": make_masks}
 
 
 def originals(data: Path, work: Path) -> dict[str, list[Finding]]:

@@ -6,7 +6,9 @@ tables of boxes), and later the measured size of every picture. Out: the tables 
 per million boxes; pictures are not opened.
 """
 
+from audit.annotations.box_doubts import judge_boxes
+from audit.annotations.box_results import holds_boxes, load_results
 from audit.annotations.reading import read_annotations
 from audit.annotations.settling import settle_boxes
 
-__all__ = ["read_annotations", "settle_boxes"]
+__all__ = ["holds_boxes", "judge_boxes", "load_results", "read_annotations", "settle_boxes"]

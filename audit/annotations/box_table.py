@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from audit.annotations.box_columns import LABEL, PICTURE, first_column, number_columns
+from audit.annotations.box_columns import LABEL, PICTURE
 from audit.annotations.discovery import AnnotationGroup
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.sink import Sink
+from audit.sources.box_names import first_column, number_columns
 
 
 def read_box_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
@@ -40,6 +41,31 @@ def read_box_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     add_rows(group.file, rows, sink)
     sink.add_problems(problems)
     return ReadOutcome(f"{form} px", objects=rows.height)
+
+
+def read_manifest_boxes(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+    """Read the boxes of a manifest, whose rows name samples; a row without numbers has no box."""
+    problems = ProblemLog(group.file)
+    assert group.manifest is not None
+    form, rows = group.manifest.box_rows()
+    numbers = [f"n{i}" for i in range(1, 5)]
+    names = ["line", "image_key", "file_name", *numbers, "category_key", "width", "height"]
+    schema = dict.fromkeys(names, pl.String) | {"line": pl.Int64}
+    frame = pl.DataFrame(list(rows), schema=schema, orient="row").with_row_index("entry")
+    frame = frame.with_columns(
+        pl.col("category_key").fill_null("object"), pl.col("entry").cast(pl.Int64),
+        pl.col("width", "height").cast(pl.Float64, strict=False),
+        **{f"v{i}": pl.col(f"n{i}").cast(pl.Float64, strict=False) for i in range(1, 5)},
+    )  # fmt: skip
+    given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
+    columns = group.manifest.box_columns
+    note_texts(given.rename(dict(zip(numbers, columns, strict=True))), columns, problems)
+    pictures = frame.unique("image_key", keep="first", maintain_order=True)
+    kept = ("image_key", "file_name", "line", "entry", "width", "height")
+    sink.add_frame("annotated_images", pictures.select(*kept, file=pl.lit(group.file)))
+    add_objects(group.file, given, sink)
+    sink.add_problems(problems)
+    return ReadOutcome(f"{form} px", objects=given.height)
 
 
 def read_csv_text(group: AnnotationGroup, problems: ProblemLog) -> pl.DataFrame | None:
@@ -86,7 +112,19 @@ def note_texts(rows: pl.DataFrame, columns: Sequence[str], problems: ProblemLog)
 
 def add_rows(file: str, rows: pl.DataFrame, sink: Sink) -> None:
     """Append annotations (`image_key`, `category_key`, `v1`..`v4`, `line`), pictures, classes."""
-    rows = rows.with_columns(file=pl.lit(file), entry=pl.col("line") - 2)
+    rows = rows.with_columns(entry=pl.col("line") - 2)
+    pictures = rows.group_by("image_key", maintain_order=True).agg(
+        pl.col("entry", "line").first(), width=pl.col("declared_width").first(),
+        height=pl.col("declared_height").first(),
+    )  # fmt: skip
+    named = pictures.with_columns(file=pl.lit(file), file_name=pl.col("image_key"))
+    sink.add_frame("annotated_images", named)
+    add_objects(file, rows, sink)
+
+
+def add_objects(file: str, rows: pl.DataFrame, sink: Sink) -> None:
+    """Append annotations, and the classes that they use, unless a column `label` says otherwise."""
+    rows = rows.with_columns(file=pl.lit(file))
     crowd = pl.col("crowd") if "crowd" in rows.columns else pl.lit(False)
     sink.add_frame(
         "annotations",
@@ -95,12 +133,6 @@ def add_rows(file: str, rows: pl.DataFrame, sink: Sink) -> None:
             crowd=crowd, kind=pl.lit("box"),
         ),
     )  # fmt: skip
-    pictures = rows.group_by("image_key", maintain_order=True).agg(
-        pl.col("entry", "line").first(), width=pl.col("declared_width").first(),
-        height=pl.col("declared_height").first(),
-    )  # fmt: skip
-    named = pictures.with_columns(file=pl.lit(file), file_name=pl.col("image_key"))
-    sink.add_frame("annotated_images", named)
     if "label" in rows.columns:
         return
     used = rows.filter(pl.col("category_key").is_not_null()).unique(

@@ -14,7 +14,8 @@ from audit.annotations.discovery import Tree
 _NAMES = re.compile(r"^names\s*:[ \t]*(.*)$", re.MULTILINE)
 _ITEM = re.compile(r"^\s*-\s*(.+?)\s*$")
 _NUMBERED = re.compile(r"^\s*['\"]?(\d+)['\"]?\s*:\s*(.+?)\s*$")
-_COMMENT = re.compile(r"(?:^|\s)#.*$")
+# A comment begins at `#` behind a blank; not inside quotes, which open where a word begins.
+_COMMENT = re.compile(r"""((?:^|[\s:\[,])(?:'[^']*'|"[^"]*"))|(?:^|\s)#.*$""")
 
 
 def load_class_names(tree: Tree, folder: str) -> tuple[dict[str, str], str]:
@@ -64,7 +65,7 @@ def yaml_names(text: str) -> dict[str, str]:
     match = _NAMES.search(text)
     if not match:
         return {}
-    inline = _COMMENT.sub("", match[1]).strip()
+    inline = _COMMENT.sub(r"\1", match[1]).strip()
     rest = text[match.end() :]
     if inline.startswith(("[", "{")):
         return _flow(inline + rest)
@@ -99,7 +100,7 @@ def _flow(text: str) -> dict[str, str]:
 def _block(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for raw in text.splitlines():
-        line = _COMMENT.sub("", raw)
+        line = _COMMENT.sub(r"\1", raw)
         if not line.strip():
             continue
         if item := _ITEM.match(line):

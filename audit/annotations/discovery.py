@@ -19,6 +19,7 @@ from audit.annotations.box_columns import table_form
 from audit.records import sample_id
 from audit.sources.folder_listing import head_and_tail, is_hidden, list_folder
 from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.manifest import ManifestReader
 from audit.sources.walk import Exclusion
 
 SNIFFED = 20  # files of one folder that are opened to learn what the folder holds
@@ -26,9 +27,11 @@ MANY = 3  # small files of one folder: from here on the first few speak for all
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _LABELME = re.compile(r'"(shapes|imagePath|imageHeight)"\s*:')
 _LABEL_LINE = re.compile(r"\s*\S+(?:[ \t]+[-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf)){4,}\s*$", re.I)
+# Pascal VOC: an index of a class for each pixel; SegmentationObject beside it tells objects apart.
+MASK_FOLDERS = ("SegmentationClass", "SegmentationClassAug")
 _PICTURES, _LABELS = (
     ("images", "Images", "JPEGImages", "imgs"),
-    ("labels", "Annotations", "labelTxt"),
+    ("labels", "Annotations", "labelTxt", *MASK_FOLDERS),
 )
 _NOT_LABELS = re.compile(
     r"(classes|names|labels|labelmap|readme|license|train|val|test|trainval|index|synsets)[\w.-]*$",
@@ -61,11 +64,12 @@ class AnnotationGroup:
     folder: str  # below the root, '' or ending with '/'
     names: tuple[str, ...]
     tree: Tree = field(compare=False, repr=False)
+    manifest: ManifestReader | None = field(default=None, compare=False, repr=False)
 
     @property
     def single(self) -> bool:
         """Whether the group is one file for many pictures."""
-        return self.format in ("COCO", "Open Images", "table")
+        return self.format in ("COCO", "Open Images", "table", "manifest")
 
     @property
     def file(self) -> str:
@@ -120,7 +124,9 @@ def list_tree(
 
 def _place(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
     extension = extension_of_name(name)
-    if KINDS.get(extension) == "image":
+    if extension == "png" and folder.rstrip("/").rpartition("/")[2] in MASK_FOLDERS:
+        tree.files.setdefault("mask", {}).setdefault(folder, []).append(name)
+    elif KINDS.get(extension) == "image":
         tree.stems.setdefault(folder, set()).add(name.rpartition(".")[0])
     elif name.startswith(".") or (exclusion and exclusion.matches(folder + name, name)):
         return
@@ -133,7 +139,14 @@ def _place(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
 def find_groups(tree: Tree) -> list[AnnotationGroup]:
     """Return the annotation files of a tree, in the order in which they are read."""
     groups = [*_json_groups(tree), *_xml_groups(tree), *_yolo_groups(tree), *_csv_groups(tree)]
+    groups += [_group(tree, "masks", f, names) for f, names in tree.files.get("mask", {}).items()]
     return sorted(groups, key=lambda group: (group.folder, group.names[0], group.format))
+
+
+def manifest_group(reader: ManifestReader) -> AnnotationGroup:
+    """Return the boxes of a manifest that has a row for each."""
+    tree, name = Tree(reader.root, reader.name), os.path.basename(reader.path)
+    return AnnotationGroup("manifest", reader.root, reader.name, "", (name,), tree, reader)
 
 
 def _group(tree: Tree, form: str, folder: str, names: Sequence[str]) -> AnnotationGroup:

@@ -116,3 +116,68 @@ def examined(store: Store, judged: str = "TRUE", what: str = "") -> str:
     total = store.scalar("SELECT count(*) FROM boxes")
     n = store.scalar(f"SELECT count(*) FROM boxes WHERE sample_id IS NOT NULL AND ({judged})")
     return f"{n:,} of {total:,} boxes judged{what}."
+
+
+# ---- what a detector contradicts ----
+
+_DOUBTS = """
+    WITH hits AS (
+        SELECT * FROM box_doubts WHERE kind = ? AND probability >= ? AND score <= ?
+    ), ranked AS (
+        SELECT *, count(*) OVER (PARTITION BY sample_id) AS n, row_number() OVER (
+            PARTITION BY sample_id ORDER BY score, probability DESC, predicted_x, entry) AS place
+        FROM hits
+    )
+    SELECT r.*, i.subject, b.line, b.byte, b.annotation_id,
+        row_number() OVER (ORDER BY score, probability DESC, sample_id) AS rank
+    FROM ranked r JOIN images i ON i.id = r.sample_id
+    LEFT JOIN (SELECT DISTINCT ON (file, image_key, entry) file, image_key, entry, line, byte,
+        annotation_id FROM boxes) b
+        ON b.file = r.file AND b.image_key = r.image_key AND b.entry = r.entry
+    WHERE place = 1 ORDER BY rank
+"""
+
+
+def doubtful_pictures(
+    store: Store, kind: str, min_probability: float, max_score: float
+) -> Iterator[Row]:
+    """Yield one row per picture with doubts of a kind, the most doubtful first: `rank` from 1."""
+    yield from store.query(_DOUBTS, [kind, min_probability, max_score]).iter_rows(named=True)
+
+
+def doubt_finding(code: str, severity: Severity, row: Row, message: str) -> Finding:
+    """Return the finding about a picture whose annotations a detector contradicts."""
+    more = row["n"] - 1
+    also = f" {more:,} more of this picture likewise." if more else ""
+    place = entry_place(row) if row["entry"] is not None else str(row["file"])
+    names = (
+        "rank", "score", "probability", "iou", "label", "predicted_label", "predicted_x",
+        "predicted_y", "predicted_width", "predicted_height", "x", "y", "width", "height", "file",
+        "entry", "annotation_id",
+    )  # fmt: skip
+    evidence = {name: row[name] for name in names if row.get(name) is not None}
+    return Finding(
+        code, severity, (row["sample_id"],), f"{message} ({place}).{also}",
+        {**evidence, "boxes": row["n"]}, Action.REVIEW, row["subject"],
+    )  # fmt: skip
+
+
+def placed_text(row: Row, whose: str = "") -> str:
+    """Return where a box lies and its size: of the annotation, or of the prediction."""
+    x, y, w, h = (px(row[f"{whose}{side}"]) for side in ("x", "y", "width", "height"))
+    return f"at ({x}, {y}), {w} x {h} px"
+
+
+def compared(store: Store, kind: str, min_probability: float) -> str:
+    """Return the sentence of how many predictions there were to compare with."""
+    facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
+    if not facts:
+        return "0 predicted boxes were given (`audit scan --predictions`)."
+    rows = store.query(
+        "SELECT count(*), count(*) FILTER (WHERE probability >= ?) FROM box_doubts WHERE kind = ?",
+        [min_probability, kind],
+    ).row(0)
+    n, unknown = int(facts["predictions"]), int(facts.get("unknown", 0))
+    said = f"{n:,} predicted boxes of {int(facts['pictures']):,} pictures compared"
+    said += f", {unknown:,} of pictures that are not listed left out" if unknown else ""
+    return f"{said}; {rows[0]:,} disagree in this way, {rows[1]:,} of them with confidence."

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.annotations.discovery import AnnotationGroup, find_groups, list_tree
+from audit.annotations.discovery import AnnotationGroup, find_groups, list_tree, manifest_group
 from audit.annotations.matching import match_pictures
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.sink import Sink
 from audit.errors import AuditError, error_text
-from audit.run.annotation_tables import ANNOTATION_TABLES
+from audit.run.annotation_tables import ANNOTATION_TABLES, DERIVED
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ READERS = {
     "LabelMe": ("labelme", "read_labelme"),
     "Open Images": ("open_images", "read_open_images"),
     "table": ("box_table", "read_box_table"),
+    "masks": ("mask_png", "read_masks"),
+    "manifest": ("box_table", "read_manifest_boxes"),
 }
 
 
@@ -68,7 +70,7 @@ def find_annotations(source: Source) -> list[AnnotationGroup]:
     groups: list[AnnotationGroup] = []
     for tree in source.trees:
         groups += find_groups(list_tree(tree.root, tree.name, tree.exclude, tree.ignore))
-    return groups
+    return groups + [manifest_group(reader) for reader in source.box_tables]
 
 
 def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
@@ -112,7 +114,7 @@ def _copied(store: Store, previous: Path, keys: dict[str, str]) -> bool:
         if not same or store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is not None:
             return False
         for table in ANNOTATION_TABLES:
-            if table != "boxes":
+            if table not in DERIVED:
                 store.execute(f"INSERT INTO {table} BY NAME FROM previous.{table}")
         return True
     finally:

@@ -29,6 +29,8 @@ def read_yolo(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
         frame = _lines(group, first, sink, problems, outcome)
         if frame.height:
             used |= _add_objects(group, frame, sink, problems, outcome)
+    if outcome.poses:
+        outcome.not_read = f"keypoints of {outcome.poses:,} objects"
     if not names:
         numbers = sorted(used, key=lambda key: (len(key), key))
         names = {key: f"class {key}" for key in numbers}
@@ -126,6 +128,7 @@ def _add_objects(
     columns = ("image_key", "line", "category_key", "kind", "v1", "v2", "v3", "v4")
     rows = pl.concat([given.select(columns), made.select(columns)])
     outcome.objects += rows.height
+    outcome.poses += boxes.filter(_posed()).height
     sink.add_frame(
         "annotations",
         rows.with_columns(file=pl.lit(group.file), entry=pl.col("line") - 1, crowd=pl.lit(False)),

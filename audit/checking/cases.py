@@ -57,6 +57,12 @@ BOX: Mapping[str, Any] = {
     "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
     "crowd": False,
 }  # fmt: skip
+# What a detector says of the sample 0000.jpg, as a row of `box_doubts`; each check adds the rest.
+PREDICTED: Mapping[str, Any] = {
+    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
+    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
+    "predicted_width": 50.0, "predicted_height": 40.0,
+}  # fmt: skip
 Rows = Sequence[Mapping[str, Any]]
 
 

@@ -96,7 +96,9 @@ def scan_command(
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option("--predictions", help="Own probabilities by path (.parquet, .csv), likewise."),
+        typer.Option(
+            "--predictions", help="Class probabilities by path, or boxes as COCO results."
+        ),
     ] = None,
     config: ConfigOption = None,
     fail_on: FailOption = FailOn.ERROR,
@@ -106,6 +108,7 @@ def scan_command(
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
     from audit import scanning
+    from audit.annotations import holds_boxes
     from audit.checking.config import load_config
     from audit.embeddings.settings import VectorOptions
     from audit.progress import ProgressBar
@@ -115,6 +118,8 @@ def scan_command(
     settings = load_config(config)
     vectors = VectorOptions(embeddings, predictions)
     vectors.check_files()
+    if predictions is not None and holds_boxes(predictions):
+        vectors = VectorOptions(embeddings, boxes=predictions)
     opened = open_source(
         source,
         layout=layout,

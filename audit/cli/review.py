@@ -31,11 +31,14 @@ SHOWN = 5  # examples in a preview
 CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
 
 
-class TableFormat(StrEnum):
-    """The format of exported tables."""
+class ExportFormat(StrEnum):
+    """The format of exported tables, or of the annotations that are exported instead."""
 
     CSV = "csv"
     PARQUET = "parquet"
+    COCO = "coco"
+    YOLO = "yolo"
+    VOC = "voc"
 
 
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
@@ -51,7 +54,7 @@ def decide_command(
     ] = None,
     verdict: Annotated[
         str | None,
-        typer.Option("--as", help="keep, drop, relabel:NAME, move:SPLIT or false-positive."),
+        typer.Option("--as", help="keep, drop, relabel:NAME, move:SPLIT, false-positive, fix."),
     ] = None,
     code: Annotated[
         list[str] | None, typer.Option("--code", help="All open findings of a code; repeatable.")
@@ -115,6 +118,9 @@ def _decide(
     from audit.review.ledger import Ledger
 
     verb, value = decisions.parse_verb(verdict)
+    if verb == "fix":
+        _decide_fixes(run, things, codes, where, value, note, by, yes)
+        return
     if where is not None:
         ids = decisions.select_samples(run, where)
         entries = decisions.sample_entries(
@@ -135,6 +141,33 @@ def _decide(
     _say_recorded(run, Ledger(run).record(entries))
     if value and (warning := decisions.new_name_warning(run, verb, value)):
         _say(warning)
+
+
+def _decide_fixes(
+    run: Path, things: Sequence[str], codes: Sequence[str], where: str | None,
+    name: str | None, note: str, by: str | None, yes: bool,
+) -> None:  # fmt: skip
+    """Show each annotation before and after; what was named by hand is recorded at once."""
+    from audit.errors import UsageError
+    from audit.review import box_fixes, decisions
+    from audit.review.ledger import Ledger
+
+    words, names = (list(codes), []) if codes else _split(run, things)
+    if where is not None or names:
+        raise UsageError("fix applies to findings: give fingerprints, or codes with --code BOX001.")
+    proposed = decisions.plan_fixes(run, words, name)
+    usable = [p for p in proposed if p.fixes]
+    changes = [line for p in usable for line in p.lines()]
+    lines = [
+        f"{_counted(len(usable), 'finding')} to fix, {_counted(len(changes), 'change')} (before -> "
+        "after; px of the file's own frame):",
+        *_examples(changes[: SHOWN if codes else None], len(changes)),
+    ]
+    reasons = Counter(p.reason for p in proposed if not p.fixes)
+    _print(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
+    if not codes or _is_confirmed(yes, len(usable)):
+        entries = box_fixes.fix_entries(run, usable, name, note, by)
+        _say_recorded(run, Ledger(run).record(entries))
 
 
 def undo_command(
@@ -188,8 +221,13 @@ def export_command(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for all of it.")] = None,
     format: Annotated[  # noqa: A002
-        TableFormat, typer.Option("--format", help="Of the tables in --out.")
-    ] = TableFormat.CSV,
+        ExportFormat,
+        typer.Option("--format", help="Of the tables in --out; coco, yolo, voc: annotations."),
+    ] = ExportFormat.CSV,
+    annotations: Annotated[
+        list[str] | None,
+        typer.Option("--annotations", help="Annotation file to write (coco, yolo, voc); globs."),
+    ] = None,
     manifest: Annotated[
         Path | None, typer.Option("--manifest", help="The kept set: x.csv, .parquet or .txt.")
     ] = None,
@@ -218,11 +256,37 @@ def export_command(
     targets = {name: path for name, path in named.items() if path is not None}
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
+    if format.value not in (ExportFormat.CSV, ExportFormat.PARQUET):
+        if out is None:
+            raise UsageError(f"--format {format.value} writes a folder: name it with --out FOLDER.")
+        _export_annotations(run, out, format.value, annotations or (), replace)
+        return
+    if annotations:
+        raise UsageError("--annotations goes with --format coco, yolo or voc.")
     if out is not None:
         result = exports.export_tables(run, out, format.value, replace=replace)
     else:
         result = exports.export_files(run, targets, replace=replace)
     _print(_export_lines(run, result))
+
+
+def _export_annotations(
+    run: Path, out: Path, form: str, chosen: Sequence[str], replace: bool
+) -> None:
+    from audit.review.annotation_export import export_annotations
+
+    result = export_annotations(run, out, form, chosen, replace=replace)
+    shown = list(result.files.items())[:SHOWN]
+    lines = [f"{n:>9,}  {out / name}" for name, n in shown]
+    if len(result.files) > SHOWN:
+        lines.append(f"           and {len(result.files) - SHOWN:,} more files")
+    lines.append(
+        f"{_counted(sum(result.files.values()), 'annotation')} of "
+        f"{_counted(result.pictures, 'picture')} written; {result.fixed:,} changed by decisions."
+    )
+    if result.removed:
+        lines.append(f"{_counted(result.removed, 'file')} of an earlier export taken away.")
+    _print([*lines, *result.lost, *result.stale])
 
 
 # ---- formatting ----

@@ -31,6 +31,8 @@ from audit.report.contents import (
     ReportedFinding,
     Spread,
 )
+from audit.review.box_fixes import count_fixes
+from audit.review.rates import reviewed_rates
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
@@ -98,6 +100,8 @@ def collect_report(
             *annotated,
             *_completeness(dataset, checks, not_run),
             *_waived_findings(hidden),
+            *_decided_fixes(run),
+            *reviewed_rates(run, generation),
         ),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
@@ -308,6 +312,15 @@ def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
     if hidden:
         codes = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
         yield f"Waived as false positives and left out of the counts: {codes}."
+
+
+def _decided_fixes(run: Path) -> Iterator[str]:
+    findings, fixes = count_fixes(run)
+    if fixes:
+        yield (
+            f"Fixes of annotations decided: {fixes:,}, of {findings:,} findings; `audit export RUN "
+            "--out FOLDER --format coco` writes the annotations with them."
+        )
 
 
 def _read_files(dataset: Dataset) -> str:

@@ -17,6 +17,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.records import DECISIONS, Action
+from audit.review.box_fixes import ProposedFix, fix_entries, propose_fixes
 from audit.review.ledger import Decision, Entry, Ledger, whoami
 from audit.review.status import apply_decisions, open_for_deciding
 from audit.review.waivers import load_findings, snapshot_finding
@@ -28,20 +29,20 @@ COPIES = ("DUP", "SPLIT")
 
 
 def parse_verb(text: str) -> tuple[Action, str | None]:
-    """Return the verb and value of `keep`, `drop`, `relabel:NAME`, `move:SPLIT`, `false-positive`.
+    """Return the verb and value of `keep`, `drop`, `relabel:NAME`, `move:SPLIT`, `false-positive`,
+    `fix` or `fix:NAME`.
 
     Raises UsageError for anything else.
     """
     word, colon, value = text.partition(":")
     if word.replace("_", "-") not in DECISIONS:
         raise UsageError(
-            f"{str(text)!r} is no decision: use keep, drop, relabel:NAME, move:SPLIT or "
-            "false-positive."
+            f"{str(text)!r} is no decision: use keep, drop, relabel:NAME, move:SPLIT, "
+            "false-positive or fix."
         )
     verb = Action(word.replace("_", "-"))
-    if (verb in (Action.RELABEL, Action.MOVE)) != bool(value.strip()) or (
-        colon and not value.strip()
-    ):
+    wants = verb in (Action.RELABEL, Action.MOVE)
+    if (wants != bool(value.strip()) and verb is not Action.FIX) or (colon and not value.strip()):
         raise UsageError(
             f"{str(text)!r} is not complete: relabel:NAME and move:SPLIT take a name, the "
             "others none."
@@ -94,8 +95,8 @@ def sample_entries(
     _check(verb, value)
     with open_for_deciding(run) as store:
         known = content_hashes(store, list(dict.fromkeys(ids)))
-        if verb is Action.FALSE_POSITIVE and known.height:
-            raise _needs_finding(store, known["id"][0])
+        if verb in (Action.FALSE_POSITIVE, Action.FIX) and known.height:
+            raise _needs_finding(store, known["id"][0], verb)
     who = by or whoami()
     return [Entry("sample", i, h, verb, value, note, who) for i, h in known.iter_rows()]
 
@@ -109,17 +110,11 @@ def finding_entries(
     A code stands for all its findings that are still open.
     """
     _check(verb, value)
+    if verb is Action.FIX:
+        proposed = plan_fixes(run, fingerprints_or_codes, value)
+        return fix_entries(run, proposed, value, note, by)
     with open_for_deciding(run) as store:
-        prints = [word for word in fingerprints_or_codes if FINGERPRINT.match(word)]
-        codes = [word.upper() for word in fingerprints_or_codes if not FINGERPRINT.match(word)]
-        if codes:
-            prints += _open_findings(store, codes, apply_decisions(run).settled)
-        findings = load_findings(store, prints)
-        if missing := sorted(set(prints) - set(findings["fingerprint"])):
-            raise UsageError(
-                f"The run has no finding {missing[0]}: `audit report RUN -o report.json` lists the "
-                "fingerprints; one that is gone needs no decision."
-            )
+        findings = _named_findings(run, store, fingerprints_or_codes)
     who, entries = by or whoami(), []
     samples: dict[str, str | None] = {}
     for row in findings.iter_rows(named=True):
@@ -132,7 +127,31 @@ def finding_entries(
     return entries + [Entry("sample", i, h, verb, value, note, who) for i, h in samples.items()]
 
 
+def plan_fixes(
+    run: Path, fingerprints_or_codes: Sequence[str], name: str | None = None
+) -> list[ProposedFix]:
+    """Return what `fix` would change of these findings; a code stands for all that are open."""
+    with open_for_deciding(run) as store:
+        findings = _named_findings(run, store, fingerprints_or_codes)
+    return propose_fixes(run, findings["fingerprint"].to_list(), name)
+
+
 # ---- looking things up ----
+
+
+def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFrame:
+    """Return the findings of fingerprints and codes; raises UsageError for an unknown one."""
+    prints = [word for word in words if FINGERPRINT.match(word)]
+    codes = [word.upper() for word in words if not FINGERPRINT.match(word)]
+    if codes:
+        prints += _open_findings(store, codes, apply_decisions(run).settled)
+    findings = load_findings(store, prints)
+    if missing := sorted(set(prints) - set(findings["fingerprint"])):
+        raise UsageError(
+            f"The run has no finding {missing[0]}: `audit report RUN -o report.json` lists the "
+            "fingerprints; one that is gone needs no decision."
+        )
+    return findings
 
 
 def count_by_split(run: Path, ids: Sequence[str]) -> dict[str, int]:
@@ -200,7 +219,7 @@ def _open_findings(store: Store, codes: Sequence[str], settled: pl.DataFrame) ->
     return fingerprints["fingerprint"].to_list()
 
 
-def _needs_finding(store: Store, sample: str) -> UsageError:
+def _needs_finding(store: Store, sample: str, verb: Action) -> UsageError:
     rows = store.query(
         "SELECT f.code, f.fingerprint FROM judged.main.findings f "
         "JOIN judged.main.finding_samples m USING (fingerprint) WHERE m.sample_id = ? "
@@ -209,7 +228,7 @@ def _needs_finding(store: Store, sample: str) -> UsageError:
     )
     names = ", ".join(f"{code} {fingerprint}" for code, fingerprint in rows.iter_rows())
     return UsageError(
-        "false-positive applies to a finding, not to a sample: give a fingerprint. "
+        f"{verb} applies to a finding, not to a sample: give a fingerprint. "
         f"The findings of {sample} are: {names or 'none'}."
     )
 

@@ -57,8 +57,8 @@ CURRENT = pl.Schema(
 class Entry:
     """A decision to record: `kind` is sample or finding, `subject` a sample id or a fingerprint.
 
-    `value` is the class of a relabel or the split of a move; `evidence` (JSON) is what a waived
-    finding said, so that the waiver can lapse when it says worse.
+    `value` is the class of a relabel or of a fix, or the split of a move; `evidence` (JSON) is what
+    a waived finding said, so that the waiver can lapse when it says worse, and what a fix changes.
     """
 
     kind: str
@@ -372,11 +372,11 @@ def _validate(entry: Entry) -> None:
     if needs and not (entry.value or "").strip():
         what = "class" if entry.verb is Action.RELABEL else "split"
         raise UsageError(f"{entry.verb} needs the new {what}: {entry.verb}:NAME.")
-    if entry.value is not None and not needs:
+    if entry.value is not None and not needs and entry.verb is not Action.FIX:
         raise UsageError(f"{entry.verb} takes no value, so {entry.value!r} means nothing.")
-    if (entry.verb is Action.FALSE_POSITIVE) and entry.kind == "sample":
+    if entry.verb in (Action.FALSE_POSITIVE, Action.FIX) and entry.kind == "sample":
         raise UsageError(
-            f"false-positive applies to a finding, and {entry.subject!r} is a sample: give the "
+            f"{entry.verb} applies to a finding, and {entry.subject!r} is a sample: give the "
             "finding's fingerprint, or a code with --code."
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 from audit.records import Severity
 
 SEVERITIES = {severity.value for severity in Severity}
+FIXES = {"clip", "box", "drop", "size"}
 
 
 def find_wrong_value(row: Sequence[Any]) -> str | None:
@@ -50,6 +51,30 @@ def _is_snapshot(found: Mapping[str, Any]) -> bool:
         and isinstance(found.get("evidence", {}), dict)
         and type(found.get("n_samples", 0)) is int
         and found.get("severity", Severity.INFO.value) in SEVERITIES
+        and isinstance(found.get("fixes", []), list)
+        and all(_is_fix(one) for one in found.get("fixes", []))
+    )
+
+
+def _is_fix(one: object) -> bool:
+    """Say whether it may be what a decision changes of one annotation, class or entry."""
+    if not isinstance(one, dict) or not {"what", "file", "before", "after"} <= one.keys():
+        return False
+    what, before, after = one["what"], one["before"], one["after"]
+    if what == "rename":
+        return isinstance(before, str) and isinstance(after, str)
+    if not isinstance(one.get("image_key"), str):
+        return False
+    if what == "class":
+        return isinstance(before, str | None) and isinstance(after, str)
+    n = 2 if what == "size" else 4
+    good = _is_numbers(before, n) and (what == "drop" or _is_numbers(after, n))
+    return good and what in FIXES and _is_numbers(one.get("within", [0, 0]), 2)
+
+
+def _is_numbers(value: object, n: int) -> bool:
+    return (
+        isinstance(value, list) and len(value) == n and all(type(v) in (int, float) for v in value)
     )
 
 

@@ -21,7 +21,7 @@ _SAMPLE = Column("sample_id", "VARCHAR", "the sample it belongs to; null if none
 ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
     "annotation_files": (
         _FILE,
-        Column("format", "VARCHAR", "COCO | YOLO | VOC | LabelMe | Open Images | table"),
+        Column("format", "VARCHAR", "COCO | YOLO | VOC | ... | table | masks | manifest"),
         Column("file_key", "VARCHAR", "version of the reader; size, mtime and ctime of the files"),
         Column("n_files", "BIGINT", "files of this group: 1 but for a folder of small ones"),
         Column("pictures", "BIGINT", "pictures listed"),
@@ -118,4 +118,32 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("crowd", "BOOLEAN", "marked as a crowd or group"),
         Column("track", "VARCHAR", "track or instance over frames; null without"),
     ),
+    "box_doubts": (
+        Column("kind", "VARCHAR", "overlooked | badly placed | swapped"),
+        _SAMPLE, _FILE, _IMAGE_KEY,
+        Column("entry", "BIGINT", "the annotation in doubt; null for an overlooked object"),
+        Column("score", "DOUBLE", "0..1, low for the annotations to look at first (ObjectLab)"),
+        Column("iou", "DOUBLE", "overlap of prediction and annotation, 0..1"),
+        Column("probability", "DOUBLE", "of the prediction, 0..1"),
+        Column("label", "VARCHAR", "class of the annotation; null for an overlooked object"),
+        Column("predicted_label", "VARCHAR", "class of the prediction"),
+        *(
+            Column(f"{whose}{side}", "DOUBLE", f"{of}, px in the frame of the file")
+            for whose, of in (("", "of the annotation"), ("predicted_", "of the prediction"))
+            for side in ("x", "y", "width", "height")
+        ),
+    ),
+    "box_quality": (
+        _SAMPLE, _FILE, _IMAGE_KEY,
+        Column("overlooked", "DOUBLE", "soft minimum of the scores of this kind; 1: no doubt"),
+        Column("badly_placed", "DOUBLE", "soft minimum of the scores of this kind; 1: no doubt"),
+        Column("swapped", "DOUBLE", "soft minimum of the scores of this kind; 1: no doubt"),
+        Column("quality", "DOUBLE", "geometric mean of the three, 0..1; low: look first"),
+    ),
+    "prediction_facts": (
+        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes"),
+        Column("value", "VARCHAR", "the fact: text, or a number; no row without box predictions"),
+    ),
 }  # fmt: skip
+DERIVED = ("boxes", "box_doubts", "box_quality", "prediction_facts")
+"""Tables made from the others and from what a scan was given: never copied from before."""

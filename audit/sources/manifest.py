@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import paths
+from audit.sources.box_names import number_columns
 from audit.sources.formats import extension_of_name
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.metadata import typed_frame
@@ -64,8 +65,50 @@ class ManifestReader:
         self._roots = roots or {}
         self._table: Table = open_table(path)
         self._used = _columns(self._table)
+        lowered = [column.strip().lower() for column in self._table.columns]
+        self._box = number_columns(lowered)
+        self._box_places = [lowered.index(c) for c in self._box[1]] if self._box else []
         if next(self._table.rows([self._used["path"]]), None) is None:
             raise UsageError(f"{path} has a header but no rows: add one row per image.")
+        # One box a picture is a crop of it, and the class is the picture's; several are objects.
+        self._several = bool(self._box) and self._lists_again()
+
+    @property
+    def box_columns(self) -> tuple[str, ...]:
+        """The four columns of a box, in lower case; none where there are no such."""
+        return self._box[1] if self._box else ()
+
+    def box_rows(self) -> tuple[str, Iterator[tuple[Any, ...]]]:
+        """Return what the four numbers are, and the rows of boxes.
+
+        A row: line or row number, id, path, the four numbers, class, width and height of the
+        picture; as text, None where there is none.
+        """
+        assert self._box is not None
+        lowered = [column.strip().lower() for column in self._table.columns]
+        names = ("width", "height") if self._box[0] == "corners" else ()
+        sides = [lowered.index(name) for name in names if name in lowered]
+        sides = sides if len(sides) == 2 else []
+        wanted = [*self._box_places, *sides]
+        prefix = f"{self.name}:" if self.name else ""
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for number, cells, listed, sample in self._identified(
+                Exclusion(self._exclude), ReadLog(), extra=wanted, stat_files=False, every_row=True
+            ):
+                path, texts = listed.removeprefix(prefix), list(map(as_text, cells))
+                size = texts[4:] or [None, None]
+                yield (number, listed, path, *texts[:4], sample.label, *size)
+
+        return self._box[0], rows()
+
+    def _lists_again(self) -> bool:
+        seen = set[Any]()
+        for _, (path,) in self._table.rows([self._used["path"]]):
+            if path in seen:
+                return True
+            seen.add(path)
+        return False
 
     @property
     def layout(self) -> Layout:
@@ -77,13 +120,15 @@ class ManifestReader:
         )
         extra = [columns[i] for i in self._extra()]
         more = f"; metadata: {', '.join(extra)}" if extra else ""
+        if self._box:
+            more += f"; boxes: {', '.join(self._box[1])}"
         return Layout("manifest", f"{self._table.format.upper()} table with {used}{more}")
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield one sample per row, in file order; repeats of an id are numbered, with a note."""
         n_rows = n_missing = n_repeats = 0
         exclusion = Exclusion(self._exclude)
-        for _, listed, sample in self._identified(exclusion, log):
+        for _, _, listed, sample in self._identified(exclusion, log):
             n_rows += 1
             n_missing += sample.n_bytes < 0 and not paths.is_remote(sample.uri)
             if sample.id != listed:
@@ -107,7 +152,7 @@ class ManifestReader:
             return None
         rows = (
             (sample.id, cells)
-            for cells, _, sample in self._identified(
+            for _, cells, _, sample in self._identified(
                 Exclusion(self._exclude), ReadLog(), extra=extra, stat_files=False
             )
         )
@@ -116,7 +161,7 @@ class ManifestReader:
         return typed_frame(rows, columns, from_text=from_text, exact=exact)
 
     def _extra(self) -> list[int]:
-        used = {*self._used.values(), self._table.mark}
+        used = {*self._used.values(), self._table.mark, *self._box_places}
         return [i for i in range(len(self._table.columns)) if i not in used]
 
     # ---- rows ----
@@ -128,28 +173,39 @@ class ManifestReader:
         *,
         extra: Sequence[int] = (),
         stat_files: bool = True,
-    ) -> Iterator[tuple[Sequence[Any], str, Sample]]:
-        """Yield (values of the extra columns, id as listed, sample with its unique id)."""
+        every_row: bool = False,
+    ) -> Iterator[tuple[int, Sequence[Any], str, Sample]]:
+        """Yield (line, values of the extra columns, id as listed, sample with its unique id).
+
+        Of a picture with several boxes the first row alone, unless `every_row`.
+        """
         ids, used = paths.IdRegister(), self._used
         places = {role: place for place, role in enumerate(used)}
         n_used, i_path, i_id = len(used), places["path"], places.get("id", -1)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
         i_group = places.get("group", -1)
         text = _as_it_is if self._table.mark >= 0 else as_text
+        listed = set[str]()
         for number, values in self._table.rows([*used.values(), *extra]):
             path = self._path(values[i_path], number)
             identity, uri = self._locate(path)
             if exclusion and exclusion.matches(identity, os.path.basename(path)):
                 log.skip("excluded", extension_of_name(path), path, self.name)
                 continue
-            if i_id >= 0 and (own := text(values[i_id])) is not None:
+            if i_id >= 0 and not self._several and (own := text(values[i_id])) is not None:
                 identity = f"{self.name}:{own}" if self.name else own
             elif self.name:
                 identity = f"{self.name}:{identity}"
-            label = text(values[i_label]) if i_label >= 0 else None
+            if self._several and not every_row:
+                if identity in listed:
+                    continue  # another box of the same picture
+                listed.add(identity)
+            label = (
+                text(values[i_label]) if i_label >= 0 and (every_row or not self._several) else None
+            )
             split = text(values[i_split]) if i_split >= 0 else None
             group = text(values[i_group]) if i_group >= 0 else None
-            unique = ids.take(identity)
+            unique = identity if self._several else ids.take(identity)
             status = self._file_status(uri) if stat_files else (uri, -1, -1, -1)
             if status is None:
                 log.skip("not a regular file", extension_of_name(path), path, self.name)
@@ -158,7 +214,7 @@ class ManifestReader:
             sample = Sample(
                 unique, stored, self.name, split or self._split, label, group, *sizes
             )  # fmt: skip
-            yield values[n_used:], identity, sample
+            yield number, values[n_used:], identity, sample
 
     def _path(self, value: Any, number: int) -> str:
         # Blanks at the ends of a file name are rare but real, so only an all-blank path is empty.

@@ -138,6 +138,11 @@ class Source:
         return [reader.scope for reader in self._readers if isinstance(reader, FolderReader)]
 
     @property
+    def box_tables(self) -> list[ManifestReader]:
+        """The manifests that have a row for each box."""
+        return [r for r in self._readers if isinstance(r, ManifestReader) and r.box_columns]
+
+    @property
     def metadata(self) -> pl.DataFrame | None:
         """The other columns of the manifests by `sample_id`; reads them again; None without any."""
         frames = [

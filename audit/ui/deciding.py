@@ -25,6 +25,7 @@ DONE = {
     Action.RELABEL: "Relabelled",
     Action.MOVE: "Moved",
     Action.FALSE_POSITIVE: "Marked as false positive",
+    Action.FIX: "Marked to be fixed",
 }
 NOTE = "note of the decision"
 TRAIL = "findings decided from"

@@ -10,10 +10,12 @@ from typing import Any
 
 from PIL import Image
 
-from audit.annotations import read_annotations, settle_boxes
+from audit.annotations import judge_boxes, load_results, read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
+from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
+from audit.run import generations
 from audit.run.store import Store
 from audit.scanning import sample_table
 from audit.sources import open_source
@@ -74,6 +76,30 @@ def _measured(sample: str, path: str) -> dict[str, Any]:
         "sample_id": sample, "status": "ok", "width": width, "height": height,
         "orientation": turned, "content_hash": sample, "pixel_hash": sample,
     }  # fmt: skip
+
+
+def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
+    """A published run of the annotations alone, judged by the checks of boxes; no search.
+
+    `results`: what a detector predicts.
+    """
+    building = generations.building(run)
+    with Store.create(building / generations.MEASUREMENTS) as store:
+        store.create_measurements(FEATURE_ROW)
+        source = open_source([str(root)])
+        samples = [sample for batch in source.batches() for sample in batch]
+        store.append("samples", sample_table(samples))
+        store.append("features", [_measured(s.id, s.uri) for s in samples])
+        read_annotations(store, source)
+        settle_boxes(store)
+        if results is not None:
+            judge_boxes(store, load_results(store, results))
+        store.set_meta({"dataset": root.name, "roots": json.dumps(source.roots)})
+        target = building / "findings-0001.duckdb"
+        run_checks(store, target, configure_checks(["BOX"], {}), lambda done, total: None)
+        store.checkpoint()
+    generations.publish(run, target.name)
+    return run
 
 
 def judge(store: Store) -> list[Finding]:

@@ -132,3 +132,9 @@ def test_names_in_yaml(text: str, names: list[str]) -> None:
 
 def test_names_one_a_line() -> None:
     assert plain_names("a\nb c\n\n") == {"0": "a", "1": "b c"}
+
+
+def test_a_number_sign_in_quotes_begins_no_comment() -> None:
+    block = "names:\n  0: 'label #0'  # the first\n  1: \"it's #1\"\n  2: plain # said\n"
+    assert yaml_names(block) == {"0": "label #0", "1": "it's #1", "2": "plain"}
+    assert yaml_names("names: ['a #1', b] # two\n") == {"0": "a #1", "1": "b"}

@@ -1,0 +1,261 @@
+"""Annotations of the kept pictures as they are written out: px in the frame of their own file.
+
+Two passes over one annotation file: its pictures (`list_pictures`, in memory, a few hundred bytes
+each) and its objects (`list_objects`, streamed). A box is what its numbers mean (`boxes`), not the
+numbers as written; outlines and keypoints come in px too. Pictures that were dropped, or that no
+sample belongs to, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit.annotations.clipping import ring_area
+from audit.run.store import Store
+
+Box = tuple[float, float, float, float]
+KEPT_PICTURES = """
+    CREATE OR REPLACE TEMP TABLE kept_pictures AS
+    WITH firsts AS (
+        SELECT file, image_key, min(entry) AS entry FROM annotated_images GROUP BY ALL
+    )
+    SELECT e.file, e.image_key, e.entry, e.byte, e.file_name, e.sample_id, e.attributes,
+        e.width AS declared_width, e.height AS declared_height, s.source, s.split, s.uri,
+        coalesce(d.split, s.split) AS split_now,
+        f.orientation >= 5 AND g.frame = 'stored' AS is_stored,
+        CASE WHEN f.orientation >= 5 AND g.frame = 'stored' THEN f.height ELSE f.width END AS width,
+        CASE WHEN f.orientation >= 5 AND g.frame = 'stored' THEN f.width ELSE f.height END AS height
+    FROM annotated_images e JOIN firsts USING (file, image_key, entry)
+    JOIN annotation_files g ON g.file = e.file
+    JOIN samples s ON s.id = e.sample_id
+    LEFT JOIN features f ON f.sample_id = e.sample_id
+    LEFT JOIN decided d ON d.id = e.sample_id
+    WHERE NOT coalesce(d.dropped, false)
+"""
+_OBJECTS = """
+    WITH shapes AS (
+        SELECT image_key, entry, list({{'kind': kind, 'points': points,
+            'mask_width': mask_width, 'mask_height': mask_height}} ORDER BY part) AS shapes
+        FROM annotation_shapes WHERE file = $1 GROUP BY ALL
+    ), a AS (
+        SELECT *, row_number() OVER (PARTITION BY image_key, entry, annotation_id ORDER BY rowid)
+            AS nth FROM annotations WHERE file = $1
+    ), b AS (
+        SELECT *, row_number() OVER (PARTITION BY image_key, entry, annotation_id ORDER BY rowid)
+            AS nth FROM boxes WHERE file = $1
+    ), labels AS (
+        SELECT category_key, min_by(label, entry) AS label FROM categories WHERE file = $1
+        GROUP BY category_key
+    )
+    SELECT a.image_key, a.entry, a.byte, a.annotation_id, a.category_key, l.label, a.kind,
+        a.angle, a.area, a.crowd, a.n_keypoints, a.track, a.attributes, b.other_unit,
+        CASE WHEN p.is_stored THEN b.stored_x ELSE b.x END AS x,
+        CASE WHEN p.is_stored THEN b.stored_y ELSE b.y END AS y,
+        CASE WHEN p.is_stored THEN b.stored_width ELSE b.width END AS width,
+        CASE WHEN p.is_stored THEN b.stored_height ELSE b.height END AS height, s.shapes
+    FROM a JOIN kept_pictures p ON p.file = $1 AND p.image_key = a.image_key
+    LEFT JOIN b ON b.image_key = a.image_key AND b.entry = a.entry AND b.nth = a.nth
+        AND b.annotation_id IS NOT DISTINCT FROM a.annotation_id
+    LEFT JOIN shapes s ON s.image_key = a.image_key AND s.entry = a.entry
+    LEFT JOIN labels l ON l.category_key = a.category_key
+    {where} ORDER BY {order}
+"""
+_ORDERS = {"entry": "a.entry, p.entry", "picture": "p.entry, a.entry"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationFile:
+    """One annotation file of a run; `unit_share`: its outlines are in shares of the picture."""
+
+    file: str
+    format: str
+    form: str
+    reading: str
+    frame: str
+    file_key: str
+
+    @property
+    def unit_share(self) -> bool:
+        """Whether its numbers are shares of the picture's sides."""
+        return self.reading.endswith("share")
+
+
+@dataclass(slots=True)
+class PictureEntry:
+    """A picture of an annotation file: `width` and `height` are measured, in the file's frame."""
+
+    image_key: str
+    entry: int
+    byte: int | None
+    file_name: str
+    sample_id: str
+    attributes: str | None
+    declared_width: float | None
+    declared_height: float | None
+    source: str
+    split: str | None
+    uri: str
+    split_now: str | None
+    width: int | None
+    height: int | None
+    resized: bool = False  # a decision corrected the declared size
+
+    @property
+    def path(self) -> str:
+        """The picture's path below the root of its source."""
+        return self.sample_id[len(self.source) + 1 :] if self.source else self.sample_id
+
+    def sides(self) -> tuple[float, float] | None:
+        """Return width and height in px: measured, else as declared; None where unknown."""
+        width = self.width if self.width is not None else self.declared_width
+        height = self.height if self.height is not None else self.declared_height
+        if width is None or height is None or not (width > 0 and height > 0):
+            return None
+        return float(width), float(height)
+
+
+@dataclass(slots=True)
+class ObjectEntry:
+    """An annotation: `box` in px of the file's frame, None where it has none that is a number.
+
+    `rings` are polygons (x, y, ...), `mask` (width, height, runs), `keypoints` (x, y, visibility);
+    all in px. `changed` names what a decision changed: `box`, `class`.
+    """
+
+    file: str
+    image_key: str
+    entry: int
+    byte: int | None
+    annotation_id: str | None
+    category_key: str | None
+    label: str | None
+    kind: str
+    angle: float | None
+    area: float | None
+    crowd: bool
+    n_keypoints: float | None
+    track: str | None
+    attributes: str | None
+    other_unit: bool
+    box: Box | None
+    rings: list[list[float]] = field(default_factory=list)
+    mask: tuple[int, int, list[int]] | None = None
+    keypoints: list[float] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The file, the picture and the number of the entry: what a decision names."""
+        return self.file, self.image_key, self.entry
+
+
+def prepare_pictures(store: Store) -> None:
+    """Make the table of kept pictures; the store has a table `decided` (`apply_decisions`)."""
+    store.execute(KEPT_PICTURES)
+
+
+def list_files(store: Store) -> list[AnnotationFile]:
+    """Return the annotation files of the run in the order in which they were read."""
+    if not store.columns("annotation_files"):
+        return []
+    rows = store.query(
+        "SELECT file, format, form, coalesce(reading, form) AS reading, "
+        "coalesce(frame, 'displayed') AS frame, file_key FROM annotation_files ORDER BY rowid"
+    )
+    return [AnnotationFile(*row) for row in rows.iter_rows()]
+
+
+def list_pictures(store: Store, file: str) -> list[PictureEntry]:
+    """Return the kept pictures of a file, in its order."""
+    rows = store.query(
+        "SELECT image_key, entry, byte, coalesce(file_name, ''), sample_id, attributes, "
+        "declared_width, declared_height, source, split, uri, split_now, width, height "
+        "FROM kept_pictures WHERE file = ? ORDER BY entry",
+        [file],
+    )
+    return [PictureEntry(*row) for row in rows.iter_rows()]
+
+
+def list_objects(
+    store: Store,
+    file: AnnotationFile,
+    sides: dict[str, tuple[float, float] | None],
+    order: str = "entry",
+    samples: Sequence[str] | None = None,
+) -> Iterator[ObjectEntry]:
+    """Yield the annotations of the kept pictures of a file, by `entry` or by `picture`.
+
+    `sides` gives the size of each picture in px; `samples` limits them to some pictures.
+    """
+    where, params = "", [file.file]
+    if samples is not None:
+        where = "WHERE list_contains($2, p.sample_id)"
+        params.append(list(samples))  # type: ignore[arg-type]
+    sql = _OBJECTS.format(where=where, order=_ORDERS[order])
+    frame = store.query(sql, params)
+    for row in frame.iter_rows(named=True):
+        yield _object(row, file, sides.get(row["image_key"]))
+
+
+def _object(
+    row: dict[str, Any], file: AnnotationFile, sides: tuple[float, float] | None
+) -> ObjectEntry:
+    numbers = (row["x"], row["y"], row["width"], row["height"])
+    finite = all(v is not None and math.isfinite(v) for v in numbers)
+    thing = ObjectEntry(
+        file.file, row["image_key"], row["entry"], row["byte"], row["annotation_id"],
+        row["category_key"], row["label"], row["kind"], row["angle"], row["area"],
+        bool(row["crowd"]), row["n_keypoints"], row["track"], row["attributes"],
+        bool(row["other_unit"]), numbers if finite else None,
+    )  # fmt: skip
+    scale = sides if file.unit_share and sides else (1.0, 1.0)
+    for shape in row["shapes"] or ():
+        points: list[float] = shape["points"] or []  # null where a text stood for a number
+        if shape["kind"] == "mask":
+            runs = [int(v) for v in points]
+            thing.mask = (shape["mask_width"], shape["mask_height"], runs)
+        elif shape["kind"] == "polygon":
+            thing.rings.append([_scaled(v, scale[i % 2]) for i, v in enumerate(points)])
+        else:
+            thing.keypoints = [
+                v if i % 3 == 2 else _scaled(v, scale[i % 3]) for i, v in enumerate(points)
+            ]
+    return thing
+
+
+def _scaled(value: float, side: float) -> float:
+    """Return a share as px; a point that is no number stays none, and its ring is not used."""
+    return value if value is None else value * side
+
+
+def class_list(store: Store, file: str) -> list[tuple[str, str, str | None, str | None]]:
+    """Return the classes of a file in its order: key, name, parent, names of keypoints."""
+    rows = store.query(
+        "SELECT category_key, min_by(label, entry), min_by(parent, entry), "
+        "min_by(keypoints, entry) FROM categories WHERE file = ? AND category_key IS NOT NULL "
+        "GROUP BY category_key ORDER BY min(entry)",
+        [file],
+    )
+    return rows.rows()
+
+
+def object_area(thing: ObjectEntry) -> float | None:
+    """Return the area of an object in px: of its mask, its rings, else its box."""
+    if thing.mask is not None:
+        return float(sum(thing.mask[2][1::2]))
+    rings = [ring for ring in thing.rings if len(ring) >= 6 and None not in ring]
+    if rings:
+        return sum(map(ring_area, rings))
+    return thing.box[2] * thing.box[3] if thing.box else None
+
+
+def attributes_of(text: str) -> Any:
+    """Return attributes as they were: most are JSON, a plain text stands for itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

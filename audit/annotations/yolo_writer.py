@@ -1,0 +1,159 @@
+"""YOLO out: a text file for each kept picture, the classes, and a list of pictures for each split.
+
+The labels lie in `labels/`, by the path of their picture with `labels` in the place of `images`, as
+trainers look for them: beside the pictures they are found as they are. A line is a box; or its
+outline, where the annotation was one, or where every object has exactly one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+
+from audit.annotations import losses
+from audit.annotations.entries import AnnotationFile, ObjectEntry
+from audit.annotations.losses import Losses, of_format
+
+FORM = "YOLO"
+_PICTURES = ("images", "Images", "JPEGImages", "imgs")
+
+
+def label_path(picture: str, folder: str, extension: str) -> str:
+    """Return where the annotation of a picture goes: its path, `folder` in place of `images`."""
+    path = PurePosixPath(picture)
+    parts = list(path.parts[:-1])
+    at = next((i for i in reversed(range(len(parts))) if parts[i] in _PICTURES), None)
+    if at is None:
+        parts.insert(0, folder)
+    else:
+        parts[at] = folder
+    name = path.name.rpartition(".")[0] or path.name
+    return "/".join([*parts, f"{name}{extension}"])
+
+
+class YoloWriter:
+    """Turns objects into lines; `classes` is known when all are written."""
+
+    def __init__(self, lost: Losses) -> None:
+        """Start without a class; numbers are given in the order in which classes are declared."""
+        self.lost = lost
+        self._numbers: dict[str, int] = {}
+        self._fixed: dict[int, str] = {}
+        self._own: dict[str, list[tuple[str, str]]] = {}
+
+    def add_file(
+        self, file: AnnotationFile, classes: Sequence[tuple[str, str, str | None, str | None]]
+    ) -> None:
+        """Take the classes of a file: the numbers of YOLO stay where they do not contradict."""
+        self._own[file.file] = [(key, name) for key, name, *_ in classes if key.isdigit()]
+        for key, name, *_ in classes:
+            number = int(key) if file.format == FORM and key.isdigit() else len(self._numbers)
+            if name in self._numbers:
+                continue
+            while number in self._fixed:
+                number += 1
+            self._numbers[name], self._fixed[number] = number, name
+
+    def keeps_numbers(self, file: AnnotationFile) -> bool:
+        """Say whether the classes of a YOLO file have the numbers that they have in it."""
+        return all(self._numbers.get(name) == int(key) for key, name in self._own[file.file])
+
+    def data_yaml(self, splits: Iterable[str]) -> str:
+        """Return `data.yaml`: the lists of pictures and the classes, those without a name too."""
+        lines = [f"{split}: {json.dumps(f'{split}.txt')}" for split in splits]
+        last = max(self._fixed, default=-1)
+        names = [self._fixed.get(number, f"class {number}") for number in range(last + 1)]
+        lines += [f"nc: {len(names)}", "names:"]
+        lines += [f"  {n}: {_quoted(name)}" for n, name in enumerate(names)]
+        return "\n".join(lines) + "\n"
+
+    def lines(
+        self, file: AnnotationFile, objects: Sequence[ObjectEntry], outlined: bool,
+        sides: tuple[float, float],
+    ) -> Iterator[str]:  # fmt: skip
+        """Yield a line per object of one picture; `outlined`: every object is one ring."""
+        for thing in objects:
+            number = self._number(file, thing)
+            if number is None or not self._is_held(thing):
+                continue
+            whole = [ring for ring in thing.rings if len(ring) >= 6 and None not in ring]
+            if len(whole) == 1 and (outlined or thing.kind == "outline"):
+                values = [v / sides[i % 2] for i, v in enumerate(whole[0])]
+            else:
+                if thing.rings:
+                    self._lose(losses.POLYGONS)
+                values = _shares(thing, sides)
+            yield " ".join([str(number), *map(share_text, values)])
+
+    def _is_held(self, thing: ObjectEntry) -> bool:
+        """Say whether the object can be written as a line, and count what the line lacks."""
+        if thing.box is None:
+            self._lose(losses.NO_BOX if thing.kind == "label" else losses.NO_NUMBERS)
+            return False
+        if thing.crowd:
+            self._lose(losses.CROWDS)
+            return False
+        for lacks, sentence in (
+            (thing.mask is not None, losses.MASKS), (bool(thing.keypoints), losses.KEYPOINTS),
+            (thing.angle is not None, losses.ANGLES), (thing.track is not None, losses.TRACKS),
+            (thing.attributes is not None, losses.ATTRIBUTES), (thing.other_unit, losses.UNITS),
+        ):  # fmt: skip
+            if lacks:
+                self._lose(sentence)
+        return True
+
+    def _lose(self, sentence: str) -> None:
+        self.lost.add(of_format(sentence, FORM))
+
+    def _number(self, file: AnnotationFile, thing: ObjectEntry) -> int | None:
+        if thing.label is not None:
+            if thing.label not in self._numbers:
+                number = max(self._fixed, default=-1) + 1
+                self._numbers[thing.label], self._fixed[number] = number, thing.label
+            return self._numbers[thing.label]
+        key = thing.category_key or ""
+        if file.format == FORM and key.isdigit():
+            return int(key)
+        self.lost.add(losses.NO_CLASS)
+        return None
+
+
+def one_ring_each(objects: Iterable[ObjectEntry]) -> bool:
+    """Say whether every object with a box is outlined by exactly one ring that fills its box."""
+    some = False
+    for thing in objects:
+        if thing.box is None or thing.crowd:
+            continue
+        if len(thing.rings) != 1 or not fills_box(thing):
+            return False
+        some = True
+    return some
+
+
+def fills_box(thing: ObjectEntry, slack: float = 1.0) -> bool:
+    """Say whether the extent of its only ring is its box, to `slack` px."""
+    ring = thing.rings[0]
+    if thing.box is None or len(ring) < 6 or None in ring:
+        return False
+    x, y = ring[0::2], ring[1::2]
+    extent = (min(x), min(y), max(x), max(y))
+    left, top, width, height = thing.box
+    corners = (left, top, left + width, top + height)
+    return all(abs(a - b) <= slack for a, b in zip(extent, corners, strict=True))
+
+
+def _shares(thing: ObjectEntry, sides: tuple[float, float]) -> list[float]:
+    assert thing.box is not None
+    x, y, w, h = thing.box
+    return [(x + w / 2) / sides[0], (y + h / 2) / sides[1], w / sides[0], h / sides[1]]
+
+
+def share_text(value: float) -> str:
+    """Return a share exactly, never with an exponent, which some readers refuse."""
+    text = f"{value:.17f}".rstrip("0").rstrip(".")
+    return text if text not in ("", "-0") else "0"
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''").replace("\n", " ") + "'"
