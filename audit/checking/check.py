@@ -53,6 +53,8 @@ class Check:
     name: ClassVar[str]
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
+    # Codes of checks that say the same of a file: where one of them names it, this one is silent.
+    left_to: ClassVar[tuple[str, ...]] = ()
     Params: ClassVar[type] = NoParams
     CLEAN: ClassVar[Sequence[Case]]
     DIRTY: ClassVar[Sequence[Case]]
