@@ -36,7 +36,7 @@ def picture(height: int = 200, width: int = 240, seed: int = 1) -> Pixels:
 
 def saved(pixels: Pixels, **options: object) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", **options)  # type: ignore[arg-type]
+    Image.fromarray(pixels).save(file, "JPEG", **options)
     return file.getvalue()
 
 
