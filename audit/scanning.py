@@ -225,6 +225,7 @@ def _measured_as(config: Config) -> str:
             # not the memory: a file that lacked some is tried again at every scan
             "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
             **({"hashes": sorted(config.hashes)} if config.hashes else {}),
+            **({"jpeg_walk": True} if config.jpeg_walk else {}),
         }
     )
 
@@ -299,7 +300,7 @@ def _measure(
     done: int,
     total: int,
 ) -> None:
-    errors, work = 0, Measurer(config.limits, config.hashes)
+    errors, work = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
     progress(Progress("measure", done, total))
     try:
         for jobs, outcome in executor.run(work, _chunks(parts.store)):

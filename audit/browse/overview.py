@@ -41,7 +41,7 @@ def first_steps(report: Report, settled: frozenset[str] = frozenset()) -> tuple[
 
 def _step(check: CheckSummary, settled: frozenset[str]) -> Step | None:
     worst = check.counts.worst
-    left = [e.finding for e in check.worst if e.finding.fingerprint not in settled]
+    left = [e.finding for e in check.examples if e.finding.fingerprint not in settled]
     if worst in (None, Severity.INFO) or not left:
         return None
     one = left[0]

@@ -54,6 +54,8 @@ class Check:
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
+    # Codes of checks that say the same of a file: where one of them names it, this one is silent.
+    left_to: ClassVar[tuple[str, ...]] = ()
     Params: ClassVar[type] = NoParams
     CLEAN: ClassVar[Sequence[Case]]
     DIRTY: ClassVar[Sequence[Case]]

@@ -9,6 +9,7 @@
     [measure]
     hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
                          # dhash_vertical, colorhash, crop_resistant
+    jpeg_walk = true     # look for damage that decoders accept in JPEG files; costs about a decode
 
     [relate]
     hashes = ["whash"]   # those of [measure] whose close pairs are candidates as well
@@ -49,8 +50,9 @@ RELATE_OLD_NAMES = {"looks": "rechecks", "look_band": "uncertainty_band"}
 @dataclass(frozen=True)
 class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
-    near-duplicate search that are given, `hashes` names the library's hashes to measure, and
-    `relate_hashes` those of them whose close pairs are candidates as well.
+    near-duplicate search that are given, `hashes` names the library's hashes to measure,
+    `relate_hashes` those of them whose close pairs are candidates as well, and `jpeg_walk` asks for
+    the columns `jpeg_faults` and `jpeg_shift`.
     """
 
     exclude: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Config:
     relate: Mapping[str, int | float | bool] = field(default_factory=dict)
     hashes: tuple[str, ...] = ()
     relate_hashes: tuple[str, ...] = ()
+    jpeg_walk: bool = False
 
 
 def load_config(path: Path | None) -> Config:
@@ -94,7 +97,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     for where, found, allowed in (
         ("", document, {"scan", "measure", "relate", "checks"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
-        ("[measure] ", measure, {"hashes"}),
+        ("[measure] ", measure, {"hashes", "jpeg_walk"}),
         ("[relate] ", set(relate) - RELATE_OLD_NAMES.keys(), RELATE_KEYS),
         ("[checks] ", checks, known),
     ):
@@ -121,6 +124,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         relate=_relate(relate, path),
         hashes=hashes,
         relate_hashes=_relate_hashes(relate_hashes, hashes, path),
+        jpeg_walk=_switch(measure, "jpeg_walk", path),
     )
 
 
@@ -141,6 +145,14 @@ def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> 
     if not number or not 0 < value < math.inf:
         raise UsageError(f"{path}: [scan] {key} is {value!r}: write a number above 0.")
     return float(value) if isinstance(value, float) else int(value)
+
+
+def _switch(measure: Mapping[str, Any], key: str, path: Path) -> bool:
+    """Return a switch of `[measure]`, off where it is not given."""
+    value = measure.get(key, False)
+    if not isinstance(value, bool):
+        raise UsageError(f"{path}: [measure] {key} is {value!r}: write true or false.")
+    return value
 
 
 def _hashes(given: Any, path: Path) -> tuple[str, ...]:

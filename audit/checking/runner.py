@@ -2,7 +2,8 @@
 
 A check that raises loses nothing but itself: its findings are rolled back, what broke is kept with
 file and line in the table `failed_checks`, the others run, and the next scan tries again. A check
-that declares a column which this run did not measure is skipped, with the reason.
+that declares a column which this run did not measure is skipped, with the reason. A check that is
+`left_to` others runs after them and does not name again what they named.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.checking.check import Check, make_params, select_checks
+from audit.checking.memory_gauge import MemoryGauge
 from audit.errors import error_place, error_text, error_trace
 from audit.picture.library_hashes import LIBRARY_HASHES
 from audit.records import FailedPart, Finding
@@ -61,17 +63,17 @@ def run_checks(
 ) -> None:
     """Write the findings of every check over `measurements` into a new database at `target`."""
     target.unlink(missing_ok=True)
-    with Store.create(target) as store:
+    with Store.create(target) as store, MemoryGauge() as gauge:
         store.create_findings()
         measured = measurements.columns("features").keys()
-        for done, config in enumerate(checks):
+        for done, config in enumerate(sorted(checks, key=lambda c: bool(c.check.left_to))):
             progress(done, len(checks))
             if missing := sorted(set(config.check.features) - measured):
                 store.append("skipped_checks", [_skipped(config.check, missing)])
                 continue
             try:
                 with store.transaction():
-                    _run_check(measurements, store, config)
+                    _run_check(measurements, store, config, gauge)
             except MemoryError:
                 raise  # the machine's limit says nothing about the check
             except Exception as error:  # noqa: BLE001 - one broken check must not lose the scan
@@ -98,10 +100,14 @@ def _failed(check: Check, error: Exception) -> FailedPart:
     return FailedPart("check", check.code, check.name, text, place, trace)
 
 
-def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
-    check, start, n_findings = config.check, time.perf_counter(), 0
+def _run_check(measurements: Store, store: Store, config: CheckConfig, gauge: MemoryGauge) -> None:
+    gauge.start()
+    check, start, n_findings, n_left = config.check, time.perf_counter(), 0, 0
+    named = _named_files(store, check.left_to)
     empty = [table for table in check.tables if not _has_rows(measurements, table)]
-    for batch in _batched(iter(()) if empty else check.find(measurements, config.params)):
+    for found in _batched(iter(()) if empty else check.find(measurements, config.params)):
+        batch = [f for f in found if not (f.sample_ids and named.issuperset(f.sample_ids))]
+        n_left += len(found) - len(batch)
         n_findings += len(batch)
         heads, members = findings_table(batch, {check.code: check.name})
         store.append("findings", heads)
@@ -112,10 +118,11 @@ def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
         "severity": check.severity.value,
         "n_findings": n_findings,
         "seconds": time.perf_counter() - start,
+        "memory_growth": gauge.growth(),
         "completeness": (
             f"Nothing to examine: no {empty[0].replace('_', ' ')}."
             if empty
-            else check.completeness(measurements, config.params)
+            else check.completeness(measurements, config.params) + _left(check, n_left)
         ),
         "params": json.dumps(asdict(config.params), default=str),
     }
@@ -124,6 +131,22 @@ def _run_check(measurements: Store, store: Store, config: CheckConfig) -> None:
 
 def _has_rows(store: Store, table: str) -> bool:
     return store.scalar(f"SELECT 1 FROM {identifier(table)} LIMIT 1") is not None
+
+
+def _named_files(store: Store, codes: Sequence[str]) -> frozenset[str]:
+    """Return the samples that findings of these codes name."""
+    if not codes:
+        return frozenset()
+    sql = """
+        SELECT DISTINCT m.sample_id AS id FROM findings f
+        JOIN finding_samples m USING (fingerprint) WHERE list_contains(?, f.code)
+    """
+    return frozenset(store.query(sql, [list(codes)])["id"])
+
+
+def _left(check: Check, n: int) -> str:
+    """Return the sentence on findings that another check has already; empty without any."""
+    return f" {n:,} more are left to {', '.join(check.left_to)}." if n else ""
 
 
 def _batched(findings: Iterator[Finding]) -> Iterator[list[Finding]]:

@@ -36,7 +36,8 @@ class GreyAmongColour(Check):
 
     ## Limits
     Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked. If a
-    whole class is grey, none of it is reported.
+    whole class is grey, none of it is reported. A file that FILE007 names, such as the few with one
+    channel among files with three, is not named again.
 
     ## References
     ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
@@ -49,6 +50,7 @@ class GreyAmongColour(Check):
         "channels_equal", "channel_spread", "brightness_p99", "contrast", "saturation",
         "transparent",
     )  # fmt: skip
+    left_to = ("FILE007",)
 
     @dataclass(frozen=True)
     class Params:

@@ -179,6 +179,9 @@ def print_report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
     ] = None,
+    listed: Annotated[
+        str | None, typer.Option("--list", help="Print every finding of this check, one a line.")
+    ] = None,
     as_json: JsonOption = False,
     trace: TraceOption = False,
 ) -> None:
@@ -186,7 +189,9 @@ def print_report(
     from audit.report import collect_report, write_report
 
     collected = collect_report(run, worst=12)
-    if output is None:
+    if listed is not None:
+        _list_findings(collected, listed, alone=output is None and not as_json)
+    elif output is None:
         _finish(collected, FailOn.NEVER, as_json, trace)
     else:
         write_report(collected, output)
@@ -363,6 +368,21 @@ def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
     )
     if code:
         raise typer.Exit(code)
+
+
+def _list_findings(report: Report, code: str, *, alone: bool) -> None:
+    """Print every finding of a check; raises UsageError for a check that did not run."""
+    from audit.errors import UsageError
+    from audit.report.text import finding_lines
+
+    if not alone:
+        raise UsageError("--list prints lines of text: leave out -o and --json.")
+    ran = [check.code for check in report.checks]
+    if code.upper() not in ran:
+        raise UsageError(
+            f"--list {code}: no check of this code ran here: `audit report` names those that did."
+        )
+    terminal.write_parts(finding_lines(report, code.upper()))
 
 
 def _overlap_text(found: OverlapReport) -> str:

@@ -18,6 +18,7 @@ from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
 from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
 from audit.picture.features import FEATURE_ROW, measure_picture
+from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.picture.pixels import Picture
@@ -64,12 +65,15 @@ class Measurer:
 
     limits: Limits
     hashes: tuple[str, ...] = ()
+    jpeg_walk: bool = False
 
     def __call__(self, jobs: Sequence[FileJob]) -> Measured:
         """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
 
         _warm_up()
+        if self.jpeg_walk:
+            warm_up_walk()
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
@@ -91,7 +95,9 @@ class Measurer:
             data = read_bytes(job.path, self.limits)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
-        columns, picture = decode_picture(data, job.sample_id, self.limits, scratch)
+        columns, picture = decode_picture(
+            data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk
+        )
         keys |= storable_columns(columns)
         if picture is None:
             return keys, None

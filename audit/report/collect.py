@@ -20,12 +20,14 @@ from audit.checking.check import all_checks, page
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     FINDING_COLUMNS,
+    LISTED,
     LOCATED,
     CheckSummary,
     ClassCount,
     Counts,
     Dataset,
     Example,
+    Fold,
     Member,
     Report,
     ReportedFinding,
@@ -33,6 +35,7 @@ from audit.report.contents import (
 )
 from audit.review.box_fixes import count_fixes
 from audit.review.rates import reviewed_rates
+from audit.report.folding import FOLDS, fold_findings
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
@@ -46,6 +49,27 @@ REPORTED = """
     CREATE VIEW memory.main.reported AS
     SELECT f.*, f.rowid AS place FROM judged.main.findings f
     ANTI JOIN memory.main.waived USING (fingerprint)
+"""
+# Of a fold that was waived but for one finding, that one stands on its own.
+FOLDED = f"""
+    CREATE TABLE memory.main.folded AS
+    SELECT d.*, f.code, f.severity, f.place FROM {FOLDS} d JOIN reported f USING (fingerprint)
+    QUALIFY count(*) OVER (PARTITION BY d.fold) > 1
+"""
+FOLD_COUNTS = """
+    SELECT d.code, d.fold, d.severity, d.splits, count(DISTINCT d.fingerprint) AS n_findings,
+        count(DISTINCT m.sample_id) AS n_files, (
+            SELECT count(*) FROM samples WHERE list_contains(d.splits, coalesce(split, ''))
+        ) AS n_of
+    FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+    GROUP BY d.code, d.fold, d.severity, d.splits ORDER BY d.code, n_files DESC, d.fold
+"""
+FOLD_FILES = f"""
+    SELECT fold, list(sample_id ORDER BY place, position) AS ids FROM (
+        SELECT d.fold, m.sample_id, d.place, m.position
+        FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+        QUALIFY row_number() OVER (PARTITION BY d.fold ORDER BY d.place, m.position) <= {LISTED}
+    ) GROUP BY fold
 """
 WAIVED = """
     SELECT f.code, count(*) FROM judged.main.findings f SEMI JOIN waived USING (fingerprint)
@@ -123,23 +147,26 @@ def stream_findings(report: Report) -> Iterator[ReportedFinding]:
             FROM judged.main.finding_samples m
             LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
-        SELECT {COLUMNS}, m.ids, m.uris
+        SELECT {COLUMNS}, m.ids, m.uris, d.fold
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
+        LEFT JOIN (SELECT fingerprint, fold FROM memory.main.folded) d USING (fingerprint)
         ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
-            yield ReportedFinding.from_row(row, row[-2], row[-1])
+            yield ReportedFinding.from_row(row, *row[-3:])
 
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:
-    """Give the store the view `reported`: the findings that nobody waived."""
+    """Give the store the view `reported`, the findings that nobody waived, and their folds."""
     store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
     store.create_from(
         "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
     )
     store.execute(REPORTED)
+    fold_findings(store)
+    store.execute(FOLDED)
 
 
 # ---- the dataset ----
@@ -213,6 +240,7 @@ def _checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
         ).iter_rows()
     )
     examples = _examples(store, worst)
+    folds = _folds(store, examples)
     known = all_checks()
     summaries = [
         CheckSummary(
@@ -221,11 +249,13 @@ def _checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
             counts=counts.get(row["code"], Counts()),
             n_files=files.get(row["code"], 0),
             seconds=row["seconds"],
+            memory_growth=row.get("memory_growth"),
             completeness=row["completeness"] or "",
             params=json.loads(row["params"] or "{}"),
             # A check of a package that is no longer installed still has findings, but no page.
             page=page(known[row["code"]]) if row["code"] in known else "",
-            worst=tuple(examples.get(row["code"], ())),
+            worst=tuple(examples.get((row["code"], ""), ())),
+            folds=tuple(folds.get(row["code"], ())),
         )
         for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
     ]
@@ -253,23 +283,43 @@ def _total(checks: Sequence[CheckSummary]) -> Counts:
     )
 
 
-def _examples(store: Store, worst: int) -> dict[str, list[Example]]:
+def _examples(store: Store, worst: int) -> dict[tuple[str, str], list[Example]]:
+    """Return the worst examples by code and fold; the fold of a finding on its own is empty."""
     sql = f"""
         WITH ranked AS (
             SELECT *, row_number() OVER (
-                PARTITION BY code ORDER BY {SEVERITY_RANK}, n_samples DESC, place
-            ) AS rank FROM reported
+                PARTITION BY code, fold ORDER BY {SEVERITY_RANK}, n_samples DESC, place
+            ) AS rank
+            FROM reported LEFT JOIN (SELECT fingerprint, fold FROM folded) USING (fingerprint)
         )
-        SELECT {COLUMNS} FROM ranked WHERE rank <= ? ORDER BY code, rank
+        SELECT {COLUMNS}, coalesce(fold, '') AS fold FROM ranked WHERE rank <= ?
+        ORDER BY code, fold, rank
     """
     rows = store.rows(sql, [worst])
     members = _members(store, [row["fingerprint"] for row in rows])
-    examples: dict[str, list[Example]] = {}
+    examples: dict[tuple[str, str], list[Example]] = {}
     for row in rows:
         shown = members.get(row["fingerprint"], [])
-        finding = ReportedFinding.from_row(row, [member.id for member in shown])
-        examples.setdefault(finding.code, []).append(Example(finding, tuple(shown)))
+        ids = [member.id for member in shown]
+        finding = ReportedFinding.from_row(row, ids, fold=row["fold"])
+        examples.setdefault((finding.code, finding.fold), []).append(Example(finding, tuple(shown)))
     return examples
+
+
+def _folds(
+    store: Store, examples: Mapping[tuple[str, str], Sequence[Example]]
+) -> dict[str, list[Fold]]:
+    """Return the folds of each code, the more severe first, then those of more files."""
+    files = dict(store.query(FOLD_FILES).iter_rows())
+    folds: dict[str, list[Fold]] = {}
+    for row in store.rows(FOLD_COUNTS):
+        code, name = row["code"], row["fold"]
+        fold = Fold(
+            name, Severity(row["severity"]), tuple(row["splits"]), row["n_findings"],
+            row["n_files"], row["n_of"], tuple(examples.get((code, name), ())), tuple(files[name]),
+        )  # fmt: skip
+        folds.setdefault(code, []).append(fold)
+    return {code: sorted(some, key=lambda f: f.severity.rank) for code, some in folds.items()}
 
 
 def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
@@ -341,7 +391,10 @@ def _skipped_files(dataset: Dataset) -> str:
 def _timing(
     checks: Sequence[CheckSummary], scan_seconds: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    timing: dict[str, Any] = {"checks_s": {c.code: round(c.seconds, 4) for c in checks}}
+    timing: dict[str, Any] = {
+        "checks_s": {c.code: round(c.seconds, 4) for c in checks},
+        "checks_memory_bytes": {c.code: c.memory_growth for c in checks},
+    }
     if scan_seconds is not None:
         timing["phases_s"] = dict(scan_seconds)
     return timing

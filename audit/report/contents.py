@@ -17,6 +17,7 @@ from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
+LISTED = 1000  # files of a fold that a page names
 LOCATED = 101  # samples of a finding whose files are named: one, and a hundred related
 FINDING_COLUMNS = (
     "code", "name", "severity", "message", "evidence", "action", "fingerprint", "n_samples",
@@ -51,6 +52,7 @@ class ReportedFinding:
     """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so.
 
     `uris` are those of the first samples, `LOCATED` at most; empty of a sample without a file.
+    `fold` is the name of the line that it is part of, empty where it stands on its own.
     """
 
     code: str
@@ -63,6 +65,7 @@ class ReportedFinding:
     fingerprint: str
     n_samples: int
     uris: tuple[str, ...] = ()
+    fold: str = ""
 
     @classmethod
     def from_row(
@@ -70,6 +73,7 @@ class ReportedFinding:
         row: Mapping[str, Any] | Sequence[Any],
         sample_ids: Iterable[str] | None,
         uris: Iterable[str] | None = None,
+        fold: str | None = None,
     ) -> ReportedFinding:
         """Return the finding of a row of table `findings`: `FINDING_COLUMNS` first, or by name."""
         values = [row[c] for c in FINDING_COLUMNS] if isinstance(row, Mapping) else row
@@ -77,6 +81,7 @@ class ReportedFinding:
         return cls(
             code, name, Severity(severity), tuple(sample_ids or ()), message,
             json.loads(evidence or "{}"), action, fingerprint, n_samples, tuple(uris or ()),
+            fold or "",
         )  # fmt: skip
 
 
@@ -103,8 +108,30 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Many findings of one kind, shown as one line; `audit.report.folding` says which are.
+
+    `n_files` distinct files, of the `n_of` in the splits; `examples` are the worst of its findings,
+    `sample_ids` its first files, `LISTED` at most.
+    """
+
+    name: str
+    severity: Severity
+    splits: tuple[str, ...]
+    n_findings: int
+    n_files: int
+    n_of: int
+    examples: tuple[Example, ...] = ()
+    sample_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CheckSummary:
-    """What one check said: `n_files` are distinct files, `page` is its documentation (Markdown)."""
+    """What one check said: `n_files` are distinct files, `page` is its documentation (Markdown).
+
+    `worst` are examples of the findings that stand on their own, `folds` are all the others.
+    `seconds` and `memory_growth` (bytes; None in a run that did not measure it) are what it cost.
+    """
 
     code: str
     name: str
@@ -114,7 +141,20 @@ class CheckSummary:
     completeness: str
     params: Mapping[str, Any]
     page: str
+    memory_growth: int | None = None
     worst: tuple[Example, ...] = ()
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """Every example, folded or not, the more severe first."""
+        folded = [example for fold in self.folds for example in fold.examples]
+        return tuple(sorted([*self.worst, *folded], key=lambda e: e.finding.severity.rank))
+
+    @property
+    def n_single(self) -> int:
+        """Findings that stand on their own."""
+        return self.counts.total - sum(fold.n_findings for fold in self.folds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from shlex import quote
 from string import Template
 from typing import Any
 
@@ -21,13 +20,24 @@ from markdown_it import MarkdownIt
 from audit.printable import visible
 from audit.records import Severity
 from audit.report.charts import SPLITS, class_bars
-from audit.report.contents import SCHEMA, CheckSummary, Counts, Dataset, Example, Member, Report
+from audit.report.contents import (
+    SCHEMA,
+    CheckSummary,
+    Counts,
+    Dataset,
+    Example,
+    Fold,
+    Member,
+    Report,
+)
 from audit.report.thumbnails import ReportThumbnails, Thumbnail
 from audit.report.wording import (
     ICONS,
     bytes_text,
     counted,
     failures,
+    fold_line,
+    list_command,
     next_commands,
     number_text,
     place_text,
@@ -180,15 +190,28 @@ def _section(check: CheckSummary, report: Report, pictures: Mapping[str, Thumbna
         f'<span class="quiet">{files}</span></header>',
         _page(check),
     ]
+    command = f"<code>{shown(list_command(report, check.code))}</code>"
+    parts += [_fold(fold, command, pictures) for fold in check.folds]
     parts += [_example(example, pictures) for example in check.worst]
-    if (more := check.counts.total - len(check.worst)) > 0:
-        query = f"SELECT message FROM findings WHERE code = '{check.code}'"
-        sql = f'audit sql {quote(report.run)} "{query}"'
-        parts.append(
-            f'<p class="example quiet">{counted(more, "finding")} more, not shown here: '
-            f"<code>{shown(sql)}</code></p>"
-        )
+    if (more := check.n_single - len(check.worst)) > 0:
+        said = f"{counted(more, 'finding')} more, not shown here: {command}"
+        parts.append(f'<p class="example quiet">{said}</p>')
     return "\n".join([*parts, "</section>"])
+
+
+def _fold(fold: Fold, command: str, pictures: Mapping[str, Thumbnail]) -> str:
+    """Return one line that opens: the worst of its findings, the names of its files."""
+    chip = _chip(fold.severity, fold.severity.value)
+    examples = "\n".join(_example(example, pictures) for example in fold.examples)
+    names = "<br>".join(shown(name) for name in fold.sample_ids)
+    more = (
+        f"the first {len(fold.sample_ids):,} files; " if fold.n_files > len(fold.sample_ids) else ""
+    )
+    return (
+        f'<details class="example fold"><summary>{chip}{shown(fold_line(fold))}</summary>\n'
+        f'{examples}\n<p class="quiet">{more}all findings: {command}</p>\n'
+        f'<p class="mono">{names}</p></details>'
+    )
 
 
 def _example(example: Example, pictures: Mapping[str, Thumbnail]) -> str:

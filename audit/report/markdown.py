@@ -10,7 +10,9 @@ from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
     bytes_text,
+    fold_line,
     headline,
+    list_command,
     named_ids,
     next_commands,
     number_text,
@@ -73,16 +75,20 @@ def _codes(report: Report) -> Iterator[str]:
     yield _table(("Code", "Check", "Findings", "Files"), rows, numbers=1)
     for check in checks:
         yield f"### {check.code} {check.name}"
-        yield _examples(check)
+        yield _examples(report, check)
 
 
-def _examples(check: CheckSummary) -> str:
-    lines = []
+def _examples(report: Report, check: CheckSummary) -> str:
+    command = _code(list_command(report, check.code))
+    lines = [
+        f"- {ICONS[fold.severity]} **{escaped(fold_line(fold))}**: {command} lists them"
+        for fold in check.folds
+    ]
     for example in check.worst:
         found = example.finding
         who = escaped(named_ids(found.sample_ids, found.n_samples))
         lines.append(f"- {ICONS[found.severity]} **{who}**: {escaped(found.message)}")
-    if more := check.counts.total - len(check.worst):
+    if more := check.n_single - len(check.worst):
         lines.append(f"- and {more:,} more")
     return "\n".join(lines)
 

@@ -12,13 +12,16 @@ from rich.text import Text
 
 from audit.printable import visible
 from audit.records import Severity
-from audit.report.contents import CheckSummary, Counts, Example, Report
+from audit.report.collect import stream_findings
+from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
 from audit.report.wording import (
     ICONS,
     TITLE,
     bytes_text,
     counted,
+    fold_line,
     headline,
+    list_command,
     named_ids,
     next_commands,
     number_text,
@@ -118,12 +121,27 @@ def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
     for check in report.checks:
         # Errors get the room: a terminal holds some forty lines.
         grave = check.counts.worst is Severity.ERROR
+        for fold in check.folds:
+            yield Padding(_fold(report, check, fold), (0, 0, 0, 2))
         shown = check.worst[: examples if grave else (examples + 1) // 2]
         for example in shown:
             yield Padding(_example(check, example), (0, 0, 0, 2))
-        more = check.counts.total - len(shown)
+        more = check.n_single - len(shown)
         if shown and more:
             yield Padding(Text(f"{more:,} more of {check.code}", style="dim"), (0, 0, 0, 4))
+
+
+def _fold(report: Report, check: CheckSummary, fold: Fold) -> RenderableType:
+    head = Text(f"{ICONS[fold.severity]} {check.code} ", style=STYLES[fold.severity])
+    head.append(fold_line(fold), style="bold")
+    lines: list[RenderableType] = [head]
+    if fold.examples:
+        found = fold.examples[0].finding
+        who = named_ids(found.sample_ids, found.n_samples)
+        lines.append(Padding(Text(f"such as {who}: {visible(found.message)}"), (0, 0, 0, 2)))
+    command = visible(list_command(report, check.code))
+    lines.append(Padding(Text(f"all of them: {command}", style="dim"), (0, 0, 0, 2)))
+    return Group(*lines)
 
 
 def _example(check: CheckSummary, example: Example) -> RenderableType:
@@ -131,6 +149,15 @@ def _example(check: CheckSummary, example: Example) -> RenderableType:
     head = Text(f"{ICONS[found.severity]} {check.code} ", style=STYLES[found.severity])
     head.append(named_ids(found.sample_ids, found.n_samples), style="bold")
     return Group(head, Padding(Text(visible(found.message)), (0, 0, 0, 2)))
+
+
+def finding_lines(report: Report, code: str) -> Iterator[str]:
+    """Yield every finding of a check as one line: severity, fingerprint, files and message."""
+    for found in stream_findings(report):
+        if found.code == code:
+            who = named_ids(found.sample_ids, found.n_samples)
+            said = f"{found.fingerprint}  {who}: {visible(found.message)}"
+            yield f"{ICONS[found.severity]} {said}\n"
 
 
 # ---- the dataset ----

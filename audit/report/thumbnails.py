@@ -86,7 +86,7 @@ def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
 
 def _by_rank(report: Report) -> Iterator[Member]:
     """Yield the examples' members: of all codes the worst example, then of all the next one."""
-    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.worst for c in report.checks))
+    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.examples for c in report.checks))
     for row in rows:
         for example in row:
             yield from example.members if example else ()

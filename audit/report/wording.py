@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from audit.printable import visible
 from audit.records import Severity
-from audit.report.contents import Counts, Report
+from audit.report.contents import Counts, Fold, Report
+from audit.report.folding import split_names
 
 # What the card of a file says where the file is no longer as it was scanned.
 ON_DISK = {
@@ -95,6 +96,21 @@ def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
     return f"{names} and {more:,} more" if more else names
 
 
+def fold_line(fold: Fold) -> str:
+    """Return what a fold counts: `832 findings in 832 of the 50,000 files of train (1.7 %)`."""
+    place = split_names(fold.splits)
+    share = fold.n_files / max(fold.n_of, 1)
+    return (
+        f"{counted(fold.n_findings, 'finding')} in {fold.n_files:,} of the {fold.n_of:,} files of "
+        f"{visible(place)} ({share:.1%})"
+    )
+
+
+def list_command(report: Report, code: str) -> str:
+    """Return the command that lists every finding of a check."""
+    return f"audit report {shlex.quote(report.run)} --list {code}"
+
+
 def headline(report: Report) -> str:
     """Return one sentence: what was found in how many files."""
     counts = severity_counts(report.counts)
@@ -130,7 +146,7 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
     """Return (command, what it gives) to run next, fitted to what was found."""
     run = shlex.quote(report.run)
     commands: list[tuple[str, str]] = []
-    examples = [example for check in report.checks for example in check.worst]
+    examples = [example for check in report.checks for example in check.examples]
     first = next((e for e in examples if e.members), None)
     if first is not None:
         gives = f"everything known of one file in {first.finding.code}"

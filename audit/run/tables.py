@@ -141,6 +141,11 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("severity", "VARCHAR", "the check's usual severity"),
         Column("n_findings", "BIGINT", "findings of this check"),
         Column("seconds", "DOUBLE", "time the check took, s"),
+        Column(
+            "memory_growth",
+            "BIGINT",
+            "peak growth of the process's resident memory meanwhile, bytes; read every 10 ms",
+        ),
         Column("completeness", "VARCHAR", "what was and was not examined"),
         Column("params", "JSON", "thresholds in force"),
     ),

@@ -79,6 +79,8 @@ def filter_of_link(codes: tuple[str, ...] = ()) -> FindingFilter:
         label=link.get("class") or None,
         status=status if status in STATUSES else None,
         text=link.get("q"),
+        fold=link.get("fold"),
+        folded=not link.get("fold"),
     )
 
 
@@ -99,7 +101,7 @@ def _filters(run: Opened) -> None:
             "Check",
             "code",
             list(names),
-            resets=["finding"],
+            resets=["finding", "fold"],
             shown=lambda c: f"{c} {names[c]} ({facets['code'].get(c, 0):,})",
         )
     with box[1]:
@@ -107,7 +109,7 @@ def _filters(run: Opened) -> None:
             "Severity",
             "severity",
             list(Severity),
-            resets=["finding"],
+            resets=["finding", "fold"],
             shown=partial(shown, "severity"),
         )
     with box[2]:
@@ -173,7 +175,7 @@ def _nothing(run: Opened) -> None:
 
 
 def _clear() -> None:
-    link.first_page("code", "severity", "split", "class", "status", "q", "finding")
+    link.first_page("code", "severity", "split", "class", "status", "q", "finding", "fold")
 
 
 # ---- the list ----
@@ -181,6 +183,8 @@ def _clear() -> None:
 
 def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
     html.paragraph(f"{counted(total, 'finding')}, the most severe first", "quiet small")
+    if link.get("fold"):
+        st.button("Back to all findings", on_click=_unfold, args=("",))
     lines = [
         ListRow(
             row.fingerprint,
@@ -195,7 +199,8 @@ def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
         for row in rows.rows
     ]
     chosen = current.finding.fingerprint if current else None
-    show_listing("findings list", COLUMNS, lines, lambda f: _open(f), chosen)
+    folds = {row.fingerprint: row.fold or "" for row in rows.rows if row.n_folded > 1}
+    show_listing("findings list", COLUMNS, lines, lambda f: _open_line(f, folds), chosen)
     page_buttons(rows)
 
 
@@ -211,6 +216,9 @@ def page_buttons(rows: Rows) -> None:
 
 
 def _about(row: browse.Row) -> str:
+    """Return what a line of the list says: of one finding, or of those that it stands for."""
+    if row.n_folded > 1:
+        return f"{row.n_folded:,} findings like this, open to list them: {row.message}"
     if row.first is None:
         return row.message
     more = f" and {row.n_samples - 1:,} more" if row.n_samples > 1 else ""
@@ -223,9 +231,21 @@ def _turn(way: str, fingerprint: str) -> None:
     link.put(**{way: fingerprint})
 
 
-def _open(fingerprint: str) -> None:
+def _open_line(fingerprint: str, folds: Mapping[str, str]) -> None:
+    """Open the finding of a line, or the list of those that the line stands for."""
+    if fold := folds.get(fingerprint):
+        _unfold(fold)
+        return
     page_changed()
     link.put(finding=fingerprint)
+    st.session_state[PICKED] = []
+
+
+def _unfold(fold: str) -> None:
+    """List the findings of one fold; of none: all findings, folded."""
+    page_changed()
+    link.first_page("finding")
+    link.put(fold=fold)
     st.session_state[PICKED] = []
 
 
@@ -242,6 +262,11 @@ def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None
         html.chip(current.status, "good") if current.status != "open" else "",
         html.tag("p", found.message),
     )
+    if filters.folded and current.n_folded > 1:
+        said = f"One of {current.n_folded:,} findings of this kind; a decision is about this one."
+        html.paragraph(said, "quiet small")
+        label = f"List all {current.n_folded:,}"
+        st.button(label, key="unfold", on_click=_unfold, args=(found.fold,))
     picked = selected(current)
     _decision_bar(run, filters, current, picked)
     _pictures(run, current, picked)

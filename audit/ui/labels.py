@@ -85,7 +85,7 @@ def _classes(table: pl.DataFrame) -> None:
 def _findings(run: Opened) -> None:
     st.subheader("What the checks say of labels and boxes")
     with run.store() as store:
-        rows = browse.page(store, FindingFilter(codes=FAMILIES), size=SHOWN)
+        rows = browse.page(store, FindingFilter(codes=FAMILIES, folded=True), size=SHOWN)
         total = browse.count_findings(store, FindingFilter(codes=FAMILIES))
     if not rows.rows:
         html.empty("The checks of labels, boxes and class counts found nothing.")
@@ -96,25 +96,33 @@ def _findings(run: Opened) -> None:
             {
                 "severity": row.severity.value,
                 "code": row.code,
-                "message": row.message,
+                "message": _said(row),
                 "status": "" if row.status == "open" else row.status,
             },
             row.status != "open",
         )
         for row in rows.rows
     ]
+    folds = {row.fingerprint: row.fold for row in rows.rows if row.n_folded > 1}
     show_listing(
         "label findings",
         COLUMNS,
         lines,
-        lambda f: link.go("findings", run=link.get("run"), finding=f, status="all"),
+        lambda f: link.go(
+            "findings", run=link.get("run"), finding=f, status="all", fold=folds.get(f)
+        ),
     )
-    if total > len(rows.rows):
+    shown = sum(row.n_folded for row in rows.rows)
+    if total > shown:
         html.paragraph(
-            f"The first {len(rows.rows):,} of {counted(total, 'finding')}: the rest is on "
+            f"The first {shown:,} of {counted(total, 'finding')}: the rest is on "
             "the page Findings.",
             "quiet small",
         )
+
+
+def _said(row: browse.Row) -> str:
+    return f"{row.n_folded:,} findings like: {row.message}" if row.n_folded > 1 else row.message
 
 
 def _conflicts(run: Opened) -> None:

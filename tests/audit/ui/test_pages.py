@@ -15,7 +15,7 @@ from audit.review import decisions
 from audit.review.ledger import Ledger
 from audit.run.digests import write_document
 from audit.sources import open_source
-from tests.audit.reviewed import findings
+from tests.audit.reviewed import findings, made_run
 from tests.audit.ui.pages import html, link_of, shown, text
 
 pytestmark = pytest.mark.slow
@@ -87,6 +87,17 @@ def test_a_link_opens_the_filtered_finding(monkeypatch: pytest.MonkeyPatch, scan
     at.selectbox(key="choice severity").set_value("error").run()
     assert link_of(at)["severity"] == "error"
     assert "No finding fits these filters" in text(at)
+
+
+def test_a_fold_is_one_line_that_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cut = [{"id": f"{number}.jpg", "trailing_bytes": 9} for number in range(30)]
+    run = made_run(tmp_path / "folds", cut, ["FILE003"])
+    at = shown(monkeypatch, "findings", run, code="FILE003")
+    assert "One of 30 findings of this kind" in text(at)
+    at.button(key="unfold").click().run()
+    assert link_of(at)["fold"].startswith("FILE003 info")
+    assert "One of 30 findings" not in text(at)
+    assert "30 findings, the most severe first" in text(at)
 
 
 def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
@@ -281,8 +292,6 @@ def test_a_scan_that_publishes_shows_at_the_next_click(
 
 
 def test_names_and_notes_are_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tests.audit.reviewed import made_run
-
     nasty = "train/<img src=x onerror=alert(1)>**bold** [x](javascript:alert(1)).jpg"
     rows = [{"id": nasty, "split": "train", "label": "<b>cat</b>", "brightness": 0.01,
              "brightness_p95": 0.02, "brightness_p99": 0.03}, {"id": "b.jpg"}]  # fmt: skip
