@@ -33,9 +33,9 @@ from audit.report.contents import (
     ReportedFinding,
     Spread,
 )
+from audit.report.folding import FOLDS, fold_findings
 from audit.review.box_fixes import count_fixes
 from audit.review.rates import reviewed_rates
-from audit.report.folding import FOLDS, fold_findings
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
