@@ -180,9 +180,10 @@ class StatisticalOutlier(Check):
         for name in PROPERTIES:
             for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
                 odd[oddity.row][name] = oddity
+        sizes = np.bincount(classes[classes >= 0], minlength=len(names))
         for row in sorted(odd):
             group = int(classes[row])
-            compared = int((classes == group).sum()) if group >= 0 else len(frame)
+            compared = int(sizes[group]) if group >= 0 else len(frame)
             where = f"class {names[group]}" if group >= 0 else "the dataset"
             yield self._finding(frame, odd[row], f"{compared - 1:,} of {where}", params)
 
@@ -260,19 +261,29 @@ def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) 
         Oddity(int(own[o.row]), int(own[o.nearest]), o.ratio)
         for o in isolated(values[own], classes[own], params.rate)
     ]
-    odd = [o for o in odd if not _common_elsewhere(o, values, classes)]
+    if odd:
+        order = np.argsort(values, kind="stable")
+        by_value = values[order], classes[order], int(classes.max())
+        odd = [o for o in odd if not _common_elsewhere(o, values, classes, *by_value)]
     if len(own) < len(values) and len(values) >= params.min_class:
         everything = np.zeros(len(values), np.int64)
         odd += [o for o in isolated(values, everything, params.rate) if classes[o.row] < 0]
     return odd
 
 
-def _common_elsewhere(odd: Oddity, values: Floats, classes: Ints) -> bool:
+def _common_elsewhere(
+    odd: Oddity, values: Floats, classes: Ints, ordered: Floats, ordered_classes: Ints, most: int
+) -> bool:
     # The same value in several other classes is a mode of the dataset that this class has few of.
     # A quarter of the gap: closer to the odd value than to its own class.
-    radius = abs(values[odd.row] - values[odd.nearest]) / 4
-    there = classes[(np.abs(values - values[odd.row]) <= radius) & (classes != classes[odd.row])]
-    needed = min(MAX_BLOCK, max(1, int(classes.max()) // 2))
+    value = values[odd.row]
+    radius = abs(value - values[odd.nearest]) / 4
+    # Sorted values: where many rows are odd, to look at all rows for each takes minutes.
+    first = np.searchsorted(ordered, value - radius)
+    last = np.searchsorted(ordered, value + radius, side="right")
+    there = ordered_classes[first:last]
+    there = there[there != classes[odd.row]]
+    needed = min(MAX_BLOCK, max(1, most // 2))
     return len(there) > MAX_BLOCK and len(np.unique(there)) >= needed
 
 
