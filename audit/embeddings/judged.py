@@ -15,7 +15,7 @@ from audit.embeddings.humps import Hump, find_hump
 from audit.embeddings.label_noise import NoiseModel, fit_noise_model, measure_unusual
 from audit.embeddings.label_order import rate_labels
 from audit.embeddings.nearest import Nearest, vote_shares
-from audit.embeddings.ridge import decompose, left_out_scores
+from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
 from audit.stats import wilson_share
 
 Floats = npt.NDArray[np.float32]
@@ -64,29 +64,48 @@ class JudgedLabels:
 
 
 def judge_vectors(
-    views: Floats, nearest: Nearest, labels: Ints, groups: Ints, n_classes: int
+    views: Floats,
+    nearest: Nearest,
+    labels: Ints,
+    groups: Ints,
+    n_classes: int,
+    decomposition: Decomposition | None = None,
 ) -> JudgedLabels:
     """Judge labels (n,) in 0..n_classes-1 by a model that did not see their group, and neighbours.
 
     `views` (v, n, d) are the vectors, of one view of each picture or more. Rows with the label -1
-    are not judged, and neither teach nor vote.
+    are not judged, and neither teach nor vote. `decomposition` of the mean of the views, where the
+    caller has it, is used again if it is the one that is needed.
     """
     rows = np.flatnonzero(labels >= 0)
-    scores = score_views(views[:, rows], labels[rows], groups[rows], n_classes)
+    usable = len(views) == 1 and len(rows) == len(labels)
+    scores = score_views(
+        views[:, rows], labels[rows], groups[rows], n_classes, decomposition if usable else None
+    )
     votes, smooth = vote_shares(nearest, labels, n_classes, rows)
     unusual = measure_unusual(views[:, rows].mean(0))
     return _conclude([scores, np.log(smooth)], unusual, labels[rows], votes)
 
 
-def score_views(views: Floats, labels: Ints, groups: Ints, n_classes: int) -> Floats:
+def score_views(
+    views: Floats,
+    labels: Ints,
+    groups: Ints,
+    n_classes: int,
+    decomposition: Decomposition | None = None,
+) -> Floats:
     """Return the scores (n, n_classes) of pictures with their group left out, the mean over views.
 
     All views of a picture are in its group: a crop does not speak for the picture.
     """
     v, n, d = views.shape
     every = views.reshape(v * n, d)
-    every = bound_lengths(every - every.mean(0, dtype=np.float64).astype(np.float32))
-    scores = left_out_scores(decompose(every), np.tile(labels, v), np.tile(groups, v), n_classes)
+    centred = every - every.mean(0, dtype=np.float64).astype(np.float32)
+    bounded = bound_lengths(centred)
+    if decomposition is None or bounded is not centred:
+        decomposition = decompose(bounded)
+    del every, centred, bounded
+    scores = left_out_scores(decomposition, np.tile(labels, v), np.tile(groups, v), n_classes)
     return np.asarray(scores.reshape(v, n, n_classes).mean(0))
 
 

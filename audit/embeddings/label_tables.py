@@ -111,7 +111,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
             judged = _judge_own(found, known, nearest)
         else:
             judged = judge_vectors(
-                found.views, nearest, known.labels, known.groups, len(known.names),
+                found.views, nearest, known.labels, known.groups, len(known.names), decomposition,
             )  # fmt: skip
     with store.transaction():
         for name in TABLES:

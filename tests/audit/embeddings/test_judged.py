@@ -133,6 +133,17 @@ def test_own_probabilities_are_judged_alike() -> None:
     assert ((found.quality >= 0) & (found.quality <= 1)).all()
 
 
+def test_a_decomposition_that_is_given_changes_nothing() -> None:
+    points, labels = clouds(7, 200, 3, 3.0)
+    own = np.arange(200)
+    made = decompose(points)
+    near = nearest_rows(made, own)
+    for given in (labels, np.where(own < 5, -1, labels)):  # all judged, and some not
+        once = judge_vectors(points[None], near, given, own, 3)
+        again = judge_vectors(points[None], near, given, own, 3, made)
+        np.testing.assert_allclose(once.quality, again.quality, atol=1e-4)
+
+
 def test_the_order_of_rows_does_not_matter() -> None:
     points, labels = clouds(6, 200, 3, 3.0)
     turn = np.random.default_rng(2).permutation(200)
