@@ -25,7 +25,9 @@ def labels_command(
     reviewed: Annotated[
         Path | None, typer.Option("--reviewed", help="That CSV, with yes or no under `wrong`.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other labels.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Another seed draws other labels.")
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,
