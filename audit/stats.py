@@ -82,6 +82,36 @@ def clopper_pearson(
     return np.where(k <= 0, 0.0, low), np.where(k >= size, 1.0, high)
 
 
+def midp_limits(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the mid-p limits of a share from `successes` of `n`, which may be non-integer.
+
+    Lancaster (1961), JASA 56:223: the observed count is half in each tail, so that coverage is
+    close to `confidence` on average, where exact limits lie above it and Wilson's below for rare
+    successes. At 0 and n: Clopper and Pearson's one-sided limits at the same tail.
+    """
+    from scipy.special import betainc
+
+    check_level(confidence, "confidence")
+    tail = (1 - confidence) / 2
+
+    def at_least(k: float, p: float) -> float:
+        return 1.0 if k <= 0 else 0.0 if k > n else float(betainc(k, n - k + 1, p))
+
+    def above(k: float, p: float) -> float:
+        return 0.0 if k >= n else float(betainc(k + 1, n - k, p))
+
+    def solve(k: float, wanted: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            p = (low + high) / 2
+            more = (at_least(k, p) + above(k, p)) / 2 > wanted
+            low, high = (low, p) if more else (p, high)
+        return (low + high) / 2
+
+    low = 0.0 if successes <= 0 else solve(successes, tail)
+    return low, 1.0 if successes >= n else solve(successes, 1 - tail)
+
+
 def hypergeometric_limits(
     successes: ArrayLike, n: ArrayLike, population: ArrayLike, confidence: float = 0.95
 ) -> tuple[Ints, Ints]:

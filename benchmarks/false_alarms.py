@@ -1,13 +1,17 @@
 """How often the statistical checks speak where nothing is wrong, and where something is.
 
-    python benchmarks/false_alarms.py FOLDER ... [--datasets 500] [--planted 40]
+    python benchmarks/false_alarms.py [FOLDER ...] [--datasets 500] [--planted 40] [--labels 100]
 
-scans real pictures once and draws null datasets from those without any finding: 300 to 1,500
-pictures, 2 to 10 classes, 2 or 3 splits. Splits are dealt at random, and labels in every other
-dataset (the rest keep the labels they have); files are renamed in one of ten usual ways; sizes,
-qualities, cameras, times and columns of a manifest are dealt at random too. Every check judges
-each; any finding is a false alarm. Then effects of stated size are planted in such datasets, to see
-that silence is not all the checks are capable of. One line of JSON at the end.
+judges right labels over vectors that are drawn: classes that overlap or lie apart, normal, of heavy
+tails (rows or columns of Student's t), skewed, of several clusters, of unlike spreads; 2 to 20
+classes, balanced or not, 100 to 3,000 pictures. LABEL006 on any of them is a false alarm.
+
+Then it scans real pictures once and draws null datasets from those without any finding: 300 to
+1,500 pictures, 2 to 10 classes, 2 or 3 splits. Splits are dealt at random, and labels in every
+other dataset (the rest keep the labels they have); files are renamed in one of ten usual ways;
+sizes, qualities, cameras, times and columns of a manifest are dealt at random too. Every check
+judges each; any finding is a false alarm. Then effects of stated size are planted in such datasets,
+to see that silence is not all the checks are capable of. One line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -29,6 +33,11 @@ import polars as pl
 
 from audit import scanning
 from audit.checking.check import all_checks, make_params
+from audit.checks.label_suspect import SuspectLabel
+from audit.embeddings.judged import JudgedLabels, judge_vectors
+from audit.embeddings.nearest import nearest_rows
+from audit.embeddings.patches import scale_columns
+from audit.embeddings.ridge import decompose
 from audit.picture.features import FEATURE_ROW
 from audit.run.generations import open_run
 from audit.run.store import Store
@@ -250,6 +259,62 @@ PLANTED: Mapping[str, Callable[[pl.DataFrame, Rng], pl.DataFrame]] = {
 }
 
 
+# ---- right labels over drawn vectors ----
+
+
+def right_labels(kind: str, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors (n, d) and their labels, none of them wrong."""
+    k = int(rng.choice([2, 3, 5, 10, 20]))
+    n = max(int(np.exp(rng.uniform(np.log(100), np.log(3000)))), 15 * k)
+    d, freedom = int(rng.choice([5, 20, 60])), float(rng.choice([3, 4, 6]))
+    # deviations between centres: from half hidden in each other to far apart
+    apart = float(np.exp(rng.uniform(*np.log((12, 40) if kind == "lying apart" else (1, 12)))))
+    shares = rng.dirichlet(np.full(k, 3.0)) if rng.random() < 0.5 else np.full(k, 1 / k)
+    shares = np.maximum(shares, 15 / n)
+    labels = rng.choice(k, n, p=shares / shares.sum())
+    parts = 4 if kind == "clusters" else 1
+    centres = rng.normal(size=(k * parts, d)) * apart / np.sqrt(d)
+    noise = rng.normal(size=(n, d))
+    if kind == "Student rows":
+        noise /= np.sqrt(rng.chisquare(freedom, size=(n, 1)) / freedom)
+    elif kind == "Student columns":
+        noise = rng.standard_t(freedom, size=(n, d))
+    elif kind == "unlike spreads":
+        noise *= np.exp(0.5 * rng.normal(size=k))[labels][:, None]
+    points = centres[labels * parts + rng.integers(parts, size=n)] + noise
+    if kind == "skewed":
+        points = np.exp(0.5 * points)
+    known = np.bincount(labels, minlength=k)[labels] >= 10  # as for a scan
+    labels = np.unique(labels[known], return_inverse=True)[1]
+    return scale_columns(points[known].astype(np.float32)), labels
+
+
+def reported(judged: JudgedLabels) -> int:
+    """Return how many labels LABEL006 would report at its defaults."""
+    params = SuspectLabel.Params()
+    return int((judged.error_chance >= params.min_chance).sum() * (judged.gain >= params.min_gain))
+
+
+RIGHT = ("normal", "Student rows", "Student columns", "skewed", "clusters", "unlike spreads",
+         "lying apart")  # fmt: skip
+
+
+def label_alarms(datasets: int, seed: int) -> dict[str, Any]:
+    """Judge so many datasets of each kind, print and return how many have a label reported."""
+    found: dict[str, Any] = {}
+    for number, kind in enumerate(RIGHT):
+        alarms = 0
+        for i in range(datasets):
+            points, labels = right_labels(kind, np.random.default_rng([seed, 100 + number, i]))
+            own = np.arange(len(labels))
+            near = nearest_rows(decompose(points), own)
+            alarms += reported(judge_vectors(points[None], near, labels, own, labels.max() + 1)) > 0
+        low, high = (float(x) for x in wilson(alarms, max(datasets, 1)))
+        print(f"{alarms} of {datasets} with LABEL006: right labels, {kind}", flush=True)
+        found[kind] = {"datasets": datasets, "alarms": alarms, "interval": [low, high]}
+    return found
+
+
 def measured(datasets: Iterator[pl.DataFrame], seed: int) -> list[Counter[str]]:
     """Return the findings in each dataset, check by check."""
     store = Store.memory()
@@ -264,14 +329,19 @@ def measured(datasets: Iterator[pl.DataFrame], seed: int) -> list[Counter[str]]:
 
 
 def main() -> None:
-    """Scan, judge null datasets, judge planted ones, print."""
+    """Judge right labels; scan, judge null datasets, judge planted ones; print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("folders", nargs="+", help="folders of real pictures")
+    parser.add_argument("folders", nargs="*", help="folders of real pictures")
     parser.add_argument("--datasets", type=int, default=500)
     parser.add_argument("--planted", type=int, default=40, help="datasets per planted effect")
+    parser.add_argument("--labels", type=int, default=100, help="sets of each kind of vectors")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    labels = label_alarms(options.labels, options.seed)
+    if not options.folders:
+        print(json.dumps({"right_labels": labels}))
+        return
     pictures = silent_pictures(options.folders, options.jobs)
     print(f"{len(pictures):,} pictures without a finding")
     began = time.process_time()
@@ -291,6 +361,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                "right_labels": labels,
                 "null_datasets": len(null), "with_a_finding": alarms / max(len(null), 1),
                 "interval": [float(low), float(high)], "by_check": by_code, "power": power,
                 "cpu_s_per_dataset": seconds,

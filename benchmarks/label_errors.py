@@ -4,10 +4,11 @@
 
 Labels of class folders are changed at random (symmetric), or to one class that looks alike
 (class-dependent: car to truck, cat to dog, ...), 5, 10, 20 and 40 % of them. Per setting, the mean
-over seeds: average precision and ROC-AUC of the order, precision among the flagged, and the
-estimated share of wrong labels; the same of cleanlab, which gets probabilities of logistic
-regression out of five folds on the same vectors (needs `pip install cleanlab`; without it, its
-self-confidence order is not compared either). The last line is one line of JSON.
+over seeds: average precision and ROC-AUC of the order, precision among the flagged, the estimated
+share of wrong labels and its limit, the share expected and found among the first 50, 200 and 1,000;
+the same of cleanlab, which gets probabilities of logistic regression out of five folds on the same
+vectors (needs `pip install cleanlab`; else --no-cleanlab). Then how often the interval from labels
+drawn at random and reviewed holds the share: 200 draws a setting. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import cv2
 import numpy as np
 
 from audit.embeddings.judged import judge_vectors
-from audit.embeddings.nearest import nearest_rows
+from audit.embeddings.nearest import Nearest, nearest_rows
 from audit.embeddings.patches import describe_patches
 from audit.embeddings.ridge import decompose
 from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.review.label_sample import share_of_sample
 
 RATES = (0.05, 0.10, 0.20, 0.40)
 # CIFAR-10's classes in order, and the class that each is mistaken for.
@@ -32,6 +34,7 @@ ALIKE = {
     "airplane": "ship", "automobile": "truck", "bird": "airplane", "cat": "dog", "deer": "horse",
     "dog": "cat", "frog": "bird", "horse": "deer", "ship": "airplane", "truck": "automobile",
 }  # fmt: skip
+REVIEWED = (50, 100, 200)
 LEAST_CHANCE, LEAST_GAIN = 0.5, 4.0  # the defaults of LABEL006
 
 
@@ -84,10 +87,33 @@ def measured(score: np.ndarray, flagged: np.ndarray, wrong: np.ndarray) -> dict[
     }
 
 
-def ours(views: np.ndarray, near: object, given: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
-    judged = judge_vectors(views, near, given, np.arange(len(given)), k)
-    enough = judged.model.gain >= LEAST_GAIN
-    return -judged.quality, (judged.error_chance >= LEAST_CHANCE) & enough, judged.model.share
+def mean_known(values: list[float]) -> float | None:
+    """Return the mean of what is no NaN: precision is none where nothing is flagged."""
+    known = [v for v in values if v == v]
+    return round(float(np.mean(known)), 4) if known else None
+
+
+def ours(
+    views: np.ndarray, near: Nearest, given: np.ndarray, wrong: np.ndarray
+) -> dict[str, float]:
+    judged = judge_vectors(views, near, given, np.arange(len(given)), int(given.max()) + 1)
+    flagged = (judged.error_chance >= LEAST_CHANCE) & (judged.gain >= LEAST_GAIN)
+    found = measured(-judged.quality, flagged, wrong)
+    found |= {"share": judged.share, "limit": judged.share_limit}
+    for n, expected in judged.expected_shares().items():
+        found[f"expected {n}"] = expected
+        found[f"wrong {n}"] = float(wrong[judged.order()[:n]].mean())
+    return found
+
+
+def coverage(wrong: np.ndarray, reviewed: int, seed: int) -> float:
+    """Return how many of 200 draws have the true share within their limits."""
+    rng, hits = np.random.default_rng(seed), 0
+    for _ in range(200):
+        drawn = rng.choice(wrong, reviewed, replace=False)
+        found = share_of_sample(int(drawn.sum()), reviewed, len(wrong))
+        hits += found.low <= wrong.mean() <= found.high
+    return hits / 200
 
 
 def cleanlab(vectors: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,29 +147,33 @@ def main() -> None:
     mean = views.mean(0)
     near = nearest_rows(decompose(mean - mean.mean(0)), np.arange(len(labels)))
     settings, better = {}, 0
+    covered: dict[int, list[float]] = {}
     for kind in ("symmetric", "class-dependent"):
         for rate in RATES:
             rows: dict[str, list[dict[str, float]]] = {"audit": [], "cleanlab": []}
             for seed in range(options.seeds):
                 given = with_noise(labels, names, rate, kind, seed)
                 wrong = given != labels
-                score, flagged, share = ours(views, near, given, len(names))
-                rows["audit"].append(measured(score, flagged, wrong) | {"share": float(share)})
+                rows["audit"].append(ours(views, near, given, wrong))
+                for size in REVIEWED:
+                    covered.setdefault(size, []).append(coverage(wrong, size, seed))
                 if not options.no_cleanlab:
                     rows["cleanlab"].append(measured(*cleanlab(whole, given), wrong))
             found = {
-                tool: {key: round(float(np.mean([r[key] for r in some])), 4) for key in some[0]}
+                tool: {key: mean_known([r[key] for r in some]) for key in some[0]}
                 for tool, some in rows.items()
                 if some
             }
             settings[f"{kind} {rate:.0%}"] = found
             better += "cleanlab" in found and found["audit"]["ap"] > found["cleanlab"]["ap"]
             print(f"{kind:>15} {rate:4.0%}  " + "   ".join(
-                f"{tool}: " + ", ".join(f"{key} {value:.3f}" for key, value in values.items())
+                f"{tool}: "
+                + ", ".join(f"{k} {value:.3f}" for k, value in values.items() if value is not None)
                 for tool, values in found.items()
             ), flush=True)  # fmt: skip
+    intervals = {n: {"lowest": min(c), "mean": float(np.mean(c))} for n, c in covered.items()}
     print(json.dumps({"pictures": len(labels), "seeds": options.seeds, "settings": settings,
-                      "better_ap_than_cleanlab": better}))  # fmt: skip
+                      "better_ap_than_cleanlab": better, "coverage": intervals}))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -108,8 +108,7 @@ class GuessableFromFiles(Check):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield at most one finding."""
-        table = _table(store, params)
-        guesses = _guesses(table) if _enough(table, params) else None
+        guesses = store.share(_judged, params)[1]
         if guesses and guesses.p <= params.rate and guesses.skill_low >= params.min_skill:
             low, high = guesses.majority + guesses.gain_low, guesses.majority + guesses.gain_high
             yield Finding(
@@ -132,13 +131,12 @@ class GuessableFromFiles(Check):
 
     def completeness(self, store: Store, params: Params) -> str:
         """Say what the classifier reached, reported or not."""
-        table = _table(store, params)
-        if not _enough(table, params):
+        table, guesses = store.share(_judged, params)
+        if guesses is None:
             return (
                 f"No classifier was trained on the files: {len(table.ids):,} pictures in classes "
                 f"of at least {params.min_units}, {len(table.properties):,} properties that vary."
             )
-        guesses = _guesses(table)
         return (
             f"From {guesses.columns:,} properties of {guesses.n:,} files a classifier names "
             f"{guesses.accuracy:.1%} of the classes; always saying the largest: "
@@ -146,9 +144,17 @@ class GuessableFromFiles(Check):
         )
 
 
+def _judged(
+    store: Store, params: GuessableFromFiles.Params
+) -> tuple[PropertyTable, Guesses | None]:
+    """Return the table, and what a classifier makes of it where there is enough."""
+    table = _table(store, params)
+    return table, _guesses(table) if _enough(table, params) else None
+
+
 def _table(store: Store, params: GuessableFromFiles.Params) -> PropertyTable:
     """Return the nuisance columns of units in classes that are large enough."""
-    table = property_table(store).of_kind("nuisance")
+    table = store.share(property_table).of_kind("nuisance")
     table = table.rows(table.label >= 0).by_unit()
     sizes = np.bincount(table.label, minlength=len(table.labels))
     return table.rows(sizes[table.label] >= params.min_units)

@@ -160,7 +160,7 @@ class Shortcut(Check):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding per class, with the properties that separate it."""
-        table = property_table(store).of_kind("nuisance", "light")
+        table = store.share(property_table).of_kind("nuisance", "light")
         table = table.rows(table.label >= 0).by_unit()
         found: dict[int, list[Separation]] = defaultdict(list)
         for separation in _separations(table, params):
@@ -220,7 +220,7 @@ class Shortcut(Check):
                 f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "
                 f"{params.min_units} pictures or more."
             )
-        left_out = property_table(store).left_out
+        left_out = store.share(property_table).left_out
         names = f"; left out because they name the class: {', '.join(left_out)}" if left_out else ""
         return (
             f"{tested:,} of {classes:,} classes had {params.min_units} pictures or more and were "

@@ -118,7 +118,7 @@ class SplitDrift(Check):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding per split."""
-        table = property_table(store)
+        table = store.share(property_table)
         drifts = [_drift(table, *sides) for sides in _sides(table, params)]
         p_values = np.concatenate([d.p_values for d in drifts]) if drifts else np.empty(0)
         alone = np.split(benjamini_hochberg(p_values), np.cumsum([len(d.p_values) for d in drifts]))
@@ -157,7 +157,7 @@ class SplitDrift(Check):
 
     def completeness(self, store: Store, params: Params) -> str:
         """Say what was compared with what."""
-        table = property_table(store)
+        table = store.share(property_table)
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:
             return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."

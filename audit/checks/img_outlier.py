@@ -88,8 +88,9 @@ class StatisticalOutlier(Check):
     density, entropy, noise, red and blue over green, aspect, pixels, and bytes per pixel. An image
     is reported, with the properties that make it odd, if it lies beyond a gap that is too large for
     tails of the estimated shape: in a dataset without outliers, at most `rate` false findings per
-    image are expected. Several modes are allowed; up to 3 images can be
-    outliers together; a value that images of several other classes have is not odd.
+    image are expected, and at most `max_false` in all, however many images it has. Several modes
+    are allowed; up to 3 images can be outliers together; a value that images of several other
+    classes have is not odd.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
@@ -130,12 +131,14 @@ class StatisticalOutlier(Check):
         """Thresholds.
 
         rate: false findings per image that are expected in a dataset without outliers, 0..1
+        max_false: false findings that are expected in such a dataset as a whole, at most
         min_class: classes smaller than this are compared with the whole dataset
         max_p99_dark: pictures below this 99th percentile of luma are left to IMG001, 0..1
         min_p1_bright: pictures above this 1st percentile of luma are left to IMG002, 0..1
         """
 
         rate: float = 0.0001
+        max_false: float = 0.01
         min_class: int = 50
         max_p99_dark: float = 0.16
         min_p1_bright: float = 0.7
@@ -180,9 +183,10 @@ class StatisticalOutlier(Check):
         for name in PROPERTIES:
             for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
                 odd[oddity.row][name] = oddity
+        sizes = np.bincount(classes[classes >= 0], minlength=len(names))
         for row in sorted(odd):
             group = int(classes[row])
-            compared = int((classes == group).sum()) if group >= 0 else len(frame)
+            compared = int(sizes[group]) if group >= 0 else len(frame)
             where = f"class {names[group]}" if group >= 0 else "the dataset"
             yield self._finding(frame, odd[row], f"{compared - 1:,} of {where}", params)
 
@@ -255,24 +259,35 @@ def _measurements(
 
 def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) -> list[Oddity]:
     """Return what is odd: images within their class, those without one within the whole dataset."""
+    rate = min(params.rate, params.max_false / max(len(values), 1))
     own = np.flatnonzero(classes >= 0)
     odd = [
         Oddity(int(own[o.row]), int(own[o.nearest]), o.ratio)
-        for o in isolated(values[own], classes[own], params.rate)
+        for o in isolated(values[own], classes[own], rate)
     ]
-    odd = [o for o in odd if not _common_elsewhere(o, values, classes)]
+    if odd:
+        order = np.argsort(values, kind="stable")
+        by_value = values[order], classes[order], int(classes.max())
+        odd = [o for o in odd if not _common_elsewhere(o, values, classes, *by_value)]
     if len(own) < len(values) and len(values) >= params.min_class:
         everything = np.zeros(len(values), np.int64)
-        odd += [o for o in isolated(values, everything, params.rate) if classes[o.row] < 0]
+        odd += [o for o in isolated(values, everything, rate) if classes[o.row] < 0]
     return odd
 
 
-def _common_elsewhere(odd: Oddity, values: Floats, classes: Ints) -> bool:
+def _common_elsewhere(
+    odd: Oddity, values: Floats, classes: Ints, ordered: Floats, ordered_classes: Ints, most: int
+) -> bool:
     # The same value in several other classes is a mode of the dataset that this class has few of.
     # A quarter of the gap: closer to the odd value than to its own class.
-    radius = abs(values[odd.row] - values[odd.nearest]) / 4
-    there = classes[(np.abs(values - values[odd.row]) <= radius) & (classes != classes[odd.row])]
-    needed = min(MAX_BLOCK, max(1, int(classes.max()) // 2))
+    value = values[odd.row]
+    radius = abs(value - values[odd.nearest]) / 4
+    # Sorted values: where many rows are odd, to look at all rows for each takes minutes.
+    first = np.searchsorted(ordered, value - radius)
+    last = np.searchsorted(ordered, value + radius, side="right")
+    there = ordered_classes[first:last]
+    there = there[there != classes[odd.row]]
+    needed = min(MAX_BLOCK, max(1, most // 2))
     return len(there) > MAX_BLOCK and len(np.unique(there)) >= needed
 
 

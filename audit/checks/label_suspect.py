@@ -20,7 +20,7 @@ SCORE: Mapping[str, Any] = {
 FACTS: Mapping[str, Any] = {
     "judged": 500, "classes": 10, "reason": "", "conflicting": 2, "in_small_classes": 3,
     "atypical": 1,
-    "share": 0.05, "share_low": 0.03, "share_high": 0.07, "gain": 40.0, "accuracy": 0.8,
+    "share": 0.05, "share_limit": 0.23, "gain": 40.0, "accuracy": 0.8,
     "largest_class": 0.1, "expected": '{"50": 0.8}', "vectors": "built-in vectors",
 }  # fmt: skip
 
@@ -46,7 +46,9 @@ class SuspectLabel(Check):
     the others, with its near-duplicates left out, and from the labels of its nearest neighbours. A
     label is reported when the chance that it is wrong is at least `min_chance`, where that chance
     comes from a model in which a share of all labels was set at random; and only if that share
-    explains the labels better than classes that overlap do, by `min_gain` in log likelihood.
+    explains the labels better than classes that overlap do, by `min_gain` in log likelihood. The
+    same is asked of labels that lie deep in another class with hardly any on the way there: a tail
+    of the class would have eight on the way for each that is so far out.
 
     ## Why is this bad
     A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as
@@ -65,7 +67,11 @@ class SuspectLabel(Check):
     Errors that follow the classes (every third husky is called a wolf) look like classes that
     overlap, and are ranked but hardly ever reported. Classes of fewer than 10 pictures, pictures
     with two labels (LABEL005) and classes of which more than half would be reported are left out;
-    below 50 pictures nothing is said. A rare subject in its right class may look like another.
+    below 50 pictures nothing is said. A rare subject in its right class may look like another. How
+    many labels are wrong in all cannot be measured without looking: the share is right if errors do
+    not follow the classes, and its limit if the model, unseen, names a wrong label by chance alone.
+    An interval that needs neither comes from pictures drawn at random and reviewed
+    (`audit labels`).
 
     ## References
     Northcutt, Jiang and Chuang (2021), Confident Learning, JAIR 70. Coates, Lee and Ng (2011), An
@@ -185,16 +191,20 @@ def _facts(store: Store) -> dict[str, str]:
 
 
 def _share_sentence(facts: Mapping[str, str], min_gain: float) -> str:
-    disagree = 1 - float(facts["accuracy"])
-    if float(facts["gain"]) < min_gain:
+    limit = (
+        f"at most {float(facts['share_limit']):.1%} if a wrong label is named unseen by chance "
+        "alone"
+    )
+    if float(facts["accuracy"]) <= float(facts["largest_class"]):
         return (
-            "How many are wrong cannot be told from classes that overlap: between none and "
-            f"{disagree:.1%} (the share that is predicted otherwise)."
+            "How many are wrong cannot be told: the model names no more labels than whoever says "
+            "the largest class each time."
         )
+    if float(facts["gain"]) < min_gain:
+        return f"How many are wrong cannot be told from classes that overlap: {limit}."
     expected = json.loads(facts["expected"])
     shares = ", ".join(f"{share:.0%} of the first {int(n):,}" for n, share in expected.items())
     return (
-        f"If errors do not follow the classes, {float(facts['share']):.1%} of the labels are wrong "
-        f"({float(facts['share_low']):.1%} to {float(facts['share_high']):.1%}), and at most "
-        f"{disagree:.1%} in any case" + (f"; to expect are {shares} to look at." if shares else ".")
+        f"If errors do not follow the classes, {float(facts['share']):.1%} of the labels are "
+        f"wrong; {limit}" + (f"; wrong are then {shares} to look at." if shares else ".")
     )

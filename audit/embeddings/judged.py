@@ -11,27 +11,39 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.label_noise import NoiseModel, fit_noise_model, rate_labels
+from audit.embeddings.humps import Hump, find_hump
+from audit.embeddings.label_noise import NoiseModel, fit_noise_model, measure_unusual
+from audit.embeddings.label_order import rate_labels
 from audit.embeddings.nearest import Nearest, vote_shares
-from audit.embeddings.ridge import decompose, left_out_scores
+from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
+from audit.stats import wilson_share
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 EXPECTED_AT = (50, 200, 1000)
+SURE_GAIN = 4.0
+"""Log likelihood from which a hump is counted: p = 0.002."""
+LONGEST = 1.5
+"""Vectors that are so many times as long as the median one count as so long: a model of least
+squares would follow the few that are longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedLabels:
     """What is known of n labels in K classes.
 
-    `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
-    `suggested` (n,): the most probable other class, and its `suggested_probability`;
-    `error_chance` (n,): of a label set at random; `votes` (n, 2): neighbours with the given and
-    with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of labels
-    that the model would give as well.
+    `share` of labels that are wrong if errors do not follow the classes, `share_limit` of those
+    wrong if wrong labels are not predicted, and `gain`, by how much wrong labels explain what is
+    seen better than overlap (log likelihood); `quality` (n,): 0..1, low for those to look at first;
+    `probability` (n,): of the label; `suggested` (n,): the most probable other class, and its
+    `suggested_probability`; `error_chance` (n,): of a label set at random; `votes` (n, 2):
+    neighbours with the given and with the suggested label, of `neighbours` (n,) that have one;
+    `accuracy`: share of labels that the model would give as well.
     """
 
-    model: NoiseModel
+    share: float
+    share_limit: float
+    gain: float
     quality: npt.NDArray[np.float64]
     probability: npt.NDArray[np.float64]
     suggested: Ints
@@ -52,31 +64,59 @@ class JudgedLabels:
 
 
 def judge_vectors(
-    views: Floats, nearest: Nearest, labels: Ints, groups: Ints, n_classes: int
+    views: Floats,
+    nearest: Nearest,
+    labels: Ints,
+    groups: Ints,
+    n_classes: int,
+    decomposition: Decomposition | None = None,
 ) -> JudgedLabels:
     """Judge labels (n,) in 0..n_classes-1 by a model that did not see their group, and neighbours.
 
     `views` (v, n, d) are the vectors, of one view of each picture or more. Rows with the label -1
-    are not judged, and neither teach nor vote.
+    are not judged, and neither teach nor vote. `decomposition` of the mean of the views, where the
+    caller has it, is used again if it is the one that is needed.
     """
     rows = np.flatnonzero(labels >= 0)
-    scores = score_views(views[:, rows], labels[rows], groups[rows], n_classes)
+    usable = len(views) == 1 and len(rows) == len(labels)
+    scores = score_views(
+        views[:, rows], labels[rows], groups[rows], n_classes, decomposition if usable else None
+    )
     votes, smooth = vote_shares(nearest, labels, n_classes, rows)
-    witnesses = [scores, np.log(smooth)]
-    model = fit_noise_model(witnesses, labels[rows], n_classes)
-    return _conclude(model, model.probabilities(witnesses), labels[rows], votes)
+    unusual = measure_unusual(views[:, rows].mean(0))
+    return _conclude([scores, np.log(smooth)], unusual, labels[rows], votes)
 
 
-def score_views(views: Floats, labels: Ints, groups: Ints, n_classes: int) -> Floats:
+def score_views(
+    views: Floats,
+    labels: Ints,
+    groups: Ints,
+    n_classes: int,
+    decomposition: Decomposition | None = None,
+) -> Floats:
     """Return the scores (n, n_classes) of pictures with their group left out, the mean over views.
 
     All views of a picture are in its group: a crop does not speak for the picture.
     """
     v, n, d = views.shape
     every = views.reshape(v * n, d)
-    every = every - every.mean(0, dtype=np.float64).astype(np.float32)
-    scores = left_out_scores(decompose(every), np.tile(labels, v), np.tile(groups, v), n_classes)
+    centred = every - every.mean(0, dtype=np.float64).astype(np.float32)
+    bounded = bound_lengths(centred)
+    if decomposition is None or bounded is not centred:
+        decomposition = decompose(bounded)
+    del every, centred, bounded
+    scores = left_out_scores(decomposition, np.tile(labels, v), np.tile(groups, v), n_classes)
     return np.asarray(scores.reshape(v, n, n_classes).mean(0))
+
+
+def bound_lengths(vectors: Floats) -> Floats:
+    """Return vectors (n, d) with the longest shortened, and columns of mean 0."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    limit = np.float32(LONGEST) * np.median(lengths)
+    if not (lengths > limit).any():
+        return vectors
+    bounded = vectors * np.minimum(1, limit / np.maximum(lengths, 1e-12))[:, None]
+    return np.asarray(bounded - bounded.mean(0, dtype=np.float64), np.float32)
 
 
 def judge_probabilities(
@@ -84,27 +124,51 @@ def judge_probabilities(
 ) -> JudgedLabels:
     """Judge labels by the user's own probabilities (n, K), as they come from out of fold."""
     witness = np.log(np.maximum(probabilities, 1e-6)).astype(np.float32)
-    model = fit_noise_model([witness], labels, probabilities.shape[1])
     counted = np.zeros_like(probabilities) if votes is None else votes
-    return _conclude(model, model.probabilities([witness]), labels, counted)
+    return _conclude([witness], np.zeros(len(labels)), labels, counted)
 
 
 def _conclude(
-    model: NoiseModel, p: npt.NDArray[np.float64], labels: Ints, votes: Floats
+    witnesses: list[Floats], unusual: npt.NDArray[np.float64], labels: Ints, votes: Floats
 ) -> JudgedLabels:
     rows = np.arange(len(labels))
+    model = fit_noise_model(witnesses, unusual, labels, votes.shape[1])
+    hump = find_hump((model.overlap or model).logits(witnesses, unusual), labels)
+    p = model.probabilities(witnesses, unusual)
     own = p[rows, labels]
     others = p.copy()
     others[rows, labels] = -1.0
     suggested = others.argmax(1)
+    agreeing = float((own >= p.max(1)).mean())
+    chances, share = _join(model, hump, own)
     return JudgedLabels(
-        model,
-        rate_labels(p, labels, model.share),
+        share,
+        _limit(1 - agreeing, len(labels), p.shape[1]),
+        max(model.gain, hump.gain),
+        rate_labels(p, labels, share),
         own,
         suggested,
         p[rows, suggested],
-        model.error_chances(own),
+        chances,
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),
         votes.sum(1).astype(np.int64),
-        float((own >= p.max(1)).mean()),
+        agreeing,
     )
+
+
+def _join(
+    model: NoiseModel, hump: Hump, own: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Return the chances that labels are wrong and the share that is, from what is sure of both."""
+    chances, share = model.error_chances(own), model.share
+    if hump.gain >= SURE_GAIN:
+        if model.gain < SURE_GAIN:
+            chances, share = np.zeros_like(own), hump.chance * float(hump.beyond.mean())
+        chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
+    return chances, share
+
+
+def _limit(disagreeing: float, n: int, n_classes: int) -> float:
+    """Return the most labels that can be wrong if a wrong label is predicted by chance alone."""
+    upper = float(wilson_share(disagreeing, n)[1])
+    return min(1.0, upper * n_classes / (n_classes - 1))

@@ -1,7 +1,8 @@
 """Vectors of a run's pictures, and what they say of labels: once a scan, stored for all to read.
 
-Rows are distinct pictures (pixel hashes), as for near-duplicates; groups of near-duplicates are
-judged by a model that saw none of their members. A picture with two labels is left to LABEL005, two
+Rows are distinct pictures (pixel hashes), as for near-duplicates; what belongs together
+(near-duplicates, and a manifest's groups: one patient, one film) is judged by a model that saw none
+of its members. A picture with two labels is left to LABEL005, two
 spellings of a class (LABEL002) count as one class. What is found goes into narrow tables of the
 measurements database: `label_scores`, `vector_neighbours`, `embedding_map`, `label_facts`; vectors
 themselves are not kept where they are cheaper to make again.
@@ -50,6 +51,8 @@ DOUBTFUL = 10_000
 PICTURES = """
     SELECT i.pixel_hash, min(i.id) AS id, min(i.content_hash) AS content_hash,
         any_value(g.representative) AS representative,
+        list(DISTINCT trim(i.group_key)) FILTER (WHERE trim(coalesce(i.group_key, '')) <> '')
+            AS group_keys,
         list(DISTINCT i.label) FILTER (WHERE trim(coalesce(i.label, '')) <> '') AS labels
     FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash
     WHERE i.pixel_hash IS NOT NULL AND i.status = 'ok' AND i.phash IS NOT NULL
@@ -61,10 +64,11 @@ PICTURES = """
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """The pictures (n,) with what is known of them: `labels` (n,), -1 where they are not judged,
-    numbers of `names`; `groups` (n,) equal within a group of near-duplicates; `reason` why no
-    label is judged at all, else empty; `conflicting`, `in_small_classes` and `atypical` count
-    pictures.
+    """The pictures (n,) with what is known of them.
+
+    `labels` (n,): -1 where they are not judged, else numbers of `names`; `groups` (n,) equal within
+    what belongs together; `reason` why no label is judged at all, else empty; `conflicting`,
+    `in_small_classes` and `atypical` count pictures.
     """
 
     rows: pl.DataFrame
@@ -107,7 +111,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
             judged = _judge_own(found, known, nearest)
         else:
             judged = judge_vectors(
-                found.views, nearest, known.labels, known.groups, len(known.names),
+                found.views, nearest, known.labels, known.groups, len(known.names), decomposition,
             )  # fmt: skip
     with store.transaction():
         for name in TABLES:
@@ -174,8 +178,7 @@ def label_pictures(
     labels[atypical] = -1
     if probabilities is not None:
         labels[np.isnan(probabilities).any(1)] = -1
-    units = rows["representative"].fill_null(rows["pixel_hash"]).to_list()
-    groups = np.unique(np.asarray(units, str), return_inverse=True)[1].astype(np.int64)
+    groups = number_groups(rows)
     judged = int((labels >= 0).sum())
     reason = ""
     if judged < LEAST_PICTURES:
@@ -186,6 +189,33 @@ def label_pictures(
     elif len(keys) < 2:
         reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
     return Labelled(rows, labels, _names(rows, one, keys), groups, reason, conflicting, small, odd)
+
+
+def number_groups(rows: pl.DataFrame) -> Ints:
+    """Return a number for each picture, equal for those joined by near-duplicates or group keys.
+
+    A near-duplicate of a picture of one film joins another film to it: what a model saw of either
+    is a copy of the other.
+    """
+    n = len(rows)
+    units = rows["representative"].fill_null(rows["pixel_hash"]).to_list()
+    places = np.unique(np.asarray(units, str), return_inverse=True)[1].astype(np.int64)
+    tied = rows.select(pl.int_range(n).alias("row"), pl.col("group_keys").alias("key"))
+    tied = tied.explode("key").drop_nulls("key")
+    if not len(tied):
+        return places
+    at = tied["row"].to_numpy()
+    keys = np.unique(tied["key"].to_numpy().astype(str), return_inverse=True)[1]
+    found = np.arange(places.max() + 1)  # the least unit that each unit is joined to
+    while True:
+        least = np.full(keys.max() + 1, len(found))
+        np.minimum.at(least, keys, found[places[at]])
+        joined = found.copy()
+        np.minimum.at(joined, places[at], least[keys])
+        joined = joined[joined]
+        if (joined == found).all():
+            return np.unique(found[places], return_inverse=True)[1].astype(np.int64)
+        found = joined
 
 
 def _names(rows: pl.DataFrame, folded: pl.Series, keys: list[str]) -> list[str]:
@@ -281,14 +311,12 @@ def _facts(
         facts["references"] = nearest.references
     if judged is None:
         return facts
-    model = judged.model
     # a model that is no better than naming the largest class knows nothing of the pictures
     labels = known.labels[known.labels >= 0]
     return facts | {
-        "share": model.share,
-        "share_low": model.share_low,
-        "share_high": model.share_high,
-        "gain": model.gain,
+        "share": judged.share,
+        "share_limit": judged.share_limit,
+        "gain": judged.gain,
         "accuracy": judged.accuracy,
         "largest_class": float(np.bincount(labels).max() / len(labels)),
         "expected": json.dumps({str(n): s for n, s in judged.expected_shares().items()}),

@@ -25,8 +25,6 @@ PENALTIES = 10.0 ** np.arange(-4.5, 0.01, 0.5)
 BLOCK = 16_384
 GROUP_CELLS = 2_000_000
 """Entries of the blocks of the hat matrix that are solved at once."""
-CHOSEN_ROWS = 20_000
-"""Rows, all those of some groups, on which the penalty is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def _class_sums(turned: Floats, labels: Ints, n_classes: int) -> npt.NDArray[np.
 
 
 def _shared_groups(groups: Ints) -> list[Ints]:
-    """Return the rows of groups of two and more, (number of groups, size) for each size."""
+    """Return the rows of groups of two and more, (number of groups, size) a batch."""
     order = np.argsort(groups, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(groups[order]) != 0))
     sizes = np.diff(np.append(first, len(groups)))
@@ -129,11 +127,36 @@ def _predict(
     scores /= rest[:, None]
     one_hot = np.eye(len(shares)) - shares
     for rows, fit in zip(members, fitted, strict=True):
+        if rows.shape[1] > decomposition.turned.shape[1]:  # fewer columns than rows to solve for
+            for group in rows:
+                scores[group] = _without(
+                    decomposition, sums, one_hot[labels[group]], group, penalty
+                )
+            continue
         part = decomposition.turned[rows].astype(np.float64)
         hat = (part * weights) @ part.transpose(0, 2, 1) + 1 / n
         system = np.eye(rows.shape[1]) * (1 + 1e-9) - hat
         scores[rows] = np.linalg.solve(system, fit - hat @ one_hot[labels[rows]])
     return scores
+
+
+def _without(
+    decomposition: Decomposition,
+    sums: npt.NDArray[np.float64],
+    targets: npt.NDArray[np.float64],
+    group: Ints,
+    penalty: float,
+) -> npt.NDArray[np.float64]:
+    """Return the predictions of a large group by the ridge that is fitted to the other rows."""
+    n = len(decomposition.turned)
+    part = decomposition.turned[group].astype(np.float64)
+    part = np.hstack([part, np.ones((len(group), 1))])
+    # of all rows: the columns have mean 0, so the intercept stands apart
+    gram = np.diag(np.append(decomposition.values + penalty, n))
+    gram -= part.T @ part
+    gram[-1, -1] += 1e-9 * n  # a group of all rows leaves none
+    right = np.vstack([sums, np.zeros((1, sums.shape[1]))]) - part.T @ targets
+    return np.asarray(part @ np.linalg.solve(gram, right))
 
 
 def _squared_error(scores: Floats, labels: Ints, shares: npt.NDArray[np.float64]) -> float:

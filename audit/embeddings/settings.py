@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit.errors import UsageError
 
-LABELS_VERSION = 1
+LABELS_VERSION = 2
 """Raised when the tables of labels mean something else: a scan then makes them again."""
 
 

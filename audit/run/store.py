@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import duckdb
 
@@ -39,6 +39,7 @@ DAMAGE = re.compile(
     "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
 )
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+T = TypeVar("T")
 Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
 
@@ -50,6 +51,7 @@ class Store:
         """Wrap an open connection; `tracer` is called with every SQL text and its parameters."""
         self._con = connection
         self._tracer = tracer
+        self._shared: dict[tuple[Any, ...], Any] = {}
 
     # ---- opening ----
 
@@ -111,6 +113,18 @@ class Store:
         """
         if self.scalar("SELECT count(*) FROM samples") <= at_most:
             self.execute("CREATE TEMP TABLE images AS SELECT * FROM images")
+
+    # ---- what several readers need ----
+
+    def share(self, make: Callable[..., T], *args: Hashable) -> T:
+        """Return `make(self, *args)`, made once for all who ask until something is written.
+
+        It is not to be changed by those who get it.
+        """
+        key = (make, *args)
+        if key not in self._shared:
+            self._shared[key] = make(self, *args)
+        return cast("T", self._shared[key])
 
     # ---- writing ----
 
@@ -182,6 +196,7 @@ class Store:
         try:
             yield
         except BaseException:
+            self._shared.clear()
             self._con.rollback()
             raise
         self._con.commit()
@@ -193,10 +208,12 @@ class Store:
         try:
             yield
         finally:
+            self._shared.clear()
             self._con.rollback()
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement for its effect."""
+        self._shared.clear()
         if self._tracer:
             self._tracer(sql, params)
         with _damage_explained():

@@ -111,7 +111,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("y", "DOUBLE", "the other coordinate; the unit of both has no meaning"),
     ),
     "label_facts": (
-        Column("key", "VARCHAR", "judged | share | share_high | gain | vectors | reason | ..."),
+        Column("key", "VARCHAR", "judged | share | share_limit | gain | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact: text, or a number"),
     ),
     **ANNOTATION_TABLES,

@@ -85,8 +85,7 @@ def test_wrong_labels_lead_the_order_of_doubt(sample_data_run: Path) -> None:
         planted = {r["members"] for r in csv.DictReader(file) if r["code"] == "LABEL006"}
     with open_run(sample_data_run) as store:
         order = store.query("SELECT sample_id FROM label_scores ORDER BY label_quality LIMIT 8")
-    # vectors without weights put three of the four there, or all: drawings of one style are alike
-    assert len(planted & set(order["sample_id"])) >= 3
+    assert planted <= set(order["sample_id"])
     # pairs of LABEL005 and spellings of LABEL002 stay with those codes
     assert not [m for c, m in findings(sample_data_run) if c == "LABEL006" and m not in planted]
 

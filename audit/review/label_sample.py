@@ -1,0 +1,133 @@
+"""A random sample of labels to review, and the share of wrong ones that follows from it.
+
+The top of the list of suspected labels says nothing of the rest: whoever reviews it and finds half
+of them wrong knows no share. So pictures are drawn with equal chances, each once however many
+copies it has, reviewed without being told what a model thinks, and the share of wrong labels among
+all has an exact interval (mid-p) that assumes nothing of how errors come about. The draw follows
+from the run and a seed, so that the reviewed file can be held against it: answers for a part of
+the draw, the easy ones say, would not be random any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+from audit.review.export import neutralise
+from audit.run.generations import open_run
+from audit.stats import effective_n, midp_limits
+
+DRAWN = ("id", "path", "label", "seed", "wrong")
+ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
+LABELLED = """
+    SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label
+    FROM images WHERE status = 'ok' AND trim(coalesce(label, '')) <> ''
+    GROUP BY coalesce(pixel_hash, id) ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongShare:
+    """The share of wrong labels among `pictures`: `wrong` of `reviewed`, with limits."""
+
+    wrong: int
+    reviewed: int
+    pictures: int
+    share: float
+    low: float
+    high: float
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"{self.wrong:,} of {self.reviewed:,} labels drawn at random are wrong: "
+            f"{self.share:.1%} of all {self.pictures:,} (95 % interval {self.low:.1%} to "
+            f"{self.high:.1%}, whatever the errors follow)."
+        )
+
+
+def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
+    """Return `n` labelled pictures drawn at random, with an empty column `wrong` to fill in."""
+    every = _labelled(run)
+    if n < 1 or n > len(every):
+        raise UsageError(
+            f"{n:,} labels cannot be drawn from {len(every):,}: give a number from 1 to that."
+        )
+    return _drawn(every, n, seed).with_columns(
+        pl.lit(seed).alias("seed"), pl.lit("").alias("wrong")
+    )
+
+
+def write_drawn(frame: pl.DataFrame, path: Path) -> None:
+    """Write drawn labels as CSV, formulas in cells neutralised; an existing file is not lost."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            neutralise(frame).write_csv(file)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already: choose another name, or move it.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def estimate_wrong(run: Path, reviewed: Path) -> WrongShare:
+    """Return the share of wrong labels from a drawn file whose column `wrong` was filled in.
+
+    Raises UsageError where the file is not the whole draw, or an answer is missing or unclear.
+    """
+    rows = _read(reviewed)
+    every = _labelled(run)
+    seeds = rows["seed"].unique().to_list()
+    try:
+        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
+    except ValueError:
+        drawn = every.clear()
+    if sorted(drawn["id"].to_list()) != sorted(x.removeprefix("'") for x in rows["id"].to_list()):
+        raise UsageError(
+            f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
+            "no others: the share of any other rows says nothing of the rest. Draw again "
+            "(`audit labels RUN --draw`), and review each row."
+        )
+    answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
+    if None in answers:
+        raise UsageError(
+            f"{reviewed} has no clear answer for {rows['id'][answers.index(None)]}, and "
+            f"{answers.count(None) - 1:,} more: write yes or no into the column `wrong` of each."
+        )
+    return share_of_sample(sum(map(bool, answers)), len(answers), len(every))
+
+
+def share_of_sample(wrong: int, n: int, pictures: int) -> WrongShare:
+    """Return the share, with 95 % limits, from a simple random sample without replacement."""
+    size = float(effective_n(n, pictures))
+    share = wrong / n
+    low, high = (share, share) if np.isinf(size) else midp_limits(share * size, size)
+    return WrongShare(wrong, n, pictures, share, low, high)
+
+
+def _labelled(run: Path) -> pl.DataFrame:
+    with open_run(run) as store:
+        return store.query(LABELLED)
+
+
+def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:
+    # no part of another draw: whoever stops early would choose where
+    rows = np.random.default_rng([seed, n]).permutation(len(every))[:n]
+    return every.select(pl.all().gather(rows.tolist()))
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        rows = pl.read_csv(path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
+    missing = [name for name in ("id", "seed", "wrong") if name not in rows.columns]
+    if missing or not len(rows):
+        raise UsageError(
+            f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "
+            "`audit labels RUN --draw` wrote, with the column `wrong` filled in."
+        )
+    return rows.with_columns(pl.col("id").fill_null(""))

@@ -1,0 +1,51 @@
+"""What several checks need of a store is made once, and again after something was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.checking.cases import case_store
+from audit.checking.check import all_checks, make_params
+from audit.run.store import Store
+
+
+def count_images(store: Store, least: int) -> int:
+    return int(store.scalar("SELECT count(*) + ? FROM images", [least]))
+
+
+def fail_halfway(store: Store) -> None:
+    store.append("images", [{"id": "b"}])
+    assert store.share(count_images, 0) == 2
+    raise ZeroDivisionError
+
+
+def test_made_once_until_something_is_written() -> None:
+    asked: list[str] = []
+    store = Store.memory(lambda sql, params: asked.append(sql))
+    store.execute("CREATE TABLE images (id VARCHAR)")
+    asked.clear()
+    assert [store.share(count_images, 0), store.share(count_images, 0)] == [0, 0]
+    assert (store.share(count_images, 5), len(asked)) == (5, 2)
+    store.append("images", [{"id": "a"}])
+    assert store.share(count_images, 0) == 1
+    with store.rolled_back():
+        store.append("images", [{"id": "b"}])
+        assert store.share(count_images, 0) == 2
+    assert store.share(count_images, 0) == 1
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        fail_halfway(store)
+    assert store.share(count_images, 0) == 1
+
+
+def test_the_table_of_properties_is_read_once_for_all_checks() -> None:
+    asked: list[str] = []
+    case = all_checks()["DIST005"].DIRTY[0]
+    with case_store(case) as store:
+        store._tracer = lambda sql, params: asked.append(sql)
+        for code in ("DIST004", "DIST005", "DIST007"):
+            check = all_checks()[code]
+            params = make_params(check, {})
+            list(check.find(store, params))
+            check.completeness(store, params)
+        store._tracer = None
+    assert sum("regexp_replace" in sql for sql in asked) == 1
