@@ -83,8 +83,14 @@ def headline(report: CheckReport, subject: str) -> str:
         more = len(report.failed) - 1
         return f"FAIL  {subject}: {what}{f' and {more} more' if more else ''} ({counts})"
     done = "nothing failed" if report.results else "nothing was checked"
-    word = "PASS" if _count(report, Judgement.PASS) else "CANNOT TELL"
-    return f"{word}  {subject}: {done} ({counts})"
+    return f"{verdict_word(report).upper()}  {subject}: {done} ({counts})"
+
+
+def verdict_word(report: CheckReport) -> str:
+    """The whole run in a word: fail, pass or cannot tell."""
+    if report.failed:
+        return "fail"
+    return "pass" if _count(report, Judgement.PASS) else "cannot tell"
 
 
 def _count(report: CheckReport, judgement: Judgement) -> int:

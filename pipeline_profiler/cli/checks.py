@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_profiler.cli.arguments import MOST_SEED, check_amount
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import check_output, write_report
+from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.cli.user_code import offered, spec_file, target
 from pipeline_profiler.record.session import ProfileError
@@ -84,6 +85,7 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--trace", action="store_true", help="print the traceback of a check that broke")
+    add_recording_options(p)
 
 
 # ------------------------------------------------------------------------------- commands
@@ -239,7 +241,13 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
 
 
 def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
-    from pipeline_profiler.checking.document import checks_json, checks_text
+    from pipeline_profiler.checking.document import (
+        checks_json,
+        checks_text,
+        headline,
+        verdict_word,
+    )
+    from pipeline_profiler.run_table.row import RunOutcome
 
     if args.trace:
         for result in report.broken:
@@ -247,6 +255,14 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     if args.output:
         blob = (checks_json(report, name) + "\n").encode()
         say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+    args.outcome = RunOutcome(
+        verdict_word(report),
+        headline(report, name),
+        len(report.results),
+        "failed checks",
+        float(len(report.failed)),
+        args.output or "",
+    )
     shown = show(checks_json(report, name) if args.json else checks_text(report, name))
     return strongest(
         shown,
