@@ -49,9 +49,14 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_shared_options(p)
     p.set_defaults(command=check_training_command)
     p = commands.add_parser(
-        "check-log", help="what a log of metrics shows: periods, divergence, gaps"
+        "check-log", help="what logs of metrics show: periods, divergence, plateaus, luck, budgets"
     )
-    p.add_argument("log", metavar="FILE", help="CSV, JSON lines, or a TensorBoard event file")
+    p.add_argument(
+        "log",
+        nargs="+",
+        metavar="FILE",
+        help="CSV, JSON lines, TensorBoard event file or a folder of these; several are compared",
+    )
     _add_shared_options(p)
     p.set_defaults(command=check_log_command)
     page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
@@ -152,11 +157,11 @@ def check_training_command(args: argparse.Namespace) -> int:
 
 def check_log_command(args: argparse.Namespace) -> int:
     """Examine a log."""
-    from pipeline_profiler.checking.log_subject import LogSubject, read_log
+    from pipeline_profiler.checking.log_subject import LogSubject, read_logs
 
-    _check_shared(args, [f"{args.log}:"])
-    report = _run("LOG", LogSubject(read_log(args.log)), args)
-    return _finish(report, args, args.log)
+    _check_shared(args, [f"{path}:" for path in args.log])
+    report = _run("LOG", LogSubject(read_logs(args.log)), args)
+    return _finish(report, args, " ".join(args.log))
 
 
 def _choose_threads() -> None:

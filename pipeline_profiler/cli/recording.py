@@ -24,7 +24,7 @@ from pipeline_profiler.run_table.masking import mask_secrets
 from pipeline_profiler.run_table.origin import Code, read_code, tracker_run, typed
 from pipeline_profiler.run_table.row import RunOutcome, RunRow
 
-FROM_FILES = ("loader", "training", "model", "log")  # arguments that name a file of the user's
+FROM_FILES = ("loader", "training", "model")  # arguments that name code of the user's
 
 
 def add_recording_options(p: argparse.ArgumentParser) -> None:
@@ -123,7 +123,6 @@ def _folder_of(args: argparse.Namespace) -> Path:
     """The folder of the user's file, else the working folder."""
     for name in FROM_FILES:
         text = getattr(args, name, None)
-        text = text[0] if isinstance(text, list) and text else text
         for file in (spec_file(text), text) if isinstance(text, str) else ():
             if file and "\0" not in file and Path(file).is_file():
                 return Path(os.path.realpath(file)).parent
