@@ -52,11 +52,11 @@ class Baselines(Check):
     pipeline: inputs that do not arrive, a loss that asks for another thing, a rate that is far off.
 
     ## How it decides
-    Counts the examples that one model has right and the other wrong; equal models split them like a
-    coin. Fails where the model is behind the largest class, or behind the linear model while it
-    fitted the batches it trained on as well as that one did, with a probability below 1 in 100,000
-    by chance (squared errors: a t-test by pairs), and its own loss is no better than that of the
-    largest class. Passes where it is ahead of the largest class by as much. Anything else is
+    Counts the examples that one model has right and the other wrong (for numbers, those where one
+    is nearer); equal models split them like a coin. Fails where the model is behind the largest
+    class, or behind the linear model while it fitted the batches it trained on as well as that one
+    did, with a probability below 1 in 100,000 by chance, and its own loss is no better than that of
+    the largest class. Passes where it is ahead of the largest class by as much. Anything else is
     "cannot tell": a large model may need more than 60 steps.
 
     ## What to do
@@ -337,18 +337,13 @@ def _tiny(subject: TrainingSubject, fit: list[Any], held: list[Any], steps: int)
 def behind(ours: Hits, theirs: Hits) -> float:
     """Probability by chance that we are so far behind, example by example (one-sided).
 
-    Right and wrong: the examples on which the two differ, as coins (exact). Errors: Student's t.
+    The examples on which the two differ (right and wrong, or nearer and farther), as coins: exact,
+    and errors with long tails do not matter.
     """
-    apart = theirs - ours
-    if set(np.unique(np.concatenate([ours, theirs]))) <= {0.0, 1.0}:
-        lost, won = int((apart > 0).sum()), int((apart < 0).sum())
-        tosses = lost + won
-        ways: int = sum(math.comb(tosses, k) for k in range(lost, tosses + 1))
-        return float(ways / 2**tosses)
-    from scipy import stats
-
-    error = float(apart.std(ddof=1)) / math.sqrt(len(apart))
-    return float(stats.t.sf(apart.mean() / max(error, 1e-300), len(apart) - 1))
+    lost, won = int((theirs > ours).sum()), int((theirs < ours).sum())
+    tosses = lost + won
+    ways: int = sum(math.comb(tosses, k) for k in range(lost, tosses + 1))
+    return float(ways / 2**tosses)
 
 
 def share_interval(hits: Hits) -> tuple[float, float, float]:
@@ -364,12 +359,13 @@ def share_interval(hits: Hits) -> tuple[float, float, float]:
 
 def _judge(rows: list[Held], steps: int) -> Answer:
     own, majority, linear = rows[:3]
-    table = {row.name: [round(v, 5) for v in share_interval(row.held)] for row in rows}
+    shares = set(np.unique(own.held)) <= {0.0, 1.0}
+    sign = 1 if shares else -1
+    table = {r.name: sorted(round(sign * v, 5) for v in share_interval(r.held)) for r in rows}
     numbers: dict[str, Any] = {"steps": steps, "held": len(own.held), "baselines": table}
-    what = "right" if own.held.max() >= 0 and set(np.unique(own.held)) <= {0.0, 1.0} else "-error"
-    said = ", ".join(f"{n} {v[0]:.3g} ({v[1]:.3g} to {v[2]:.3g})" for n, v in table.items())
-    text = f"{what} on {len(own.held)} held-out examples after {steps} steps: {said}"
-    text = text[0].upper() + text[1:]
+    what = "Share that is right" if shares else "Mean squared error"
+    said = ", ".join(f"{n} {v[1]:.3g} ({v[0]:.3g} to {v[2]:.3g})" for n, v in table.items())
+    text = f"{what} of {len(own.held)} held-out examples after {steps} steps: {said}"
     worse = not own.loss < majority.loss
     if behind(own.held, majority.held) < RARE and worse:
         return _failed(f"{text}. The model is behind the majority.", numbers)
@@ -379,7 +375,7 @@ def _judge(rows: list[Held], steps: int) -> Answer:
     if behind(majority.held, own.held) < RARE:
         return passed(f"{text}.", **numbers)
     return unclear(
-        f"{text}. The model is not ahead of the majority, nor clearly behind.",
+        f"{text}. The model is not surely ahead of the majority, nor behind.",
         "Give it more steps, or look at the learning rate (TRAIN026).",
         **numbers,
     )

@@ -19,16 +19,18 @@ NEAR = 1e-4  # relative; on a CPU the losses agree to the last bit
 PARTS = ("model", "optimizer", "schedule", "loss")
 NO_PLACE = "The loader has no state_dict(), so a resumed run begins its epoch again."
 MOST_NAMED = 5
+MOST_ACCUMULATED = 16  # steps between two updates
 
 
 class Resume(Check):
     """A checkpoint from which the training does not go on as it would have.
 
     ## What it does
-    Trains three steps, writes the state_dict() of model, optimizer, schedule and loss to a file,
-    trains on for three steps; then makes everything anew, loads the file, seeds alike and trains
-    the same three steps. The file is removed. Where the loader has a state_dict() (torchdata's
-    StatefulDataLoader), its next batch after loading is compared as well.
+    Trains three steps (more where gradients are accumulated), writes the state_dict() of model,
+    optimizer, schedule and loss to a file, trains on for three steps; then makes everything anew,
+    loads the file, seeds alike and trains the same three steps. The file is removed. Where the
+    loader has a state_dict() (torchdata's StatefulDataLoader), its next batch after loading is
+    compared as well.
 
     ## Why is this bad
     A run that is interrupted and resumed is another run: the loss jumps, the learning rate starts
@@ -54,10 +56,11 @@ class Resume(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Uninterrupted beside resumed."""
-        torch_batches = subject.batches  # taken before seeding: loading draws numbers
-        whole = _train(subject, subject.fresh(), torch_batches, 0, BEFORE + AFTER)
+        batches = subject.batches  # taken before seeding: loading draws numbers
         training = subject.fresh()
-        head = _train(subject, training, torch_batches, 0, BEFORE)
+        head = _train_to_an_update(subject, training, batches)
+        first = len(head)
+        whole = _train(subject, subject.fresh(), batches, 0, first + AFTER)
         with tempfile.TemporaryDirectory(prefix="resume-check-") as folder:
             file = Path(folder) / "checkpoint.pt"
             saved = _save(training, file)
@@ -68,8 +71,8 @@ class Resume(Check):
                 return _failed(f"The checkpoint does not load: {error}", [], {})
         lost = lost_attributes(training, resumed)
         rates = _rates(training), _rates(resumed)
-        tail = _train(subject, training, torch_batches, BEFORE, AFTER)
-        again = _train(subject, resumed, torch_batches, BEFORE, AFTER)
+        tail = _train(subject, training, batches, first, AFTER)
+        again = _train(subject, resumed, batches, first, AFTER)
         numbers: dict[str, Any] = {"saved": saved, "uninterrupted": tail, "resumed": again}
         if _apart(head + tail, whole) > NEAR:
             return unclear(
@@ -83,7 +86,7 @@ class Resume(Check):
                 lost = [f"the learning rate ({rates[0]} was {rates[1]} after loading)", *lost]
             at = next(i for i in range(AFTER) if _apart(tail[i : i + 1], again[i : i + 1]) > NEAR)
             return _failed(
-                f"After loading the loss of step {BEFORE + at + 1} is {again[at]:.6g}, and "
+                f"After loading the loss of step {first + at + 1} is {again[at]:.6g}, and "
                 f"{tail[at]:.6g} without the interruption.",
                 lost,
                 numbers,
@@ -149,7 +152,23 @@ class Resume(Check):
         Example("batch norm and Adam", toy_training),
         Example("dropout, momentum and a schedule", lambda: Resume._scheduled()),
         Example("numbers", toy_regression),
+        Example("gradients of four steps", lambda: Resume._accumulated()),
     )
+
+    @staticmethod
+    def _accumulated() -> Any:
+        count = [0]
+
+        def step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            value = loss(model(batch[0]), batch[1]) / 4
+            value.backward()
+            count[0] += 1
+            if count[0] % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            return value * 4
+
+        return toy_training(train_step=step)
 
 
 def _train(
@@ -159,6 +178,22 @@ def _train(
     for number in range(first, first + count):
         seed_everything(subject.seed + number)  # each step draws alike, whatever ran before it
         losses.append(subject.step(training, batches[number % len(batches)]))
+    return losses
+
+
+def _train_to_an_update(
+    subject: TrainingSubject, training: Training, batches: list[Any]
+) -> list[float]:
+    """Three steps, and more until one changed the weights: nobody saves half of a gradient."""
+    import torch
+
+    losses = _train(subject, training, batches, 0, BEFORE - 1)
+    for _ in range(MOST_ACCUMULATED):
+        before = [p.detach().clone() for p in training.model.parameters()]
+        losses += _train(subject, training, batches, len(losses), 1)
+        after = training.model.parameters()
+        if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+            break
     return losses
 
 

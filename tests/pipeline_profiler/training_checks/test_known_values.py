@@ -109,8 +109,8 @@ def test_baselines_stand_beside_the_model_with_intervals(monkeypatch: pytest.Mon
     assert list(table) == [
         "the model", "majority", "linear on pixels", "tiny network", "exchanged inputs",
     ]  # fmt: skip
-    assert all(low <= mean <= high for mean, low, high in table.values())
-    assert table["exchanged inputs"][0] < table["linear on pixels"][0]
+    assert all(low <= mean <= high for low, mean, high in table.values())
+    assert table["exchanged inputs"][1] < table["linear on pixels"][1]
 
 
 def test_what_a_resumed_run_has_lost_is_named() -> None:
