@@ -114,14 +114,22 @@ def check_loader_command(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     report = _run("LOAD", subject, args)
-    code = _finish(report, args, args.loader)
-    return strongest(code, _write_grid(subject, args) if args.grid else ExitCode.CLEAN)
+    grid = _draw_grid(subject) if args.grid or args.output else None
+    code = _finish(report, args, args.loader, grid)
+    return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
 
 
-def _write_grid(subject: LoaderSubject, args: argparse.Namespace) -> ExitCode:
+def _draw_grid(subject: LoaderSubject) -> bytes | None:
+    """The pictures, as far as the loader gives any; a check has said why where it does not."""
     from pipeline_profiler.checking.grid import grid_png
 
-    blob = grid_png(subject.batches, subject.mean, subject.deviation)
+    try:
+        return grid_png(subject.batches, subject.mean, subject.deviation)
+    except (ProfileError, ImportError):
+        return None
+
+
+def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
     if blob is None:
         say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
         return ExitCode.CLEAN
@@ -245,7 +253,9 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
     return run_checks(checks, subject, seconds, args.seed, progress=say)
 
 
-def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
+def _finish(
+    report: CheckReport, args: argparse.Namespace, name: str, grid: bytes | None = None
+) -> ExitCode:
     from pipeline_profiler.checking.document import (
         checks_json,
         checks_text,
@@ -258,7 +268,7 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
         for result in report.broken:
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
-        blob = (checks_json(report, name) + "\n").encode()
+        blob = (checks_json(report, name, grid) + "\n").encode()
         say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
     args.outcome = RunOutcome(
         verdict_word(report),

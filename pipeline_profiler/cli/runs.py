@@ -64,8 +64,8 @@ def _listed(args: argparse.Namespace, path: Path) -> int:
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")
-    wanted = Filter(args.study, args.of, args.verdict, args.word)
-    kept = [row for row in read_rows(path) if wanted.keeps(row)]
+    wanted = Filter(args.study, args.of, args.verdict)
+    kept = [row for row in read_rows(path, args.word) if wanted.keeps(row)]
     most = args.last or (len(kept) if args.json else MOST_SHOWN)
     rows = sort_rows(kept[-most:], args.sort, args.reverse)
     if args.json:

@@ -68,7 +68,7 @@ class ChosenBest(Check):
         judged = [s for s in judged if len(s.values) >= LEAST and np.isfinite(s.values).all()]
         if not judged:
             return unclear(f"No held-out loss or score has {LEAST} evaluations.")
-        rows = [chosen_best(series) for series in judged]
+        rows = [select_best(series) for series in judged]
         told = [row for row in rows if row.gain > BEYOND * row.noise]
         for row in told:
             if row.luck > MUCH * row.gain and _like_last(row):
@@ -92,7 +92,7 @@ class ChosenBest(Check):
     )
 
 
-def chosen_best(series: Series, seed: int = 0) -> Selection:
+def select_best(series: Series, seed: int = 0) -> Selection:
     """What the choice of the best evaluation is worth, and what of it is luck."""
     steps, sign = series.steps, better_is(series.name)
     values = sign * series.values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipeline_profiler.record.errors import ProfileError
 from pipeline_profiler.run_table.row import RunRow
@@ -18,12 +18,11 @@ EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."
 
 @dataclass(frozen=True)
 class Filter:
-    """Which rows: texts compare without case, `word` is looked for in every text of a row."""
+    """Which rows: texts compare without case, and a part of the verdict is enough."""
 
     study: str = ""
     command: str = ""
     verdict: str = ""
-    word: str = ""
 
     def keeps(self, row: RunRow) -> bool:
         """Whether a row is wanted."""
@@ -31,13 +30,8 @@ class Filter:
             not self.study or row.study.lower() == self.study.lower(),
             not self.command or row.command.lower() == self.command.lower(),
             self.verdict.lower() in row.verdict.lower(),
-            self.word.lower() in _texts(row),
         )
         return all(fits)
-
-
-def _texts(row: RunRow) -> str:
-    return "\n".join(str(value) for value in row.as_dict().values()).lower()
 
 
 def sort_rows(rows: Iterable[RunRow], by: str = "time", reverse: bool = False) -> list[RunRow]:
@@ -62,10 +56,10 @@ def rows_json(rows: Sequence[RunRow], file: str) -> str:
 
 
 def without_diff(row: RunRow) -> dict[str, object]:
-    """A row as plain data, its diff as a number of lines."""
-    data = replace(row, git_diff="").as_dict()
+    """A row as plain data, with the number of lines of its diff."""
+    data = row.as_dict()
     del data["git_diff"]
-    return {**data, "git_diff_lines": row.git_diff.count("\n")}
+    return data
 
 
 def rows_text(rows: Sequence[RunRow]) -> str:

@@ -25,7 +25,8 @@ class RunOutcome:
 class RunRow:
     """A recorded run; texts are empty and numbers None where nothing is known.
 
-    `id` is 0 until the row is written; `time` is ISO 8601 in UTC, of the start.
+    `id` is 0 until the row is written; `time` is ISO 8601 in UTC, of the start. A list of rows
+    has the number of lines of each diff, one row alone has the diff itself.
     """
 
     time: str
@@ -49,6 +50,7 @@ class RunRow:
     exit_code: int | None = None
     version: str = ""
     id: int = 0
+    git_diff_lines: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, the id first."""

@@ -23,9 +23,11 @@ from pipeline_profiler.run_table.row import RunRow
 
 APPLICATION, VERSION = 0x50505254, 1  # "PPRT"
 BUSY_S = 10.0  # that a writer waits for others
-MOST_TEXT, MOST_ROWS = 1_000_000, 100_000
+MOST_TEXT, MOST_ROWS = 1_000_000, 20_000
 TYPES = {"value": "REAL", "seconds": "REAL", "trials": "INTEGER", "exit_code": "INTEGER"}
-COLUMNS = tuple(f.name for f in fields(RunRow) if f.name != "id")
+COLUMNS = tuple(f.name for f in fields(RunRow) if f.name not in ("id", "git_diff_lines"))
+LINES = "length(git_diff) - length(replace(git_diff, char(10), ''))"
+EVERY_TEXT = " || char(10) || ".join(f"coalesce({name}, '')" for name in COLUMNS)
 
 
 def append_row(path: Path, row: RunRow) -> int:
@@ -57,32 +59,40 @@ def append_note(path: Path, number: int, note: str) -> RunRow:
     return RunRow(**{**row.as_dict(), "note": lines})
 
 
-def read_rows(path: Path) -> list[RunRow]:
-    """Every row, the latest last; no rows where there is no file yet."""
+def read_rows(path: Path, word: str = "") -> list[RunRow]:
+    """Every row without its diff, the latest last; no rows where there is no file yet.
+
+    word: rows with this word only, in any text and in the diff, upper or lower case alike.
+    """
     if not path.exists():
         return []
-    return list(_selected(path, "", ()))
+    where = f"WHERE instr(lower({EVERY_TEXT}), ?)" if word else ""
+    return _selected(path, where, (word.lower(),) if word else (), diffs=False)
 
 
 def read_row(path: Path, number: int) -> RunRow:
     """One row; ProfileError where there is none of that number."""
-    rows = list(_selected(path, "WHERE id = ?", (number,))) if path.exists() else []
+    rows = _selected(path, "WHERE id = ?", (number,), diffs=True) if path.exists() else []
     if not rows:
         raise ProfileError(f"{path} has no run {number}: `pipeline-profiler runs` lists them.")
     return rows[0]
 
 
-def _selected(path: Path, where: str, values: tuple[Any, ...]) -> Iterator[RunRow]:
+def _selected(path: Path, where: str, values: tuple[Any, ...], diffs: bool) -> list[RunRow]:
+    columns = [f"'' AS {n}" if n == "git_diff" and not diffs else n for n in COLUMNS]
+    query = f"SELECT id, {LINES}, {', '.join(columns)} FROM runs {where} ORDER BY id DESC LIMIT ?"
     with _opened(path, "rw") as connection:
         if not _is_ours(connection, path):
-            return
-        query = f"SELECT id, {', '.join(COLUMNS)} FROM runs {where} ORDER BY id DESC LIMIT ?"
+            return []
         rows = connection.execute(query, (*values, MOST_ROWS)).fetchall()
-    for number, *held in reversed(rows):
-        yield RunRow(
+    return [
+        RunRow(
             id=int(number),
+            git_diff_lines=int(lines or 0),
             **{name: _read(name, value) for name, value in zip(COLUMNS, held, strict=True)},
         )
+        for number, lines, *held in reversed(rows)
+    ]
 
 
 # ---- the file ----

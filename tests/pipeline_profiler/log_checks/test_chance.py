@@ -16,7 +16,7 @@ from pipeline_profiler.checking.log_metrics import (
     smoothed,
 )
 from pipeline_profiler.checking.log_subject import LogSubject, Series
-from pipeline_profiler.log_checks.chosen_best import ChosenBest, chosen_best, expected_luck
+from pipeline_profiler.log_checks.chosen_best import ChosenBest, expected_luck, select_best
 from pipeline_profiler.log_checks.equal_budget import EqualBudget
 from pipeline_profiler.log_checks.plateau import Plateau
 
@@ -88,7 +88,7 @@ def test_a_real_best_in_the_middle_is_right_to_choose() -> None:
     rise = 0.5 + 0.3 * (places / 30) * np.exp(1 - places / 30)
     series = logged("val_acc", rise + 0.03 * np.random.default_rng(0).normal(size=60))
     assert ChosenBest().run(LogSubject([series])).judgement is not Judgement.FAIL
-    assert 20 <= chosen_best(series).best <= 40
+    assert 20 <= select_best(series).best <= 40
 
 
 def test_noise_is_measured_beside_a_slope_and_an_outlier() -> None:

@@ -50,10 +50,20 @@ def test_a_row_reads_back_and_takes_notes(tmp_path: Path) -> None:
         append_note(path, 9, "x")
 
 
+def test_a_list_has_no_diffs_and_a_word_is_found_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    append_row(path, replace(ROW, git_diff="-rate = 1\n+rate = 2\n"))
+    append_row(path, ROW)
+    (row,) = read_rows(path, "RATE = 2")
+    assert (row.id, row.git_diff, row.git_diff_lines) == (1, "", 2)
+    assert read_row(path, 1).git_diff.endswith("+rate = 2\n")
+
+
 def test_values_that_a_database_does_not_take_are_changed_so_that_it_does(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     append_row(path, replace(ROW, value=float("nan"), note="\ud800 and \0", study="x" * 2_000_000))
-    (row,) = read_rows(path)
+    (row,) = read_rows(path, "AND")
+    assert read_rows(path, "absent") == []
     assert row.value is None
     assert row.note.startswith("\\ud800")
     assert len(row.study) == 1_000_000
