@@ -62,6 +62,7 @@ class PredictionDynamics(Check):
     code = "TRAIN041"
     name = "prediction-dynamics"
     nearness = Nearness.EFFECT
+    quick = False
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Follow the predictions."""
