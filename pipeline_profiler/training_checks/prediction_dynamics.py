@@ -224,6 +224,12 @@ def _judge(series: dict[str, Any], scheduled: bool, untrained: bool) -> Answer:
     away = series["left"] / pace if pace > 0 else math.inf
     numbers = {**series, "jitter": jitter, "jitter_error": error, "steps_away": away}
     said = f"Over {count} steps the predictions on one batch have a jitter of {jitter:.2f}"
+    if series["moved"] == 0 and math.isfinite(last):
+        return unclear(
+            f"The predictions on one batch do not move in {count} steps.",
+            "TRAIN017 and TRAIN005 say whether the weights move.",
+            **numbers,
+        )
     learned = math.isfinite(last) and last < GAINED * first
     if not math.isfinite(last) or (jitter - SURE * error > OVERSHOOT and not learned):
         return _failed(f"{said}, and its loss goes from {first:.4g} to {last:.4g}: they overshoot.",

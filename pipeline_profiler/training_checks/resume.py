@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checking.batch_parts import digest_of
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    Nearness,
+    passed,
+    unclear,
+    wrong,
+)
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import Training, TrainingSubject
@@ -53,6 +61,7 @@ class Resume(Check):
 
     code = "TRAIN042"
     name = "resume-differs"
+    nearness = Nearness.EFFECT
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Uninterrupted beside resumed."""

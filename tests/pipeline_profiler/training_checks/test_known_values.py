@@ -67,6 +67,12 @@ def test_jitter_at_planted_learning_rates(
     assert answer.evidence.get("learning_rate", "") == said
 
 
+def test_predictions_that_do_not_move_are_another_check_s_matter() -> None:
+    answer = run_check(PredictionDynamics(), TrainingSubject(line(0.0))).answer
+    assert answer.judgement is Judgement.CANNOT_TELL
+    assert "do not move in 40 steps" in answer.sentence
+
+
 def test_the_series_are_kept_for_the_app() -> None:
     series = follow_predictions(TrainingSubject(toy_training), steps=6)
     assert len(series["losses"]) == 7
