@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from pipeline_profiler.checking.saved_checks import number_series, parse_checks
@@ -54,9 +56,13 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     monkeypatch.chdir(tmp_path)
     assert "check-training" in text(opened(monkeypatch, "checks"))
     path = tmp_path / "checks.json"
-    path.write_text(json.dumps(document()))
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    grid = base64.b64encode(picture.getvalue()).decode()
+    path.write_text(json.dumps(document(grid=grid)))
     at = opened(monkeypatch, "checks")
     assert not at.exception
+    assert "Pictures as the model gets them" in [h.value for h in at.subheader]
     assert "2 fail, 1 cannot tell, 2 pass" in text(at)
     shown = text(at)
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
