@@ -43,21 +43,26 @@ $(VENV)/browser: $(VENV)/all
 	|| echo "No Chromium could be installed: the browser tests will be skipped."
 	touch $@
 
+# The demo's runs stay in its own folder; the app shows them from there.
+demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
+
 demo: $(VENV)/core
 	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
 	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
 	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4 \
 		-o runs/sample_data/profile.json
 	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
-	$(BIN)/pipeline-profiler check-loader sample_data/loader.py:make_loader --quick
+	$(BIN)/pipeline-profiler check-loader sample_data/loader.py:make_loader --quick \
+		-o runs/sample_data/check-loader.json
 	if $(BIN)/python -c "import torch" 2>/dev/null; then \
-		$(BIN)/pipeline-profiler check-training sample_data/training.py --quick; fi
+		$(BIN)/pipeline-profiler check-training sample_data/training.py --quick \
+		-o runs/sample_data/check-training.json; fi
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
 	@echo "  make app"
 
 app: $(VENV)/app
-	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json*
+	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
 test: $(VENV)/all $(VENV)/browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile

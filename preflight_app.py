@@ -20,7 +20,7 @@ from audit.ui.html import icon, write_style
 from audit.ui.link import follow
 from audit.ui.opened import guarded, sizes_of
 from audit.ui.sidebar import draw_sidebar
-from pipeline_profiler.ui import profiles
+from pipeline_profiler.ui import checks, profiles, runs
 
 
 def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
@@ -34,6 +34,8 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
         "decisions": ("Dataset", ledger.page, "Decisions", "history"),
         "subset": ("Evaluation", subset.page, "Subset designer", "tune"),
         "profiles": ("Training", lambda: profiles.page(sizes_of), "Profiles", "speed"),
+        "checks": ("Training", checks.page, "Checks", "checklist"),
+        "runs": ("Training", runs.page, "Runs", "table_rows"),
         "start": ("Work", start.page, "Start", "play_arrow"),
     }
 

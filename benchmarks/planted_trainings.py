@@ -76,7 +76,8 @@ def training(seed, model=None, loss=None, optimizer=None, data=None, **parts):
     model = cnn() if model is None else model
     optimizer = adam(model) if optimizer is None else optimizer
     made = {"model": model, "loss": loss or nn.CrossEntropyLoss(), "optimizer": optimizer}
-    return made | {"loader": data or pictures(seed)} | parts
+    # `data or` would ask a stream for its length
+    return made | {"loader": pictures(seed) if data is None else data} | parts
 
 
 def stepping(order):

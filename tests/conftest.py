@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
+os.environ["PIPELINE_PROFILER_RUNS"] = "off"  # tests add no rows to the user's table of runs
 WHOLE_FILE_IS_SLOW = "\npytestmark = pytest.mark.slow\n"
 
 

@@ -24,7 +24,7 @@ ROOMS = {
     ),
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"
-        "precision, report, ui, cli, __main__"
+        "precision run_table, report, ui, cli, __main__"
     ),
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}

@@ -45,6 +45,8 @@ TABLE = (
     Row("profile report sound.json -o new.html", 0, "new.html"),
     Row("profile report sound.json --fail-on 'stall>99%'", 0),
     Row(f"profile run train.py:make_loader {QUICK} -o new.json", 0, "saved: new.json"),
+    Row("profile runs --runs absent.sqlite", 0, "No run is recorded yet"),
+    Row("profile runs --runs damaged.json", 2, "is no table of runs"),
     Row("profile report stalled.json --fail-on 'stall>20%'", 1),
     Row("profile", 2, "required"),
     Row("profile dance", 2, "invalid choice"),

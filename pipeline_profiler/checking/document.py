@@ -6,6 +6,7 @@ step; then what could not be told; what passed is one line each. Format: docs/ch
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import textwrap
@@ -64,9 +65,12 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | bool | type(None)) else str(value)
 
 
-def checks_json(report: CheckReport, subject: str) -> str:
-    """The document as text."""
-    return json.dumps(checks_document(report, subject), indent=1, allow_nan=False)
+def checks_json(report: CheckReport, subject: str, grid: bytes | None = None) -> str:
+    """The document as text; with `grid`, a PNG of what the model gets, for the app."""
+    document = checks_document(report, subject)
+    if grid is not None:
+        document["grid"] = base64.b64encode(grid).decode()
+    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def checks_text(report: CheckReport, subject: str) -> str:
@@ -83,8 +87,14 @@ def headline(report: CheckReport, subject: str) -> str:
         more = len(report.failed) - 1
         return f"FAIL  {subject}: {what}{f' and {more} more' if more else ''} ({counts})"
     done = "nothing failed" if report.results else "nothing was checked"
-    word = "PASS" if _count(report, Judgement.PASS) else "CANNOT TELL"
-    return f"{word}  {subject}: {done} ({counts})"
+    return f"{verdict_word(report).upper()}  {subject}: {done} ({counts})"
+
+
+def verdict_word(report: CheckReport) -> str:
+    """The whole run in a word: fail, pass or cannot tell."""
+    if report.failed:
+        return "fail"
+    return "pass" if _count(report, Judgement.PASS) else "cannot tell"
 
 
 def _count(report: CheckReport, judgement: Judgement) -> int:

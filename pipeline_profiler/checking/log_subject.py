@@ -11,8 +11,8 @@ import csv
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 from pipeline_profiler.record.errors import ProfileError
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
-NOT_METRICS = (*STEPS, "time", "timestamp", "wall_time", "_runtime", "_timestamp", "date")
+CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
+NOT_METRICS = (*STEPS, *CLOCKS, "date")
 LOWEST_LINE, BESIDE, FREEDOM = 6, 56, 12
 MOST_ROWS, MOST_RECORD = 2_000_000, 1 << 26
+Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
 
 
 @dataclass(frozen=True)
@@ -34,39 +36,84 @@ class Series:
     name: str
     steps: NDArray[np.float64]
     values: NDArray[np.float64]
+    seconds: NDArray[np.float64] | None = None  # the clock at each row, where the log has it
+    log: str = ""  # which log, where there are several
+
+    @property
+    def title(self) -> str:
+        """The name as sentences have it."""
+        return f"{self.name} of {self.log}" if self.log else self.name
 
 
 @dataclass
 class LogSubject:
-    """The series of a log; `deadline` is of time.monotonic()."""
+    """The series of one log or of several; `deadline` is of time.monotonic()."""
 
     series: list[Series]
     deadline: float = field(default=float("inf"))
+
+    @property
+    def logs(self) -> dict[str, list[Series]]:
+        """The series by log, in the order given."""
+        found: dict[str, list[Series]] = {}
+        for series in self.series:
+            found.setdefault(series.log, []).append(series)
+        return found
+
+
+def read_logs(paths: Sequence[str]) -> list[Series]:
+    """The metrics of several logs, each with the name of its log; of one log, without."""
+    if len(paths) == 1:
+        return read_log(paths[0])
+    names = _names_of(paths)
+    return [
+        replace(series, log=name)
+        for path, name in zip(paths, names, strict=True)
+        for series in read_log(path)
+    ]
+
+
+def _names_of(paths: Sequence[str]) -> list[str]:
+    """File names, with their folders where these are needed to tell them apart."""
+    for parts in (1, 2, 3):
+        names = ["/".join(Path(path).parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} #{number}" for number, path in enumerate(paths, 1)]
 
 
 def read_log(path: str) -> list[Series]:
     """Every metric of a log; ProfileError for a file that holds none."""
     file = Path(path)
-    if not file.is_file():
-        raise ProfileError(f"{path} is no file: give a CSV, JSON lines or TensorBoard event file.")
+    parts = sorted(file.glob("*tfevents*")) if file.is_dir() else [file]
+    if not parts or "\0" in path or not all(part.is_file() for part in parts):
+        raise ProfileError(
+            f"{path} is no file: give a CSV, JSON lines or TensorBoard event file, or a folder "
+            "of event files."
+        )
     try:
-        if "tfevents" in file.name:
-            points = list(_events(file.read_bytes()))
-        else:
-            points = list(_points(_rows(file)))
+        points = [
+            point
+            for part in parts
+            for point in (
+                _events(part.read_bytes()) if "tfevents" in part.name else _points(_rows(part))
+            )
+        ]
     except (ValueError, struct.error, csv.Error) as error:
         raise ProfileError(f"{path} cannot be read as a log: {error}.") from None
     except OSError as error:
         raise ProfileError(f"{path} cannot be read ({error.strerror or error}).") from None
-    found: dict[str, list[tuple[float, float]]] = {}
-    for name, step, value in points:
-        found.setdefault(name, []).append((step, value))
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for name, *row in points:
+        found.setdefault(name, []).append((row[0], row[1], row[2]))
     if not found:
         raise ProfileError(f"{path} holds no numbers by name: is it a log of metrics?")
-    return [
-        Series(n, np.array([s for s, _ in rows]), np.array([v for _, v in rows]))
-        for n, rows in found.items()
-    ]
+    return [_series(name, np.array(rows)) for name, rows in found.items()]
+
+
+def _series(name: str, rows: NDArray[np.float64]) -> Series:
+    known = bool(np.isfinite(rows[:, 2]).all())
+    return Series(name, rows[:, 0], rows[:, 1], rows[:, 2] if known else None)
 
 
 def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
@@ -84,15 +131,16 @@ def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
             yield from csv.DictReader(stream)
 
 
-def _points(rows: Iterator[Mapping[str, Any]]) -> Iterator[tuple[str, float, float]]:
+def _points(rows: Iterator[Mapping[str, Any]]) -> Iterator[Point]:
     for number, row in enumerate(rows):
         if number >= MOST_ROWS:
             return
         at = next((v for n in STEPS if (v := _number(row.get(n))) is not None), float(number))
+        clock = next((v for n in CLOCKS if (v := _number(row.get(n))) is not None), math.nan)
         for name, text in row.items():
             value = _number(text)
             if value is not None and name not in NOT_METRICS:
-                yield str(name), at, value
+                yield str(name), at, value, clock
 
 
 def _number(value: Any) -> float | None:
@@ -107,7 +155,7 @@ def _number(value: Any) -> float | None:
 # ---- TensorBoard ----
 
 
-def _events(data: bytes) -> Iterator[tuple[str, float, float]]:
+def _events(data: bytes) -> Iterator[Point]:
     at = 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
@@ -117,9 +165,10 @@ def _events(data: bytes) -> Iterator[tuple[str, float, float]]:
         at += 16 + length
 
 
-def _scalars(event: bytes) -> Iterator[tuple[str, float, float]]:
+def _scalars(event: bytes) -> Iterator[Point]:
     fields = list(_fields(event))
     step = next((float(v) for n, v in fields if n == 2 and isinstance(v, int)), 0.0)
+    clock = next((v for n, v in fields if n == 1 and isinstance(v, float)), math.nan)
     for summary in (v for n, v in fields if n == 5 and isinstance(v, bytes)):
         for value in (v for n, v in _fields(summary) if n == 1 and isinstance(v, bytes)):
             parts = dict(_fields(value))
@@ -127,11 +176,11 @@ def _scalars(event: bytes) -> Iterator[tuple[str, float, float]]:
             if not isinstance(tag, bytes):
                 continue
             if isinstance(number, float):
-                yield tag.decode("utf-8", "replace"), step, number
+                yield tag.decode("utf-8", "replace"), step, number, clock
             elif isinstance(parts.get(8), bytes):
                 held = _tensor(parts[8])
                 if held is not None:
-                    yield tag.decode("utf-8", "replace"), step, held
+                    yield tag.decode("utf-8", "replace"), step, held, clock
 
 
 def _tensor(data: Any) -> float | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_profiler.cli.arguments import MOST_SEED, check_amount
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import check_output, write_report
+from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.cli.user_code import offered, spec_file, target
 from pipeline_profiler.record.session import ProfileError
@@ -48,9 +49,14 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_shared_options(p)
     p.set_defaults(command=check_training_command)
     p = commands.add_parser(
-        "check-log", help="what a log of metrics shows: periods, divergence, gaps"
+        "check-log", help="what logs of metrics show: periods, divergence, plateaus, luck, budgets"
     )
-    p.add_argument("log", metavar="FILE", help="CSV, JSON lines, or a TensorBoard event file")
+    p.add_argument(
+        "log",
+        nargs="+",
+        metavar="FILE",
+        help="CSV, JSON lines, TensorBoard event file or a folder of these; several are compared",
+    )
     _add_shared_options(p)
     p.set_defaults(command=check_log_command)
     page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
@@ -84,6 +90,7 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--trace", action="store_true", help="print the traceback of a check that broke")
+    add_recording_options(p)
 
 
 # ------------------------------------------------------------------------------- commands
@@ -107,14 +114,22 @@ def check_loader_command(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     report = _run("LOAD", subject, args)
-    code = _finish(report, args, args.loader)
-    return strongest(code, _write_grid(subject, args) if args.grid else ExitCode.CLEAN)
+    grid = _draw_grid(subject) if args.grid or args.output else None
+    code = _finish(report, args, args.loader, grid)
+    return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
 
 
-def _write_grid(subject: LoaderSubject, args: argparse.Namespace) -> ExitCode:
+def _draw_grid(subject: LoaderSubject) -> bytes | None:
+    """The pictures, as far as the loader gives any; a check has said why where it does not."""
     from pipeline_profiler.checking.grid import grid_png
 
-    blob = grid_png(subject.batches, subject.mean, subject.deviation)
+    try:
+        return grid_png(subject.batches, subject.mean, subject.deviation)
+    except (ProfileError, ImportError):
+        return None
+
+
+def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
     if blob is None:
         say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
         return ExitCode.CLEAN
@@ -150,11 +165,11 @@ def check_training_command(args: argparse.Namespace) -> int:
 
 def check_log_command(args: argparse.Namespace) -> int:
     """Examine a log."""
-    from pipeline_profiler.checking.log_subject import LogSubject, read_log
+    from pipeline_profiler.checking.log_subject import LogSubject, read_logs
 
-    _check_shared(args, [f"{args.log}:"])
-    report = _run("LOG", LogSubject(read_log(args.log)), args)
-    return _finish(report, args, args.log)
+    _check_shared(args, [f"{path}:" for path in args.log])
+    report = _run("LOG", LogSubject(read_logs(args.log)), args)
+    return _finish(report, args, " ".join(args.log))
 
 
 def _choose_threads() -> None:
@@ -238,15 +253,31 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
     return run_checks(checks, subject, seconds, args.seed, progress=say)
 
 
-def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
-    from pipeline_profiler.checking.document import checks_json, checks_text
+def _finish(
+    report: CheckReport, args: argparse.Namespace, name: str, grid: bytes | None = None
+) -> ExitCode:
+    from pipeline_profiler.checking.document import (
+        checks_json,
+        checks_text,
+        headline,
+        verdict_word,
+    )
+    from pipeline_profiler.run_table.row import RunOutcome
 
     if args.trace:
         for result in report.broken:
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
-        blob = (checks_json(report, name) + "\n").encode()
+        blob = (checks_json(report, name, grid) + "\n").encode()
         say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+    args.outcome = RunOutcome(
+        verdict_word(report),
+        headline(report, name),
+        len(report.results),
+        "failed checks",
+        float(len(report.failed)),
+        args.output or "",
+    )
     shown = show(checks_json(report, name) if args.json else checks_text(report, name))
     return strongest(
         shown,

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline_profiler.cli.arguments import bound
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
+from pipeline_profiler.cli.recording import outcome_of_session, record_outcome
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.record.session import ProfileError, Session
 
@@ -26,6 +27,7 @@ def finish(session: Session, args: argparse.Namespace, conclude: Conclude | None
     codes = [save_session(session, args)]
     if conclude is not None:
         codes += _concluded(session, args, conclude)
+    args.outcome = outcome_of_session(session)
     if args.fail_on or session.results.get("failed_rules"):
         codes.append(judge(session, args.fail_on))
     if ExitCode.NO_RESULT not in codes:  # else stdout has the session itself
@@ -107,6 +109,7 @@ def save_partial(session: Session, args: argparse.Namespace) -> ExitCode:
         say("Nothing was measured, so nothing is saved.")
         return ExitCode.CLEAN
     code = save_session(session, args)
+    args.outcome = outcome_of_session(session)
     if code is not ExitCode.NO_RESULT:
         say(f"The partial session is saved in {args.saved}.")
         say(f"Next: pipeline-profiler report {args.saved}")
@@ -117,6 +120,7 @@ def rescue(session: Session, args: argparse.Namespace) -> None:
     """Save from the watchdog's thread and end the process: the main thread hangs in C code."""
     say(f"pipeline-profiler: {session.results['cut_off']['sentence']}")
     code = strongest(ExitCode.USAGE, save_partial(session, args))
+    record_outcome(args, code)
     _end_children()
     os._exit(code)
 

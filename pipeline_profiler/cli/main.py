@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import checks, ending, precision
+from pipeline_profiler.cli import checks, ending, precision, recording, runs
 from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
@@ -41,8 +41,16 @@ LIMIT_HELP = "end a measurement without a step for so long (default: the budget,
 def command_line(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     open_closed_streams()
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parser().parse_args(words)
+    code = _obey(args, words)
+    recording.record_outcome(args, code)
+    return code
+
+
+def _obey(args: argparse.Namespace, words: Sequence[str]) -> int:
     try:
+        recording.begin_recording(args, words)
         return int(args.command(args))
     except ProfileError as error:
         return ending.stopped(error, args)
@@ -84,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
     precision.add(commands)
     checks.add_checks(commands)
+    runs.add_runs(commands)
     page = commands.add_parser("report", help="render a session: text, html, md, json, trace")
     page.add_argument("session", help="a session file that `run` or another command saved")
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
@@ -119,6 +128,7 @@ def _measuring(
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     p.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    recording.add_recording_options(p)
     p.set_defaults(command=command)
     return p
 

@@ -18,6 +18,7 @@ from pipeline_profiler.cli import ending
 from pipeline_profiler.cli.arguments import check_amount, check_run_options
 from pipeline_profiler.cli.ending import finish
 from pipeline_profiler.cli.output import check_session_output
+from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say
 from pipeline_profiler.cli.user_code import spec_file, target
 from pipeline_profiler.record.session import ProfileError
@@ -108,6 +109,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--trace", action="store_true", help="print the traceback where this fails")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    add_recording_options(p)
 
 
 def run_sweep(args: argparse.Namespace) -> Session:

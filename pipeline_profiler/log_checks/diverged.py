@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.log_metrics import better_is, is_held_out
 from pipeline_profiler.checking.log_subject import LogSubject, Series
 
-LOSSES = ("loss", "error", "perplexity", "mse", "mae", "nll")
-HELD_OUT = ("val", "test", "eval", "valid", "dev")
 LEAST, FAR = 20, 6.0
 
 
@@ -30,7 +29,7 @@ class Diverged(Check):
     Lower the learning rate, clip gradients, look at the batch where it began.
 
     ## Limits
-    Metrics named as losses only (loss, error, mse, mae, nll, perplexity).
+    Metrics named as losses only (loss, error, mse, mae, nll, perplexity, ...).
     """
 
     code = "LOG002"
@@ -38,7 +37,7 @@ class Diverged(Check):
 
     def run(self, subject: LogSubject) -> Answer:
         """Every loss."""
-        losses = [s for s in subject.series if any(w in s.name.lower() for w in LOSSES)]
+        losses = [s for s in subject.series if better_is(s.name) < 0]
         if not losses:
             return unclear("No metric is named as a loss.")
         rises = []
@@ -47,14 +46,14 @@ class Diverged(Check):
             if len(bad):
                 at = series.steps[bad[0]]
                 return _failed(
-                    f"{series.name} is no number from step {at:g} on ({len(bad)} rows).",
-                    series.name,
+                    f"{series.title} is no number from step {at:g} on ({len(bad)} rows).",
+                    series.title,
                 )
             if len(series.values) >= LEAST and (text := _rise(series)):
                 rises.append((series, text))
         for series, text in rises:
-            if not any(w in series.name.lower() for w in HELD_OUT):
-                return _failed(text, series.name)
+            if not is_held_out(series.name):
+                return _failed(text, series.title)
         if rises:
             return unclear(
                 f"{rises[0][1]} A held-out loss that rises is overfitting.",
@@ -88,7 +87,7 @@ def _rise(series: Series) -> str:
     if above > FAR * error * np.sqrt(2) and above > 0.5 * max(gain, noise):
         step = series.steps[sum(map(len, parts[:best]))]
         return (
-            f"{series.name} ends at {medians[-1]:.4g} and was {medians[best]:.4g} about step "
+            f"{series.title} ends at {medians[-1]:.4g} and was {medians[best]:.4g} about step "
             f"{step:g}."
         )
     return ""

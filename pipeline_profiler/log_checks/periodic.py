@@ -46,10 +46,10 @@ class Periodic(Check):
         peaks = [(s, *spectral_peak(s.values)) for s in judged]
         series, period, ratio, chance = max(peaks, key=lambda row: row[2])
         steps = float(np.median(np.diff(series.steps))) * period
-        numbers = {"metric": series.name, "period_steps": steps, "ratio": ratio, "chance": chance}
+        numbers = {"metric": series.title, "period_steps": steps, "ratio": ratio, "chance": chance}
         if chance * len(judged) < CHANCE:
             return wrong(
-                f"{series.name} swings with a period of {steps:.4g} steps: this line of its "
+                f"{series.title} swings with a period of {steps:.4g} steps: this line of its "
                 f"spectrum is {ratio:.0f} times its surroundings (by chance {chance:.0e}).",
                 [
                     "the data come in the same order each epoch",
@@ -60,7 +60,7 @@ class Periodic(Check):
                 **numbers,
             )
         return passed(
-            f"No period in {len(judged)} metrics; the strongest line ({series.name}) is "
+            f"No period in {len(judged)} metrics; the strongest line ({series.title}) is "
             f"{ratio:.1f} times its surroundings.",
             **numbers,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 
 import altair as alt
@@ -23,6 +22,7 @@ from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import load as load_session
 from pipeline_profiler.ui.sessions import nearby, perfetto, read, title
+from pipeline_profiler.ui.texts import write_notice, write_text
 
 LOG = logging.getLogger("pipeline-profiler.app")
 DRAWN = (
@@ -41,11 +41,11 @@ def page(lookup: Lookup | None = None) -> None:
     try:
         _page(lookup)
     except ProfileError as error:
-        _notice(str(error))
+        write_notice(str(error))
     except Exception as error:  # a page must never show a traceback
         LOG.exception("page failed")
         said = str(error).splitlines()[0] if str(error) else "no text"
-        _notice(
+        write_notice(
             f"This session could not be drawn ({type(error).__name__}: {said}): try "
             "`pipeline-profiler report` on it; the terminal of the app has the details."
         )
@@ -54,8 +54,8 @@ def page(lookup: Lookup | None = None) -> None:
 def _page(lookup: Lookup | None) -> None:
     chosen = _choose()
     if chosen is None:
-        _text("There is no session here yet.", strong=True)
-        _text(
+        write_text("There is no session here yet.", strong=True)
+        write_text(
             "Record one with `pipeline-profiler run train.py:make_loader --quick -o "
             "profile.json`, then reload this page, or upload a session."
         )
@@ -125,11 +125,11 @@ def _loaded(path: Path, changed: int) -> Session:
 def _head(name: str, session: Session) -> None:
     verdict = next(s for s in report_sections(session) if s.title == "Verdict")
     with st.container(border=True):
-        _text(str(session.results.get("verdict", "no verdict")), strong=True)
+        write_text(str(session.results.get("verdict", "no verdict")), strong=True)
         failed = failed_rules(session)
         for sentence in failed:
-            _notice(sentence)
-        _text("\n".join(line for line in verdict.lines if line not in failed))
+            write_notice(sentence)
+        write_text("\n".join(line for line in verdict.lines if line not in failed))
         with st.container(horizontal=True):
             if frames.recorded(session) is not None:
                 st.download_button(
@@ -146,17 +146,17 @@ def _head(name: str, session: Session) -> None:
 def _causes(session: Session) -> None:
     found = frames.causes(session)
     if found.is_empty():
-        _text("This session names no cause.")
+        write_text("This session names no cause.")
         return
     drawn = found.drop_nulls(["share", "low", "high"])
     if not drawn.is_empty():
         st.altair_chart(_dots(drawn), width="stretch")
-    _text("Causes overlap: shares do not add up. The first is the one to fix.")
+    write_text("Causes overlap: shares do not add up. The first is the one to fix.")
     for row in found.iter_rows(named=True):
         with st.container(border=True):
-            _text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)
-            _text(row["cause"])
-            _text(f"Next: {row['next']}")
+            write_text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)
+            write_text(row["cause"])
+            write_text(f"Next: {row['next']}")
 
 
 def _dots(drawn: pl.DataFrame) -> alt.LayerChart:
@@ -182,7 +182,7 @@ def _time(session: Session) -> None:
         st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
                      "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
         if measured.is_empty():
-            _text("No arm was measured.")
+            write_text("No arm was measured.")
         else:
             st.altair_chart(_arm_chart(measured), width="stretch")
         _sections(session, ("Arms",))
@@ -190,7 +190,7 @@ def _time(session: Session) -> None:
         st.subheader("Loading time of a batch, by stage")
         made = frames.stage_parts(session)
         if made.is_empty():
-            _text("This loader tells nothing of its stages.")
+            write_text("This loader tells nothing of its stages.")
         else:
             st.altair_chart(_stage_chart(made), width="stretch")
         _sections(session, ("Stages",))
@@ -245,9 +245,9 @@ def _prediction_chart(predicted: pl.DataFrame) -> alt.Chart:
 def _time_line(session: Session) -> None:
     drawn = frames.time_line(session)
     if drawn is None:
-        _text("This session holds no recorded loop.")
+        write_text("This session holds no recorded loop.")
         return
-    _text(
+    write_text(
         f"The first {drawn.seconds:.2f} s of the {drawn.total:.2f} s timed. Above, stalls: the "
         "trainer asked for a batch and none could be delivered. Below, batches ready: in a "
         "head-of-line (HOL) stall some are, but not the next one in order."
@@ -258,13 +258,13 @@ def _time_line(session: Session) -> None:
     if drawn.depth.height:
         charts.append(_depth_chart(drawn.depth, scale))
     if not charts:
-        _text("No stall, and the loader does not tell how many batches were ready.")
+        write_text("No stall, and the loader does not tell how many batches were ready.")
         return
     st.altair_chart(alt.vconcat(*charts).resolve_scale(x="shared"), width="stretch")
     if not drawn.depth.height:
-        _text("Ready batches: n/a, this loader runs in the training process.")
+        write_text("Ready batches: n/a, this loader runs in the training process.")
     if not drawn.stalls.height:
-        _text("No stall in this window.")
+        write_text("No stall in this window.")
     _sections(session, ("Stall events", "Waiting"))
 
 
@@ -301,28 +301,28 @@ def _depth_chart(depth: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
 def _slow(session: Session, lookup: Lookup | None) -> None:
     found = frames.slow_samples_frame(session, lookup)
     if found.is_empty():
-        _text("This session has no figures of single samples.")
+        write_text("This session has no figures of single samples.")
         return
     _sections(session, ("Slowest samples",), rows=False)
     st.dataframe(found, hide_index=True, width="stretch", column_config={"share of stall": PERCENT})
     if lookup is not None and found.width <= 5:
-        _text("None of these names is a sample of the open run, so sizes are not known.")
+        write_text("None of these names is a sample of the open run, so sizes are not known.")
 
 
 def _compare(name: str, session: Session) -> None:
     others = [n for n in nearby() if n != name]
     if not others:
-        _text("There is no second session to compare with: record one, or upload it.")
+        write_text("There is no second session to compare with: record one, or upload it.")
         return
     other = st.selectbox("A, the one before", others, index=None, placeholder="choose a session")
     if other is None:
-        _text(f"B is {name}.")
+        write_text(f"B is {name}.")
         return
     path = nearby()[other]
     before = _loaded(path, path.stat().st_mtime_ns)
     found = compare(before, session)
-    _text(found["sentence"], strong=True)
-    _text(f"A is {other}, B is {name}.")
+    write_text(found["sentence"], strong=True)
+    write_text(f"A is {other}, B is {name}.")
     both = [
         frames.periods_frame(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
@@ -357,19 +357,6 @@ def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
         st.subheader(found.title)
-    _text("\n".join(found.lines))
+    write_text("\n".join(found.lines))
     if found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
-
-
-# ---- text ----
-
-
-def _text(words: str, *, strong: bool = False) -> None:
-    if words:
-        style = "overflow-wrap:anywhere;line-height:1.5;" + ("font-weight:600" if strong else "")
-        st.html("".join(f'<div style="{style}">{escape(line)}</div>' for line in words.split("\n")))
-
-
-def _notice(words: str) -> None:
-    st.html(f'<div class="ap"><div class="notice error"><span>{escape(words)}</span></div></div>')

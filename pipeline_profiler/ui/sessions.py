@@ -22,13 +22,13 @@ MOST_BYTES = 64 << 20
 HEAD = 400  # bytes that tell a session from other JSON
 
 
-def nearby() -> dict[str, Path]:
-    """Return session files by name: given on the command line first, then from known folders."""
+def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
+    """Return files of a schema by name: given on the command line first, then in known folders."""
     given = [Path(word) for word in sys.argv[1:] if word.endswith(ENDINGS)]
     found = [p for folder in FOLDERS for p in sorted(Path(folder).glob("*.json*"))]
     sessions: dict[str, Path] = {}
     for path in dict.fromkeys(p.resolve() for p in (*given, *found)):
-        if path.name.endswith(ENDINGS) and looks_like_one(path):
+        if path.name.endswith(ENDINGS) and looks_like_one(path, schema):
             sessions.setdefault(title(path.name), path)
     return sessions
 
@@ -38,8 +38,8 @@ def title(name: str) -> str:
     return name.removesuffix(".gz").removesuffix(".json")
 
 
-def looks_like_one(path: Path) -> bool:
-    """Say whether a file begins as a session of any version does."""
+def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
+    """Say whether a file begins as a session (a document of the schema) of any version does."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -48,7 +48,7 @@ def looks_like_one(path: Path) -> bool:
                 head = packed.read(HEAD)
     except (OSError, EOFError):
         return False
-    return b'"schema"' in head and b'"profile/' in head
+    return b'"schema"' in head and b'"' + schema in head
 
 
 def load(path: Path) -> Session:

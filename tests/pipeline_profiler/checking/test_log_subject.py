@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_profiler.checking.log_subject import read_log, spectral_peak
+from pipeline_profiler.checking.log_subject import read_log, read_logs, spectral_peak
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.log_checks.periodic import CHANCE
 from pipeline_profiler.record.errors import ProfileError
@@ -114,3 +114,33 @@ def test_the_command_says_where_a_loss_became_nan(
     assert command_line(["check-log", str(path)]) == 1
     assert "loss is no number from step 30" in capsys.readouterr().out
     assert command_line(["check-log", str(tmp_path / "no.csv")]) == 2
+
+
+def test_several_logs_are_compared_and_named_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for folder, count in (("a", 30), ("b", 90)):
+        path = tmp_path / folder / "metrics.csv"
+        path.parent.mkdir()
+        rows = "".join(f"{i},{0.5 + 2.7 ** (-i / 30)},{60.0 * i}\n" for i in range(count))
+        path.write_text("step,val_loss,wall_time\n" + rows)
+        paths.append(str(path))
+    series = read_logs(paths)
+    assert [s.log for s in series] == ["a/metrics.csv", "b/metrics.csv"]
+    assert series[0].seconds is not None
+    assert series[0].seconds.tolist()[:3] == [0, 60, 120]
+    assert command_line(["check-log", *paths, "--only", "LOG006"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "b/metrics.csv is ahead in val_loss after 89 steps, but at step 29" in out
+
+
+def test_a_folder_of_event_files_is_one_log(tmp_path: Path) -> None:
+    for number in range(2):
+        rows = b"".join(event(10 * number + s, "loss", 1.0, False) for s in range(3))
+        (tmp_path / f"events.out.tfevents.{number}").write_bytes(rows)
+    (series,) = read_log(str(tmp_path))
+    assert series.steps.tolist() == [0, 1, 2, 10, 11, 12]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProfileError, match="a folder of event files"):
+        read_log(str(tmp_path / "empty"))

@@ -1,0 +1,144 @@
+"""Checks: what check-loader, check-training and check-log answered, from their saved documents.
+
+The table comes first, then each failed check with its causes, numbers and next step, the pictures
+as the model gets them, and the series that a check kept. Every text is shown as text.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from pipeline_profiler.checking.saved_checks import (
+    SavedAnswer,
+    SavedChecks,
+    number_series,
+    parse_checks,
+)
+from pipeline_profiler.record.errors import ProfileError
+from pipeline_profiler.record.session_file import MOST_BYTES
+from pipeline_profiler.report.controls import escape_controls
+from pipeline_profiler.ui.sessions import nearby
+from pipeline_profiler.ui.texts import write_notice, write_text
+
+LOG = logging.getLogger("pipeline-profiler.app")
+SCHEMA = b"checks/"
+DYNAMICS = "TRAIN041"
+EMPTY = (
+    "Write one with `pipeline-profiler check-training train.py -o checks.json`, then reload this "
+    "page."
+)
+
+
+def page() -> None:
+    """Show the page."""
+    st.title("Checks")
+    try:
+        _page()
+    except ProfileError as error:
+        write_notice(str(error))
+    except Exception as error:  # a page must never show a traceback
+        LOG.exception("page failed")
+        write_notice(f"This document could not be drawn ({type(error).__name__}).")
+
+
+def _page() -> None:
+    known = nearby(SCHEMA)
+    if not known:
+        write_text("There is no document of checks here yet.", strong=True)
+        write_text(EMPTY)
+        return
+    asked = str(st.query_params.get("checks", ""))
+    st.session_state.setdefault("checks", asked if asked in known else next(iter(known)))
+    name = str(st.selectbox("Document", list(known), key="checks", on_change=_chosen))
+    made = _loaded(known[name], known[name].stat().st_mtime_ns)
+    counts = ", ".join(f"{made.count(v)} {v}" for v in ("fail", "cannot tell", "pass"))
+    write_text(f"{made.verdict}: {made.subject} ({counts})", strong=True)
+    write_text(made.ended)
+    _table(made)
+    for answer in made.answers:
+        if answer.verdict == "fail":
+            _failed(answer)
+    if made.grid is not None:
+        st.subheader("Pictures as the model gets them")
+        st.image(made.grid)
+    _dynamics(made)
+
+
+def _chosen() -> None:
+    st.query_params["checks"] = st.session_state["checks"]
+
+
+@st.cache_resource(max_entries=4)
+def _loaded(path: Path, changed: int) -> SavedChecks:
+    with path.open("rb") as file:
+        return parse_checks(file.read(MOST_BYTES + 1), path.name)
+
+
+def answers_frame(made: SavedChecks) -> pl.DataFrame:
+    """Return `verdict, code, name, sentence, next`, failed ones first."""
+    rows = [(a.verdict, a.code, a.name, a.sentence, a.next) for a in made.answers]
+    names = ("verdict", "code", "name", "sentence", "next")
+    shown = [[escape_controls(text) for text in row] for row in rows]
+    return pl.DataFrame(shown, schema=dict.fromkeys(names, pl.String), orient="row")
+
+
+def _table(made: SavedChecks) -> None:
+    if made.answers:
+        st.dataframe(answers_frame(made), hide_index=True, width="stretch")
+
+
+def _failed(answer: SavedAnswer) -> None:
+    with st.container(border=True):
+        write_text(f"fail: {answer.code} {answer.name}", strong=True)
+        if answer.numbers:
+            numbers = [[escape_controls(text) for text in row] for row in answer.numbers]
+            schema = {"number": pl.String, "value": pl.String}
+            frame = pl.DataFrame(numbers, schema=schema, orient="row")
+            st.dataframe(frame, hide_index=True, width="stretch")
+        write_text(answer.sentence)
+        if answer.causes:
+            write_text(f"Likely: {'; '.join(answer.causes)}.")
+        write_text(f"Next: {answer.next}" if answer.next else "")
+
+
+def dynamics_frame(answer: SavedAnswer) -> pl.DataFrame:
+    """Return `step, loss, change`: the loss of one batch and how far its predictions moved."""
+    losses, changes = number_series(answer, "losses"), number_series(answer, "changes")
+    count = min(len(losses), len(changes) + 1)
+    return pl.DataFrame(
+        {
+            "step": list(range(count)),
+            "loss": losses[:count],
+            "change": [None, *changes[: count - 1]] if count else [],
+        },
+        schema={"step": pl.Int64, "loss": pl.Float64, "change": pl.Float64},
+    )
+
+
+def _dynamics(made: SavedChecks) -> None:
+    answer = next((a for a in made.answers if a.code == DYNAMICS), None)
+    frame = dynamics_frame(answer) if answer is not None else pl.DataFrame()
+    if answer is None or frame.is_empty():
+        return
+    st.subheader("Predictions on one batch, step by step")
+    write_text(answer.sentence)
+    for name, title in (("change", "change of the predictions"), ("loss", "loss of the batch")):
+        st.altair_chart(_line(frame, name, title), width="stretch")
+
+
+def _line(frame: pl.DataFrame, name: str, title: str) -> alt.Chart:
+    return (
+        alt.Chart(frame)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("step:Q", title="step"),
+            y=alt.Y(f"{name}:Q", title=title),
+            tooltip=["step", alt.Tooltip(f"{name}:Q", format=".4g")],
+        )
+        .properties(height=180)
+    )

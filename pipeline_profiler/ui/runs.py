@@ -1,0 +1,92 @@
+"""Runs: the table of runs, to filter and sort, and all of one run with its command and its diff."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import polars as pl
+import streamlit as st
+
+from pipeline_profiler.record.errors import ProfileError
+from pipeline_profiler.report.controls import escape_controls
+from pipeline_profiler.run_table.listing import Filter, best_figure
+from pipeline_profiler.run_table.location import default_file
+from pipeline_profiler.run_table.row import RunRow
+from pipeline_profiler.run_table.table_file import read_row, read_rows
+from pipeline_profiler.ui.texts import write_notice, write_text
+
+LOG = logging.getLogger("pipeline-profiler.app")
+ANY = "all"
+DETAILS = (
+    "command_line", "sentence", "note", "config", "file", "folder", "git_commit", "git_branch",
+    "tracker_run", "version",
+)  # fmt: skip
+
+
+def page() -> None:
+    """Show the page."""
+    st.title("Runs")
+    try:
+        _page()
+    except ProfileError as error:
+        write_notice(str(error))
+    except Exception as error:  # a page must never show a traceback
+        LOG.exception("page failed")
+        write_notice(f"The table of runs could not be drawn ({type(error).__name__}).")
+
+
+def _page() -> None:
+    path = default_file(os.environ)
+    rows = read_rows(path) if path is not None else []
+    if not rows:
+        write_text("No run is recorded yet.", strong=True)
+        write_text(
+            "Each measurement and run of checks adds a row, unless PIPELINE_PROFILER_RUNS is off "
+            "or --no-record is given."
+        )
+        return
+    left, middle, right = st.columns(3)
+    study = left.selectbox("Study", [ANY, *sorted({row.study for row in rows})], key="study")
+    command = middle.selectbox("Command", [ANY, *sorted({r.command for r in rows})], key="command")
+    word = right.text_input("Word", key="word", help="looked for in every text, diffs included")
+    wanted = Filter(_chosen(study), _chosen(command))
+    found = read_rows(path, str(word)) if word and path is not None else rows
+    kept = [row for row in reversed(found) if wanted.keeps(row)]
+    st.dataframe(runs_frame(kept), hide_index=True, width="stretch")
+    if kept and path is not None:
+        number = st.selectbox("Run", [row.id for row in kept], key="run number")
+        _one(read_row(path, int(number)))
+
+
+def _chosen(word: str | None) -> str:
+    return "" if word in (None, ANY) else str(word)
+
+
+def runs_frame(rows: list[RunRow]) -> pl.DataFrame:
+    """Return the rows as a table, texts with their control characters as escapes."""
+    shown = [
+        (row.id, row.time[:16].replace("T", " "), row.study, row.command, row.verdict, row.trials,
+         best_figure(row), row.value, row.note, row.file)
+        for row in rows
+    ]  # fmt: skip
+    names = ("run", "time", "study", "command", "verdict", "trials", "best", "value", "note",
+             "file")  # fmt: skip
+    types = {"run": pl.Int64, "trials": pl.Int64, "value": pl.Float64}
+    cells = [[escape_controls(v) if isinstance(v, str) else v for v in row] for row in shown]
+    return pl.DataFrame(cells, schema={n: types.get(n, pl.String) for n in names}, orient="row")
+
+
+def _one(row: RunRow) -> None:
+    data = row.as_dict()
+    told = [
+        (name.replace("_", " "), escape_controls(str(data[name]))) for name in DETAILS if data[name]
+    ]
+    schema = {"of this run": pl.String, "value": pl.String}
+    frame = pl.DataFrame([list(pair) for pair in told], schema=schema, orient="row")
+    st.dataframe(frame, hide_index=True, width="stretch")
+    if row.git_diff:
+        st.subheader("Uncommitted changes")
+        st.code(escape_controls(row.git_diff), language="diff")
+    else:
+        write_text("No uncommitted changes are recorded.")

@@ -1,0 +1,126 @@
+"""The table of runs as a user meets it: rows come by themselves, and never cost a measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.cli.recording import outcome_of_session
+from pipeline_profiler.record.session import Session
+from tests.conftest import ROOT
+from tests.pipeline_profiler.cli.loaders import FAST, write_source
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(tmp_path / "runs.sqlite"))
+    monkeypatch.setenv("WANDB_RUN_ID", "w1")
+    return tmp_path / "runs.sqlite"
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert command_line(["runs", "--json", *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "runs/1"
+    return list(document["runs"])
+
+
+def make_log(folder: Path, name: str, last: str = "0.1") -> str:
+    rows = [f"{i},{1 / (i + 1)}\n" for i in range(30)]
+    (folder / name).write_text("step,loss\n" + "".join(rows) + f"30,{last}\n")
+    return name
+
+
+def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = make_log(table.parent, "good.csv"), make_log(table.parent, "bad.csv", "nan")
+    assert command_line(["runs"]) == 0
+    assert "No run is recorded yet" in capsys.readouterr().out
+    secret = "hf_abcdefghijklmnop"
+    assert command_line(["check-log", good, "--study", "birds", "--config", f"u?k={secret}"]) == 0
+    assert command_line(["check-log", bad, "--note", "after <b>lunch</b>"]) == 1
+    assert command_line(["check-log", good, "--no-record"]) == 0
+    assert command_line(["check-log", "absent.csv"]) == 2  # nothing was examined: no row
+    rows = listed(capsys)
+    assert [row["verdict"] for row in rows] == ["pass", "fail"]
+    first, second = rows
+    assert first["study"] == "birds"
+    assert first["config"] == "u?k=***"
+    assert secret not in str(first["command_line"])
+    assert str(first["command_line"]).startswith("pipeline-profiler check-log good.csv")
+    assert (first["exit_code"], second["exit_code"]) == (0, 1)
+    assert second["tracker_run"] == "wandb:w1"
+    assert second["study"] == table.parent.name
+    assert [r["id"] for r in listed(capsys, "--study", "BIRDS")] == [1]
+    assert [r["id"] for r in listed(capsys, "--verdict", "fail", "--of", "check-log")] == [2]
+    assert [r["id"] for r in listed(capsys, "--word", "lunch")] == [2]
+    assert [r["id"] for r in listed(capsys, "--sort", "value", "--reverse")] == [2, 1]
+    assert command_line(["runs", "1", "--note", "the one to keep"]) == 0
+    assert "the one to keep" in capsys.readouterr().out
+    assert command_line(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "birds" in out
+    assert "failed checks 1" in out
+
+
+def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.write_text("my diary")
+    log = make_log(table.parent, "good.csv")
+    assert command_line(["check-log", log]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("PASS")
+    assert "is not in the table of runs" in said.err
+    assert table.read_text() == "my diary"
+    assert command_line(["runs"]) == 2
+    assert "no table of runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--sort", "x"], ["--last", "0"], ["--note", "x"], ["7"], ["7", "--note", "x"]]
+)
+def test_a_wrong_call_is_a_sentence(
+    table: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(["runs", *words]) == 2
+    assert capsys.readouterr().err.startswith("pipeline-profiler: ")
+
+
+@pytest.mark.slow
+def test_what_was_measured_before_the_loader_broke_has_a_row(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_source(table.parent)
+    assert command_line(["run", f"{source}:broken", *FAST, "-o", "b.json"]) == 2
+    (partial,) = listed(capsys)
+    assert partial["verdict"] == "partial"
+    assert partial["exit_code"] == 2
+    assert partial["file"] == str(table.parent / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "metric", "trials"),
+    [
+        ("precision-cpu.json", "precision", "samples/s", 10),
+        ("torch-input-bound.json.gz", "input-bound high", "stall share", 1),
+    ],
+)
+def test_a_session_says_its_best_figure(name: str, verdict: str, metric: str, trials: int) -> None:
+    outcome = outcome_of_session(Session.load(ROOT / "sample_data" / "sessions" / name))
+    assert (outcome.verdict, outcome.metric, outcome.trials) == (verdict, metric, trials)
+    assert outcome.value is not None
+    assert outcome.value > 0
+
+
+def test_the_best_of_a_sweep_is_the_shortest_step_and_of_tune_the_largest_gain() -> None:
+    sweep = Session(results={"verdict": "sweep", "sweep": [{"measured_ms": 5}, {"measured_ms": 3}]})
+    assert outcome_of_session(sweep).value == 3
+    tuned = Session(results={"verdict": "tuned", "trials": [{"speedup": {"value": 1.5}}, {}]})
+    assert (outcome_of_session(tuned).metric, outcome_of_session(tuned).value) == ("speed-up", 1.5)

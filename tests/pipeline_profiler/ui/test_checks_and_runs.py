@@ -1,0 +1,120 @@
+"""The pages of checks and runs, without a browser: what they show, and of hostile files."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from pipeline_profiler.checking.saved_checks import number_series, parse_checks
+from pipeline_profiler.record.errors import ProfileError
+from pipeline_profiler.run_table.row import RunRow
+from pipeline_profiler.run_table.table_file import append_row
+from pipeline_profiler.ui.checks import answers_frame, dynamics_frame
+from pipeline_profiler.ui.runs import runs_frame
+from tests.audit.ui.pages import PATIENCE_S, html, text
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+BAD = "<b>nowhere</b> [x](http://y) \x1b[31m\u202e"
+DYNAMICS = {"losses": [3.0, 2.0, 1.0], "changes": [0.5, 0.4], "jitter": 0.1}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    def entry(code: str, verdict: str, **more: Any) -> dict[str, Any]:
+        plain = {"name": "a-check", "sentence": f"{code} says {BAD}.", "causes": [BAD], "next": BAD}
+        return {"code": code, "verdict": verdict, "evidence": {BAD: BAD}} | plain | more
+
+    checks = [
+        entry("TRAIN001", "pass"),
+        entry("TRAIN041", "pass", evidence=DYNAMICS),
+        entry("TRAIN012", "fail"),
+        entry("TRAIN010", "fail"),
+        entry("TRAIN020", "cannot_tell"),
+    ]
+    made = {"schema": "checks/1", "subject": BAD, "checks": checks, "ended": ""}
+    return made | {"failed": ["TRAIN012", "TRAIN010"]} | changes
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, page: str, *paths: Path) -> AppTest:
+    monkeypatch.setattr(sys, "argv", ["app.py", *map(str, paths)])
+    script = f"from pipeline_profiler.ui.{page} import page\npage()"
+    return AppTest.from_string(script, default_timeout=PATIENCE_S).run()
+
+
+def test_checks_are_a_table_first_and_failed_ones_in_detail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "check-training" in text(opened(monkeypatch, "checks"))
+    path = tmp_path / "checks.json"
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    grid = base64.b64encode(picture.getvalue()).decode()
+    path.write_text(json.dumps(document(grid=grid)))
+    at = opened(monkeypatch, "checks")
+    assert not at.exception
+    assert "Pictures as the model gets them" in [h.value for h in at.subheader]
+    assert "2 fail, 1 cannot tell, 2 pass" in text(at)
+    shown = text(at)
+    assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
+    assert "Likely:" in shown
+    assert "Next:" in shown
+    assert "step by step" in "".join(h.value for h in at.subheader)
+    assert "<b>nowhere" not in html(at)
+    assert "\x1b" not in html(at)
+    assert "\u202e" not in html(at)
+
+
+def test_a_document_is_read_as_what_it_can_be() -> None:
+    odd = document(checks=[1, {"code": 3, "verdict": "x", "evidence": [1], "causes": "y"}], grid=4)
+    made = parse_checks(json.dumps(odd).encode(), "x.json")
+    assert [a.verdict for a in made.answers] == ["cannot tell"]
+    assert made.grid is None
+    made = parse_checks(json.dumps(document()).encode(), "x.json")
+    assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
+    assert answers_frame(made).height == 5
+    assert "\x1b" not in "".join(answers_frame(made)["sentence"])
+    dynamics = next(a for a in made.answers if a.code == "TRAIN041")
+    assert dynamics_frame(dynamics)["change"].to_list() == [None, 0.5, 0.4]
+    assert number_series(dynamics, "jitter") == []
+    page = base64.b64encode(b"<script>").decode()
+    assert parse_checks(json.dumps(document(grid=page)).encode(), "x").grid is None
+    for blob in (b"{", b"[]", b'{"schema": "profile/1"}'):
+        with pytest.raises(ProfileError, match="document"):
+            parse_checks(blob, "x.json")
+
+
+def test_runs_are_a_table_with_all_of_one_run_below(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "runs.sqlite"
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table))
+    assert "No run is recorded yet" in text(opened(monkeypatch, "runs"))
+    for number in range(2):
+        diff = f"-a\n+{BAD} {number}\n"
+        append_row(
+            table, RunRow("2026-01-02T03:04:05Z", "run", note=BAD, verdict="v", git_diff=diff)
+        )
+    at = opened(monkeypatch, "runs")
+    assert not at.exception
+    assert at.selectbox(key="run number").options == ["2", "1"]
+    assert "Uncommitted changes" in "".join(h.value for h in at.subheader)
+    at.text_input(key="word").set_value("nowhere</b> [x](http://y) ").run()
+    assert "\x1b" not in runs_frame([RunRow("t", "run", note=BAD)])["note"][0]
+    table.write_text("no table")
+    assert "no table of runs" in text(opened(monkeypatch, "runs"))
+
+
+def test_the_app_has_both_pages() -> None:
+    named = (ROOT / "preflight_app.py").read_text()
+    assert "checks.page" in named
+    assert "runs.page" in named
