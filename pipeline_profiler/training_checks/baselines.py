@@ -1,4 +1,4 @@
-"""TRAIN040: a model that simple ones beat after the same budget."""
+"""TRAIN030: a model that simple ones beat after the same budget."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Baselines(Check):
     so with augmentation or repeated files they are not new. Fewer than 24 of them: cannot tell.
     """
 
-    code = "TRAIN040"
+    code = "TRAIN030"
     name = "behind-baselines"
     nearness = Nearness.SYMPTOM
     quick = False

@@ -1,4 +1,4 @@
-"""TRAIN041: how the predictions on one batch move while it trains."""
+"""TRAIN031: how the predictions on one batch move while it trains."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PredictionDynamics(Check):
     few jumping examples among many quiet ones are seen in the series only.
     """
 
-    code = "TRAIN041"
+    code = "TRAIN031"
     name = "prediction-dynamics"
     nearness = Nearness.EFFECT
     quick = False

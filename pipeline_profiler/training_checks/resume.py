@@ -1,4 +1,4 @@
-"""TRAIN042: a training that goes on differently after it was saved and loaded."""
+"""TRAIN032: a training that goes on differently after it was saved and loaded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Resume(Check):
     objects in the same process, so what differs between processes (hash order) is not seen.
     """
 
-    code = "TRAIN042"
+    code = "TRAIN032"
     name = "resume-differs"
     nearness = Nearness.EFFECT
 

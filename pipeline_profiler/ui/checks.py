@@ -27,7 +27,7 @@ from pipeline_profiler.ui.texts import write_notice, write_text
 
 LOG = logging.getLogger("pipeline-profiler.app")
 SCHEMA = b"checks/"
-DYNAMICS = "TRAIN041"
+DYNAMICS = "TRAIN031"
 EMPTY = (
     "Write one with `pipeline-profiler check-training train.py -o checks.json`, then reload this "
     "page."

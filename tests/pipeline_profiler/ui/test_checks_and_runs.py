@@ -35,7 +35,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
     checks = [
         entry("TRAIN001", "pass"),
-        entry("TRAIN041", "pass", evidence=DYNAMICS),
+        entry("TRAIN031", "pass", evidence=DYNAMICS),
         entry("TRAIN012", "fail"),
         entry("TRAIN010", "fail"),
         entry("TRAIN020", "cannot_tell"),
@@ -83,7 +83,7 @@ def test_a_document_is_read_as_what_it_can_be() -> None:
     assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
     assert answers_frame(made).height == 5
     assert "\x1b" not in "".join(answers_frame(made)["sentence"])
-    dynamics = next(a for a in made.answers if a.code == "TRAIN041")
+    dynamics = next(a for a in made.answers if a.code == "TRAIN031")
     assert dynamics_frame(dynamics)["change"].to_list() == [None, 0.5, 0.4]
     assert number_series(dynamics, "jitter") == []
     page = base64.b64encode(b"<script>").decode()
