@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planted_loaders
+import planted_scripts
 import planted_trainings
 import torch
 
@@ -26,9 +27,14 @@ from pipeline_profiler.checking.check import select_checks
 from pipeline_profiler.checking.loader_subject import LoaderSubject
 from pipeline_profiler.checking.runner import run_checks
 from pipeline_profiler.checking.torch_state import seed_everything
-from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import made_from
 
-KINDS = {"loaders": ("LOAD", planted_loaders), "trainings": ("TRAIN", planted_trainings)}
+KINDS = {
+    "loaders": ("LOAD", planted_loaders),
+    "trainings": ("TRAIN", planted_trainings),
+    "scripts": ("TRAIN", planted_scripts),
+}
 SECONDS = 120.0
 
 

@@ -124,7 +124,8 @@ def _write_grid(subject: LoaderSubject, args: argparse.Namespace) -> ExitCode:
 
 def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
-    from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
+    from pipeline_profiler.checking.training_subject import TrainingSubject
+    from pipeline_profiler.checking.user_training import made_from
 
     file, _, name = args.training.rpartition(":")
     specs = [args.training] if file.endswith(".py") else [f"{args.training}:"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import batch_size
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import TrainingSubject, batch_size
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 FEWEST, WANTED, MOST_MOMENTUM = 4, 64, 0.5
 

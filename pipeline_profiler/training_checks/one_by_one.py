@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import batch_size, cut_batch
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_net, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, batch_size, cut_batch
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import UsersError
 
 MOST, EXAMPLES = 1e-3, 4

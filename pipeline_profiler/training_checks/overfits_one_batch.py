@@ -14,8 +14,10 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import Training
 
 STEPS, QUICK_EVERY = 400, 20
 ENOUGH = 0.9  # of the way from the first loss to the least one

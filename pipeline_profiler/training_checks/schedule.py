@@ -6,7 +6,8 @@ from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.toy_trainings import toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import Training
 
 STEPS = 2000
 ZERO = 1e-12

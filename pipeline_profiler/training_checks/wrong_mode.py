@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import FewBatches
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
-from pipeline_profiler.checking.training_subject import FewBatches, Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import call_with
+from pipeline_profiler.checking.user_training import Training
 
 MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_profiler.checking.tasks import read_task
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import TrainingSubject, made_from, read_task
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import UsersError
+from pipeline_profiler.checking.user_training import made_from
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,129 @@
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and what else there is.
+
+In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
+UsersError, a sentence with its fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.checking.user_calls import UsersError, call_with
+
+
+@dataclass
+class Training:
+    """What a training is made of; only the first four are needed.
+
+    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
+    user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
+    (inputs, targets). reference(model, example): the output for one example by a plain loop.
+    """
+
+    model: Any
+    loader: Any
+    loss: Any
+    optimizer: Any
+    schedule: Any = None
+    eval_loader: Any = None
+    train_step: Any = None
+    evaluate: Any = None
+    split_batch: Any = None
+    reference: Any = None
+
+
+# ---- from the user's functions to a Training ----
+
+
+def checked(made: Any) -> Training:
+    """The training as a Training; UsersError for what cannot be one."""
+    training = as_training(made)
+    check_model(training.model)
+    if not callable(training.loss):
+        raise UsersError(
+            "The loss cannot be called: make_loss() must return a function or a "
+            "module that takes (outputs, targets)."
+        )
+    if not hasattr(training.optimizer, "param_groups"):
+        kind = type(training.optimizer).__name__
+        raise UsersError(
+            f"The optimizer is a {kind}: make_optimizer(model) must return a torch.optim.Optimizer."
+        )
+    return training
+
+
+def check_model(model: Any) -> None:
+    """UsersError for what is no module of torch."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        kind = type(model).__name__
+        raise UsersError(f"The model is of type {kind}: check-training needs a torch.nn.Module.")
+
+
+def as_training(made: Any) -> Training:
+    """A Training from what `make_training()` returned: one, a dict, a tuple or an object."""
+    if isinstance(made, Training):
+        return made
+    names = list(Training.__dataclass_fields__)
+    if isinstance(made, Mapping):
+        parts = {name: made[name] for name in names if name in made}
+    elif isinstance(made, tuple | list):
+        parts = dict(zip(names, made, strict=False))
+    else:
+        parts = {name: getattr(made, name) for name in names if hasattr(made, name)}
+    missing = [name for name in names[:4] if parts.get(name) is None]
+    if missing:
+        raise UsersError(
+            f"make_training() gave no {', '.join(missing)}: it must return "
+            "{'model', 'loader', 'loss', 'optimizer'} or a tuple in this order."
+        )
+    return Training(**parts)
+
+
+def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
+    """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
+
+    The loader is made once: the other parts are made again each time.
+    """
+    kept: dict[str, Any] = {}
+    hooks = ("train_step", "evaluate", "split_batch", "reference")
+    own = {name: functions[name] for name in hooks if name in functions}
+
+    def make() -> Training:
+        if "make_training" in functions:
+            training = as_training(call_with(functions["make_training"], {}, "make_training()"))
+            for name, function in own.items():
+                if getattr(training, name) is None:
+                    setattr(training, name, function)
+            return training
+        if "loader" not in kept:
+            kept["loader"] = _call(functions, "make_loader", {})
+            kept["eval"] = _call(functions, "make_eval_loader", {})
+        model = _call(functions, "make_model", {})
+        check_model(model)
+        loss = _call(functions, "make_loss", {"model": model})
+        offers = {"model": model, "params": model.parameters(), "parameters": model.parameters()}
+        optimizer = _call(functions, "make_optimizer", offers)
+        schedule = _call(functions, "make_schedule", {"optimizer": optimizer, "model": model})
+        parts = dict(
+            zip(
+                ("model", "loader", "loss", "optimizer"),
+                (model, kept["loader"], loss, optimizer),
+                strict=True,
+            )
+        )
+        return Training(**parts, schedule=schedule, eval_loader=kept["eval"], **own)
+
+    return make
+
+
+def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[str, Any]) -> Any:
+    if name not in functions:
+        return None
+    made = call_with(functions[name], offers, f"{name}()")
+    if made is None:
+        raise UsersError(f"{name}() returned None: it must return what it makes.")
+    return made
