@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
     python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD]
-        [--kind loaders|trainings]
+        [--kind loaders|trainings|scripts|keras]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -10,6 +10,7 @@ is one JSON document.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -18,22 +19,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import planted_loaders
-import planted_scripts
-import planted_trainings
 import torch
 
 from pipeline_profiler.checking.check import select_checks
 from pipeline_profiler.checking.loader_subject import LoaderSubject
 from pipeline_profiler.checking.runner import run_checks
+from pipeline_profiler.checking.subject_choice import choose_subject
 from pipeline_profiler.checking.torch_state import seed_everything
-from pipeline_profiler.checking.training_subject import TrainingSubject
-from pipeline_profiler.checking.user_training import made_from
 
 KINDS = {
-    "loaders": ("LOAD", planted_loaders),
-    "trainings": ("TRAIN", planted_trainings),
-    "scripts": ("TRAIN", planted_scripts),
+    "loaders": ("LOAD", "planted_loaders"),
+    "trainings": ("TRAIN", "planted_trainings"),
+    "scripts": ("TRAIN", "planted_scripts"),
+    "keras": ("TRAIN", "planted_keras"),
 }
 SECONDS = 120.0
 
@@ -41,7 +39,7 @@ SECONDS = 120.0
 def subject_of(family, maker, seed):
     """What the command would make of the user's file."""
     if family == "TRAIN":
-        return TrainingSubject(made_from({"make_training": lambda: maker(seed)}), seed)
+        return choose_subject({"make_training": lambda: maker(seed)}, seed)
     seed_everything(seed)
     make, options = maker(seed)
     return LoaderSubject(make, seed=seed, **options)
@@ -67,7 +65,7 @@ def main():
     total = {}
     for kind, (family, module) in KINDS.items():
         if args.kind in (None, kind):
-            total[kind] = measure(family, module, args)
+            total[kind] = measure(family, importlib.import_module(module), args)
     print(json.dumps(total))
 
 

@@ -37,14 +37,14 @@ def as_tensors(value: Any) -> Any:
 
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(np.ascontiguousarray(value))
-    return _mapped(value, as_tensors)
+    return map_nested(value, as_tensors)
 
 
 def moved(value: Any, device: Any) -> Any:
     """Tensors on a device, in the same nesting."""
     if hasattr(value, "to") and hasattr(value, "dtype"):
         return value.to(device)
-    return _mapped(value, lambda part: moved(part, device))
+    return map_nested(value, lambda part: moved(part, device))
 
 
 def cut_batch(value: Any, size: int, start: int, end: int) -> Any:
@@ -53,10 +53,11 @@ def cut_batch(value: Any, size: int, start: int, end: int) -> Any:
         return value[start:end] if value.ndim and value.shape[0] == size else value
     if isinstance(value, list) and len(value) == size and not hasattr(value[0], "shape"):
         return value[start:end]
-    return _mapped(value, lambda part: cut_batch(part, size, start, end))
+    return map_nested(value, lambda part: cut_batch(part, size, start, end))
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_nested(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same nesting with `change` of every part of the outermost level."""
     if isinstance(value, Mapping):
         return {key: change(part) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from pipeline_profiler.checking.batch_parts import as_array
 from pipeline_profiler.checking.nested_batches import main_tensor
 
 
@@ -16,21 +19,19 @@ class Task(NamedTuple):
 
 
 def read_task(outputs: Any, targets: Any) -> Task:
-    """What the shapes and types say is learned."""
-    import torch
-
-    targets = main_tensor(targets)
-    if outputs is None or targets is None or not torch.is_floating_point(outputs):
+    """What the shapes and types say is learned; tensors of any framework."""
+    found = [main_tensor(value) for value in (outputs, targets)]
+    given, wanted = (None if value is None else as_array(value) for value in found)
+    if given is None or wanted is None or given.dtype.kind != "f":
         return Task("unknown")
-    whole = not torch.is_floating_point(targets) and targets.dtype is not torch.bool
-    if whole and outputs.ndim == targets.ndim + 1:
-        if outputs.shape[:-1] == targets.shape:
-            return Task("classes", outputs.shape[-1], outputs.ndim - 1)
-        if outputs.shape[0] == targets.shape[0] and outputs.shape[2:] == targets.shape[1:]:
-            return Task("classes", outputs.shape[1], 1)
-    if outputs.numel() == targets.numel():
-        values = set(targets.unique().tolist()[:3])
-        if values <= {0.0, 1.0}:
+    whole = wanted.dtype.kind in "iu"
+    if whole and given.ndim == wanted.ndim + 1:
+        if given.shape[:-1] == wanted.shape:
+            return Task("classes", given.shape[-1], given.ndim - 1)
+        if given.shape[0] == wanted.shape[0] and given.shape[2:] == wanted.shape[1:]:
+            return Task("classes", given.shape[1], 1)
+    if given.size == wanted.size:
+        if set(np.unique(wanted).tolist()[:3]) <= {0.0, 1.0}:
             return Task("binary", 2)
         if not whole:
             return Task("regression")

@@ -242,8 +242,7 @@ class TrainingSubject:
         }
         training.model.train()
         value = call_with(training.train_step, offers, "train_step()")
-        if isinstance(value, tuple | list) and value:
-            value = value[0]
+        value = first_number(value)
         if value is None:
             with torch.no_grad():
                 value = self.objective(training, batch)
@@ -330,3 +329,12 @@ class TrainingSubject:
     def best_outputs(self) -> tuple[float, Any]:
         """(least loss, outputs) over free outputs for the first batch."""
         return self.loss_alone.best_outputs()
+
+
+def first_number(value: Any) -> Any:
+    """What a step returned: the entry 'loss' of a dict, the first of a tuple, or itself."""
+    if isinstance(value, Mapping):
+        value = value.get("loss", next(iter(value.values()), None))
+    if isinstance(value, tuple | list):
+        value = value[0] if value else None
+    return value if hasattr(value, "__float__") else None

@@ -15,7 +15,7 @@ from pipeline_profiler.checking.user_calls import UsersError, call_with
 
 @dataclass
 class Training:
-    """What a training is made of; only the first four are needed.
+    """What a training is made of; only the first four are needed (two of a compiled Keras model).
 
     schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
     user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
@@ -24,8 +24,8 @@ class Training:
 
     model: Any
     loader: Any
-    loss: Any
-    optimizer: Any
+    loss: Any = None
+    optimizer: Any = None
     schedule: Any = None
     eval_loader: Any = None
     train_step: Any = None
@@ -54,8 +54,23 @@ def checked(made: Any) -> Training:
     return training
 
 
+def is_keras(model: Any) -> bool:
+    """Whether it is a model of Keras; nothing is imported to find out."""
+    bases = type(model).__mro__
+    return any(b.__module__.startswith("keras.") and b.__name__ == "Model" for b in bases)
+
+
 def check_model(model: Any) -> None:
-    """UsersError for what is no module of torch."""
+    """UsersError for what is neither a module of torch nor a model of Keras."""
+    import sys
+
+    if is_keras(model):
+        return
+    if "keras" in sys.modules and "torch" not in sys.modules:
+        raise UsersError(
+            f"The model is of type {type(model).__name__}: check-training needs a keras.Model "
+            "or a torch.nn.Module."
+        )
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -74,7 +89,8 @@ def as_training(made: Any) -> Training:
         parts = dict(zip(names, made, strict=False))
     else:
         parts = {name: getattr(made, name) for name in names if hasattr(made, name)}
-    missing = [name for name in names[:4] if parts.get(name) is None]
+    needed = names[:2] if is_keras(parts.get("model")) else names[:4]
+    missing = [name for name in needed if parts.get(name) is None]
     if missing:
         raise UsersError(
             f"make_training() gave no {', '.join(missing)}: it must return "
@@ -94,7 +110,10 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
 
     def make() -> Training:
         if "make_training" in functions:
-            training = as_training(call_with(functions["make_training"], {}, "make_training()"))
+            made = call_with(functions["make_training"], {}, "make_training()")
+            if is_keras(made):
+                made = {"model": made, "loader": _call(functions, "make_loader", {})}
+            training = as_training(made)
             for name, function in own.items():
                 if getattr(training, name) is None:
                     setattr(training, name, function)
@@ -104,8 +123,11 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             kept["eval"] = _call(functions, "make_eval_loader", {})
         model = _call(functions, "make_model", {})
         check_model(model)
+        _check_complete(functions, model)
         loss = _call(functions, "make_loss", {"model": model})
-        offers = {"model": model, "params": model.parameters(), "parameters": model.parameters()}
+        offers = {"model": model}
+        if not is_keras(model):
+            offers |= {"params": model.parameters(), "parameters": model.parameters()}
         optimizer = _call(functions, "make_optimizer", offers)
         schedule = _call(functions, "make_schedule", {"optimizer": optimizer, "model": model})
         parts = dict(
@@ -118,6 +140,14 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
         return Training(**parts, schedule=schedule, eval_loader=kept["eval"], **own)
 
     return make
+
+
+def _check_complete(functions: Mapping[str, Callable[..., Any]], model: Any) -> None:
+    missing = [name for name in ("make_loss", "make_optimizer") if name not in functions]
+    if missing and not is_keras(model):
+        raise UsersError(
+            f"There is no {' and no '.join(missing)}: a training of torch needs loss and optimizer."
+        )
 
 
 def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[str, Any]) -> Any:

@@ -42,6 +42,7 @@ class Evaluation(Check):
 
     code = "TRAIN024"
     name = "evaluation"
+    torch_only = "Keras sums its metrics over examples by itself"
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Twice, then in other batches."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
@@ -52,25 +62,19 @@ class LossWants(Check):
         zero = subject.uniform_loss
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
-        share = _agreement(subject, best)
-        numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
-        if share < AGREE:
-            return wrong(
-                f"The outputs that the loss likes best agree with the targets in {share:.0%} "
-                f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
-                [
-                    "the sign of the loss is turned round",
-                    "arguments of the loss are exchanged",
-                    "labels are shifted, or the loss uses another axis",
-                    "the loss leaves most examples out",
-                ],
-                "Compute the loss of a perfect and of a wrong answer by hand.",
-                **numbers,
-            )
-        return passed(
-            f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
-            **numbers,
-        )
+        return _judge(_agreement(subject, best), least, zero)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Optimise outputs alone."""
+        task, labels = subject.task, subject.targets
+        if task.kind == "unknown" or not subject.takes_tensor:
+            return unclear("What the targets ask for is not known by their shape.")
+        if task.kind == "classes" and not 0 <= labels.min() <= labels.max() < task.classes:
+            return _beyond(int(labels.min()), int(labels.max()), task.classes)
+        least, best = subject.best_outputs()
+        if not math.isfinite(least):
+            return unclear("The loss has no gradient with respect to the outputs.")
+        return _judge(_equal_share(task.kind, best, labels), least, subject.uniform_loss)
 
     @staticmethod
     def _loss(kind: str) -> Any:
@@ -103,12 +107,16 @@ def _outside(subject: TrainingSubject) -> Answer | None:
     low, high = int(labels.min()), int(labels.max())
     if high < task.classes or high == 255:
         return None
+    return _beyond(low, high, task.classes)
+
+
+def _beyond(low: int, high: int, classes: int) -> Answer:
     return wrong(
-        f"Labels run from {low} to {high}, and the model has {task.classes} outputs.",
+        f"Labels run from {low} to {high}, and the model has {classes} outputs.",
         ["labels are counted from 1", "the last layer has too few outputs"],
-        f"Give the last layer {high + 1} outputs, or map the labels to 0..{task.classes - 1}.",
+        f"Give the last layer {high + 1} outputs, or map the labels to 0..{classes - 1}.",
         largest=high,
-        outputs=task.classes,
+        outputs=classes,
     )
 
 
@@ -126,3 +134,36 @@ def _agreement(subject: TrainingSubject, best: Any) -> float:
         middle = (flat.max() + flat.min()) / 2 if wanted.unique().numel() > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).float().mean())
     return float(torch.corrcoef(torch.stack([flat, wanted]))[0, 1].nan_to_num(0.0))
+
+
+def _equal_share(kind: str, best: Any, wanted: Any) -> float:
+    if kind == "classes":
+        used = best.max(axis=-1) > best.min(axis=-1)
+        equal = (best.argmax(axis=-1) == wanted)[used]
+        return float(equal.mean()) if equal.size else 0.0
+    flat, wanted = best.reshape(-1), wanted.reshape(-1)
+    if kind == "binary":
+        middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
+        return float(((flat > middle) == (wanted > 0.5)).mean())
+    return float(np.nan_to_num(np.corrcoef(flat, wanted)[0, 1]))
+
+
+def _judge(share: float, least: float, zero: float) -> Answer:
+    numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
+    if share < AGREE:
+        return wrong(
+            f"The outputs that the loss likes best agree with the targets in {share:.0%} "
+            f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
+            [
+                "the sign of the loss is turned round",
+                "arguments of the loss are exchanged",
+                "labels are shifted, or the loss uses another axis",
+                "the loss leaves most examples out",
+            ],
+            "Compute the loss of a perfect and of a wrong answer by hand.",
+            **numbers,
+        )
+    return passed(
+        f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
+        **numbers,
+    )
