@@ -160,7 +160,7 @@ DEFECTS = [
     ("keras: softmax twice", {"TRAIN010"}, lambda s: training(s, loss=logits_loss())),
     ("keras: from_logits forgotten", {"TRAIN010"}, lambda s: training(s, cnn(None))),
     ("keras: sigmoid twice", {"TRAIN010"}, lambda s: binary(s, logits=True)),
-    ("keras: batch norm with training=True", {"TRAIN009"}, 
+    ("keras: batch norm with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.BatchNormalization(momentum=0.9), True))),
     ("keras: dropout with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.Dropout(0.4), True))),

@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
     python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD]
-        [--kind loaders|trainings|scripts|keras]
+        [--kind loaders|streams|trainings|scripts|keras]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -29,6 +29,7 @@ from pipeline_profiler.checking.torch_state import seed_everything
 
 KINDS = {
     "loaders": ("LOAD", "planted_loaders"),
+    "streams": ("LOAD", "planted_streams"),
     "trainings": ("TRAIN", "planted_trainings"),
     "scripts": ("TRAIN", "planted_scripts"),
     "keras": ("TRAIN", "planted_keras"),

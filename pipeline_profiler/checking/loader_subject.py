@@ -114,7 +114,7 @@ class LoaderSubject:
             enough = samples >= ENOUGH_SAMPLES and len(seen) >= 2 * max(1, self.workers)
             if enough or len(seen) >= MOST_BATCHES or self.time_is_short():
                 break
-        if not seen:
+        if not seen and not epoch:  # a second epoch without batches is LOAD003's
             raise UsersError(
                 "The loader gives no batch: is the dataset empty, or smaller than a "
                 "batch with drop_last=True?"

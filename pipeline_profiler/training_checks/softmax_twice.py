@@ -254,6 +254,8 @@ def _keras_loss(subject: KerasSubject) -> str:
     if not binary:
         share = np.exp(noise) / np.exp(noise).sum(axis=-1, keepdims=True)
     wanted = subject.targets.astype(np.int64).reshape(share.shape[: subject.targets.ndim])
+    if wanted.min() < 0 or wanted.max() >= max(2, subject.task.classes):
+        return "unknown"  # labels out of range: TRAIN020
     if binary:
         chosen = np.where(wanted.reshape(share.shape) == 1, share, 1 - share)
     else:
