@@ -1,6 +1,6 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
-    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD]
+    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD,WORD]
         [--kind loaders|streams|trainings|scripts|keras]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
@@ -76,7 +76,7 @@ def measure(family, module, args):
     start = time.monotonic()
     for seed in range(args.first_seed, args.first_seed + args.runs):
         for name, codes, maker in module.DEFECTS:
-            if args.only not in name:
+            if not any(word in name for word in args.only.split(",")):
                 continue
             failed, broken, unsaid = failed_codes(family, maker, seed)
             hit = bool(codes & set(failed[:2]))
@@ -86,7 +86,7 @@ def measure(family, module, args):
             note = f" [{unsaid[0]}]" if unsaid else ""
             print(f"{'  ' if hit else '! '}{name}: {' '.join(failed) or '-'}{note}", flush=True)
         for name, maker in module.TWINS:
-            if args.only not in name:
+            if not any(word in name for word in args.only.split(",")):
                 continue
             failed, broken, unsaid = failed_codes(family, maker, seed)
             twins, false, broke = twins + 1, false + bool(failed), broke + len(broken)

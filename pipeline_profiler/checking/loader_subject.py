@@ -150,11 +150,18 @@ class LoaderSubject:
         """The beginning of an epoch of the evaluation loader; empty where there is none."""
         if self.make_eval is None:
             return []
+        count = len(self.batches)
+        return [self.seen(raw) for raw in itertools.islice(self.iterate(self.eval_loader), count)]
+
+    @cached_property
+    def eval_loader(self) -> Any:
+        """The loader for evaluation; None where there is none."""
+        if self.make_eval is None:
+            return None
         seed_everything(self.seed)
         loader = call_with(self.make_eval, {}, "make_eval_loader()")
         kind_of(loader)
-        count = len(self.batches)
-        return [self.seen(raw) for raw in itertools.islice(self.iterate(loader), count)]
+        return loader
 
     @cached_property
     def inputs(self) -> Array | None:
