@@ -557,7 +557,7 @@ def half(seed, loud=False):
     model = convnet()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     if loud:
-        x = x * 3000  # sums beyond 65,504
+        x = x * 1e5  # beyond 65,504
 
     def train_step(model, batch, loss, optimizer):
         optimizer.zero_grad()

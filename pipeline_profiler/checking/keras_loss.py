@@ -91,7 +91,7 @@ class KerasLossAlone:
             outputs = self.formed(tf.broadcast_to(numbers, self.outputs.shape))
             loss = self.loss(outputs)
         gradient = tape.gradient(loss, numbers)
-        found = None if gradient is None else np.asarray(gradient, np.float64)
+        found = None if gradient is None else gradient.numpy().astype(np.float64)
         return float(loss), outputs.numpy(), found
 
     def _target_scale(self) -> float:

@@ -61,7 +61,7 @@ class KerasSubject:
     def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
         made = self._made(self.seed, eager=False)
         held = [*made.model.variables, *made.optimizer.variables]
-        return made, [(v, np.array(v)) for v in held]
+        return made, [(v, v.numpy().copy()) for v in held]
 
     def _made(self, seed: int, eager: bool) -> Training:
         import keras
@@ -175,11 +175,11 @@ class KerasSubject:
 
     def weights(self, training: Training) -> dict[str, Array]:
         """Copies of the trained weights, by path."""
-        return {w.path: np.array(w) for w in training.model.trainable_variables}
+        return {w.path: w.numpy().copy() for w in training.model.trainable_variables}
 
     def state(self, training: Training) -> dict[str, Array]:
         """Copies of all weights and statistics, by path."""
-        return {w.path: np.array(w) for w in training.model.weights}
+        return {w.path: w.numpy().copy() for w in training.model.weights}
 
     # ---- what is learned ----
 

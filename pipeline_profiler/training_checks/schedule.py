@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pipeline_profiler.checking.check import (
     Answer,
     Check,
@@ -78,12 +76,12 @@ class Schedule(Check):
         training = subject.fresh()
         rate = getattr(training.optimizer, "_learning_rate", training.optimizer.learning_rate)
         if not callable(rate):
-            value = float(np.array(rate))
+            value = float(rate.numpy())
             if value == 0:
                 return wrong("The learning rate is 0.", ["learning_rate=0"], "Give one.")
             return unclear(f"There is no schedule; the learning rate is {value:g}.")
         with users_code("The schedule"):
-            series = [float(np.array(rate(number))) for number in range(STEPS + 1)]
+            series = [float(rate(number)) for number in range(STEPS + 1)]
         numbers = {"first": series[0], "largest": max(series), "last": series[-1]}
         return _judge(series, numbers | {"steps": len(series)})
 

@@ -136,3 +136,24 @@ def test_an_empty_loader_and_a_wrong_shape_are_sentences() -> None:
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 4))
     with pytest.raises(UsersError, match="does not fit the model's first linear layer"):
         _ = TrainingSubject(made_from(parts(make_model=lambda: model))).task
+
+
+@pytest.mark.parametrize("said", [{"loss": 0.5}, (0.5, 3), 0.5], ids=["dict", "tuple", "number"])
+def test_a_step_may_return_its_loss_in_several_ways(said: Any) -> None:
+    subject = TrainingSubject(lambda: toy_training(train_step=lambda model, batch: said))
+    assert subject.step(subject.fresh(), subject.batches[0]) == 0.5
+
+
+def test_a_machine_that_is_busy_does_not_cut_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, clock = TrainingSubject(toy_training), iter(range(0, 10**6, 5))
+    whole = len(subject.whole_batches)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))  # five seconds between two looks
+    assert len(subject.batches) == whole
+    assert not subject.notes
+
+
+def test_a_missing_loss_is_a_sentence_for_torch() -> None:
+    functions = parts()
+    del functions["make_loss"], functions["make_optimizer"]
+    with pytest.raises(UsersError, match="no make_loss and no make_optimizer"):
+        TrainingSubject(made_from(functions)).fresh()
