@@ -21,6 +21,7 @@ from pipeline_profiler.checking.toy_trainings import toy_language, toy_regressio
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
 AGREE = 0.9
+LEAST_USED = 3
 
 
 class LossWants(Check):
@@ -87,6 +88,14 @@ class LossWants(Check):
 
         return toy_training(loss=loss)
 
+    @staticmethod
+    def _masked() -> Any:
+        def loss(outputs: Any, targets: Any) -> Any:
+            counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
+            return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
+
+        return toy_regression(loss=loss)
+
     PLANTED = (
         Example("the sign turned round", lambda: LossWants._loss("sign")),
         Example("shifted by one", lambda: LossWants._loss("shift")),
@@ -94,6 +103,7 @@ class LossWants(Check):
     HEALTHY = (
         Example("label smoothing", lambda: LossWants._loss("right")),
         Example("numbers", toy_regression),
+        Example("numbers, half of which do not count", _masked),
         Example("sequences with padding", toy_language),
     )
 
@@ -133,7 +143,10 @@ def _agreement(subject: TrainingSubject, best: Any) -> float:
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if wanted.unique().numel() > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).float().mean())
-    return float(torch.corrcoef(torch.stack([flat, wanted]))[0, 1].nan_to_num(0.0))
+    used = flat != 0  # an output that the loss leaves out stays where it started
+    if int(used.sum()) < LEAST_USED:
+        return 0.0
+    return float(torch.corrcoef(torch.stack([flat[used], wanted[used]]))[0, 1].nan_to_num(0.0))
 
 
 def _equal_share(kind: str, best: Any, wanted: Any) -> float:
@@ -145,7 +158,10 @@ def _equal_share(kind: str, best: Any, wanted: Any) -> float:
     if kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).mean())
-    return float(np.nan_to_num(np.corrcoef(flat, wanted)[0, 1]))
+    used = flat != 0  # an output that the loss leaves out stays where it started
+    if used.sum() < LEAST_USED:
+        return 0.0
+    return float(np.nan_to_num(np.corrcoef(flat[used], wanted[used])[0, 1]))
 
 
 def _judge(share: float, least: float, zero: float) -> Answer:
