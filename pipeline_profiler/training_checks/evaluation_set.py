@@ -1,4 +1,4 @@
-"""TRAIN041: an evaluation that leaves examples out, counts some twice, or is a random draw."""
+"""TRAIN029: an evaluation that leaves examples out, counts some twice, or is a random draw."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EvaluationSet(Check):
     their own.
     """
 
-    code = "TRAIN041"
+    code = "TRAIN029"
     name = "evaluation-set"
 
     def run(self, subject: TrainingSubject) -> Answer:

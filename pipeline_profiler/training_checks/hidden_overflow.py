@@ -1,4 +1,4 @@
-"""TRAIN040: half precision that overflows while the loss looks sound."""
+"""TRAIN028: half precision that overflows while the loss looks sound."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HiddenOverflow(Check):
     unless its gradients are not finite.
     """
 
-    code = "TRAIN040"
+    code = "TRAIN028"
     name = "hidden-overflow"
 
     def run(self, subject: TrainingSubject) -> Answer:
