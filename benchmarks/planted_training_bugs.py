@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
-    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD]
-        [--kind loaders|trainings]
+    python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD,WORD]
+        [--kind loaders|streams|trainings|scripts|more|keras]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -10,6 +10,7 @@ is one JSON document.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -18,24 +19,29 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import planted_loaders
-import planted_trainings
 import torch
 
 from pipeline_profiler.checking.check import select_checks
 from pipeline_profiler.checking.loader_subject import LoaderSubject
 from pipeline_profiler.checking.runner import run_checks
+from pipeline_profiler.checking.subject_choice import choose_subject
 from pipeline_profiler.checking.torch_state import seed_everything
-from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
 
-KINDS = {"loaders": ("LOAD", planted_loaders), "trainings": ("TRAIN", planted_trainings)}
+KINDS = {
+    "loaders": ("LOAD", "planted_loaders"),
+    "streams": ("LOAD", "planted_streams"),
+    "trainings": ("TRAIN", "planted_trainings"),
+    "scripts": ("TRAIN", "planted_scripts"),
+    "more": ("TRAIN", "planted_scripts_more"),
+    "keras": ("TRAIN", "planted_keras"),
+}
 SECONDS = 120.0
 
 
 def subject_of(family, maker, seed):
     """What the command would make of the user's file."""
     if family == "TRAIN":
-        return TrainingSubject(made_from({"make_training": lambda: maker(seed)}), seed)
+        return choose_subject({"make_training": lambda: maker(seed)}, seed)
     seed_everything(seed)
     make, options = maker(seed)
     return LoaderSubject(make, seed=seed, **options)
@@ -61,7 +67,7 @@ def main():
     total = {}
     for kind, (family, module) in KINDS.items():
         if args.kind in (None, kind):
-            total[kind] = measure(family, module, args)
+            total[kind] = measure(family, importlib.import_module(module), args)
     print(json.dumps(total))
 
 
@@ -71,7 +77,7 @@ def measure(family, module, args):
     start = time.monotonic()
     for seed in range(args.first_seed, args.first_seed + args.runs):
         for name, codes, maker in module.DEFECTS:
-            if args.only not in name:
+            if not any(word in name for word in args.only.split(",")):
                 continue
             failed, broken, unsaid = failed_codes(family, maker, seed)
             hit = bool(codes & set(failed[:2]))
@@ -81,7 +87,7 @@ def measure(family, module, args):
             note = f" [{unsaid[0]}]" if unsaid else ""
             print(f"{'  ' if hit else '! '}{name}: {' '.join(failed) or '-'}{note}", flush=True)
         for name, maker in module.TWINS:
-            if args.only not in name:
+            if not any(word in name for word in args.only.split(",")):
                 continue
             failed, broken, unsaid = failed_codes(family, maker, seed)
             twins, false, broke = twins + 1, false + bool(failed), broke + len(broken)

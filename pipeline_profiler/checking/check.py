@@ -91,12 +91,22 @@ class Check:
     name: ClassVar[str]
     nearness: ClassVar[Nearness] = Nearness.CAUSE
     quick: ClassVar[bool] = True  # part of a `--quick` run
+    torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
     PLANTED: ClassVar[Sequence[Example]]
     HEALTHY: ClassVar[Sequence[Example]]
 
     def run(self, subject: Any) -> Answer:
         """Examine `subject`, a LoaderSubject or a TrainingSubject."""
         raise TypeError(f"{type(self).__name__} does not define run()")
+
+    def run_keras(self, subject: Any) -> Answer:
+        """Examine a KerasSubject; a check that cannot says why."""
+        return unclear(f"Trainings of Keras are not examined here: {self.torch_only}.")
+
+    def ask(self, subject: Any) -> Answer:
+        """run() or run_keras(), by the subject."""
+        keras = getattr(subject, "framework", "") == "keras"
+        return self.run_keras(subject) if keras else self.run(subject)
 
 
 def check_page(check: Check) -> str:

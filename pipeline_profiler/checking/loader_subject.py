@@ -114,7 +114,7 @@ class LoaderSubject:
             enough = samples >= ENOUGH_SAMPLES and len(seen) >= 2 * max(1, self.workers)
             if enough or len(seen) >= MOST_BATCHES or self.time_is_short():
                 break
-        if not seen:
+        if not seen and not epoch:  # a second epoch without batches is LOAD003's
             raise UsersError(
                 "The loader gives no batch: is the dataset empty, or smaller than a "
                 "batch with drop_last=True?"
@@ -150,11 +150,18 @@ class LoaderSubject:
         """The beginning of an epoch of the evaluation loader; empty where there is none."""
         if self.make_eval is None:
             return []
+        count = len(self.batches)
+        return [self.seen(raw) for raw in itertools.islice(self.iterate(self.eval_loader), count)]
+
+    @cached_property
+    def eval_loader(self) -> Any:
+        """The loader for evaluation; None where there is none."""
+        if self.make_eval is None:
+            return None
         seed_everything(self.seed)
         loader = call_with(self.make_eval, {}, "make_eval_loader()")
         kind_of(loader)
-        count = len(self.batches)
-        return [self.seen(raw) for raw in itertools.islice(self.iterate(loader), count)]
+        return loader
 
     @cached_property
     def inputs(self) -> Array | None:

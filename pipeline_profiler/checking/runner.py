@@ -95,7 +95,7 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
         with kept_state(), warnings.catch_warnings(), ended_after(limit_s):
             warnings.simplefilter("ignore")  # of the user's libraries: they have seen them
             seed_everything(seed)
-            answer = check.run(subject)
+            answer = check.ask(subject)
     except TimeoutError:
         answer = unclear(
             f"The check was ended after {limit_s:.0f} s: a call into your code hangs or is slow.",

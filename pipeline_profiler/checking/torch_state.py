@@ -1,8 +1,9 @@
-"""Seeds and switches of torch, numpy and random: set for a check, put back after it.
+"""Seeds and switches of torch, TensorFlow, numpy and random: set for a check, put back after it.
 
 A check draws numbers, builds models and switches modes. What the caller had before is there again
-afterwards: the generators of random, numpy and torch, the default dtype, gradient mode and the
-switches of determinism. torch is touched only where it is imported already.
+afterwards: the generators of random, numpy and torch, TensorFlow's global seed, the default dtype,
+gradient mode and the switches of determinism. Frameworks are touched only where they are imported
+already.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
     """Put every global generator and switch back at the end."""
-    undo = [_keep_random(), *_keep_numpy(), *_keep_torch()]
+    undo = [_keep_random(), *_keep_numpy(), *_keep_torch(), *_keep_tensorflow()]
     try:
         yield
     finally:
@@ -26,12 +27,14 @@ def kept_state() -> Iterator[None]:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed random, numpy and torch as far as they are imported."""
+    """Seed random, numpy, torch and TensorFlow as far as they are imported."""
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
+    if hasattr(sys.modules.get("tensorflow"), "random"):
+        sys.modules["tensorflow"].random.set_seed(seed)
 
 
 def _keep_random() -> tuple[Any, Any]:
@@ -42,6 +45,12 @@ def _keep_numpy() -> Iterator[tuple[Any, Any]]:
     if "numpy" in sys.modules:
         numpy = sys.modules["numpy"]
         yield numpy.random.set_state, numpy.random.get_state()
+
+
+def _keep_tensorflow() -> Iterator[tuple[Any, Any]]:
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if context is not None and hasattr(context, "global_seed"):
+        yield sys.modules["tensorflow"].random.set_seed, context.global_seed()
 
 
 def _keep_torch() -> Iterator[tuple[Any, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checking.toys import CLASSES, ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import Training
+from pipeline_profiler.checking.user_training import Training
 
 
 def toy_net(*last: Any, width: int = 24, classes: int = CLASSES) -> Any:

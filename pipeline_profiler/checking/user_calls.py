@@ -27,6 +27,8 @@ KNOWN = (  # (part of the message, the fix)
     ("Expected more than 1 value per channel", "batch norm needs batches of more than one example"),
     ("mat1 and mat2 shapes", "the shape of the input does not fit the model's first linear layer"),
     ("Given groups=", "the channels of the input do not fit the first convolution: is it CHW?"),
+    ("outside the valid range", "a label lies outside [0, K): K is the number of outputs"),
+    ("incompatible with the layer", "the shape of the input does not fit the model"),
     ("out of bounds", "a label lies outside [0, K): K is the number of the model's outputs"),
     ("expected scalar type", "the types of input, target and weights differ: convert the input"),
     ("should be the same", "the types of input and weights differ: convert the input to float"),
@@ -58,7 +60,10 @@ def users_code(what: str) -> Iterator[None]:
 def explain_error(what: str, error: BaseException) -> str:
     """One sentence: what failed, how, and the fix where the error is a known one."""
     said = " ".join(str(error).split()) or "no message"
-    fix = next((fix for part, fix in KNOWN if part.lower() in said.lower()), "")
+    part, fix = next(((p, f) for p, f in KNOWN if p.lower() in said.lower()), ("", ""))
+    known = said.lower().find(part.lower())
+    if known > LONGEST // 2:  # messages of a graph are long: show what is known of them
+        said = f"... {said[known - LONGEST // 4 :]}"
     if isinstance(error, MemoryError):
         fix = "the memory is too small: take a smaller batch"
     at = _place(error)

@@ -139,7 +139,7 @@ def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
 
 def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
-    from pipeline_profiler.checking.training_subject import TrainingSubject, made_from
+    from pipeline_profiler.checking.subject_choice import choose_subject
 
     file, _, name = args.training.rpartition(":")
     specs = [args.training] if file.endswith(".py") else [f"{args.training}:"]
@@ -150,12 +150,13 @@ def check_training_command(args: argparse.Namespace) -> int:
             functions[f"make_{part}"] = target(spec)
             functions.pop("make_training", None)
     missing = [n for n in NEEDED if n not in functions]
-    if missing and "make_training" not in functions:
+    # a compiled model of Keras brings its loss and its optimizer
+    if set(missing) & {"make_loader", "make_model"} and "make_training" not in functions:
         raise ProfileError(
             f"{args.training} has no {', '.join(missing)}: write them, or one make_training() that "
             "returns {'model', 'loader', 'loss', 'optimizer'}."
         )
-    subject = TrainingSubject(made_from(functions), args.seed)
+    subject = choose_subject(functions, args.seed)
     _choose_threads()
     report = _run("TRAIN", subject, args)
     for note in subject.notes:
@@ -175,9 +176,11 @@ def check_log_command(args: argparse.Namespace) -> int:
 def _choose_threads() -> None:
     """On a busy machine several threads of torch wait for each other: one is faster there."""
     import os
+    import sys
 
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
     from pipeline_profiler.record.cores import usable_cores
 
     cores = usable_cores()

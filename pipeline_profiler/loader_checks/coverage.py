@@ -7,13 +7,14 @@ from itertools import chain
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
-from pipeline_profiler.checking.loader_subject import LoaderSubject
+from pipeline_profiler.checking.loader_subject import LoaderSubject, set_epoch
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 from pipeline_profiler.checking.user_calls import users_code
 
 WITH_REPLACEMENT = ("WeightedRandomSampler",)
 LEAST_STREAM = 16  # samples of each worker
 CHANCE = 1e-6
+MOST_COUNTED = 20_000
 
 
 class Coverage(Check):
@@ -49,9 +50,15 @@ class Coverage(Check):
         """Count."""
         if subject.has_indices:
             return _by_index(subject)
+        if not subject.epochs[1]:
+            return wrong(
+                "The second epoch is empty: the loader can be read once only.",
+                ["a generator, or an iterator, instead of a function that makes one"],
+                "Return an object whose __iter__ starts again (a class, or a DataLoader over one).",
+            )
         if subject.is_torch:
             return _by_worker(subject)
-        return unclear("Samples of this loader have no indices to count.")
+        return _by_passes(subject)
 
     @staticmethod
     def _stream(split: bool) -> Any:
@@ -71,7 +78,12 @@ class Coverage(Check):
 
         return toy_loader(ToyImages(), sampler=WeightedRandomSampler([1.0] * 256, 256))
 
+    @staticmethod
+    def _used_up() -> LoaderSubject:
+        return LoaderSubject(lambda: iter(list(toy_loader(ToyImages()))))
+
     PLANTED = (
+        Example("a generator that is used up", _used_up),
         Example("a stream read whole by each worker", lambda: Coverage._stream(False)),
         Example(
             "an index missing, one twice", lambda: toy_loader(ToyImages(), sampler=[*range(255), 7])
@@ -200,3 +212,20 @@ def _same_labels(one: list[tuple[str, Any]], two: list[tuple[str, Any]]) -> bool
         return False
     agree = sum((count / len(labels)) ** 2 for count in Counter(labels).values())
     return bool(agree ** len(labels) < CHANCE)
+
+
+def _by_passes(subject: LoaderSubject) -> Answer:
+    """Two passes over any iterable, counted."""
+    loader = subject.fresh()
+    counts = []
+    for epoch in range(2):
+        set_epoch(loader, epoch)
+        count = 0
+        for batch in subject.iterate(loader):
+            count += subject.seen(batch).size
+            if count >= MOST_COUNTED or subject.time_is_short():
+                return unclear(f"The stream is longer than {count} samples, so it is not counted.")
+        counts.append(count)
+    if counts[0] != counts[1]:
+        return _failed(f"Two epochs give {counts[0]} and {counts[1]} samples.", {"counts": counts})
+    return passed(f"Two epochs give {counts[0]} samples each.", samples=counts[0])

@@ -1,8 +1,8 @@
-"""LOAD015: a flip or a turn of the picture that its mask does not follow."""
+"""LOAD015: a flip or a turn of the picture that its mask or box does not follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class FlippedAlone(Check):
 
     ## What it does
     Makes some samples eight times each. Where a picture comes out flipped, its mask must be
-    flipped as well.
+    flipped as well, and so must its boxes.
 
     ## Why is this bad
     Half of the masks then belong to another place: the model learns the mean of both.
@@ -42,8 +42,8 @@ class FlippedAlone(Check):
     Transform picture and mask in one call (`v2` with tv_tensors, or albumentations).
 
     ## Limits
-    Masks of the size of the picture only; boxes, keypoints and classes such as "left hand" are
-    not followed, nor are crops.
+    Masks of the size of the picture, and `boxes` of corners in pixels in a dict; keypoints and
+    classes such as "left hand" are not followed, nor are crops.
     """
 
     code = "LOAD015"
@@ -56,7 +56,7 @@ class FlippedAlone(Check):
         dataset = subject.loader.dataset
         pairs = list(_pairs(subject, dataset))
         if not pairs:
-            return unclear("The targets are no masks of the size of the pictures.")
+            return unclear("The targets are neither masks of the size of the pictures nor boxes.")
         wrong_pairs = [turn for turn, follows in pairs if turn and not follows]
         turned = [turn for turn, _ in pairs if turn]
         numbers = {"pairs": len(pairs), "turned": len(turned), "mask_left": len(wrong_pairs)}
@@ -93,9 +93,26 @@ class FlippedAlone(Check):
 
         return toy_loader(Masked())
 
-    PLANTED = (Example("only the picture", lambda: FlippedAlone._masked(False)),)
+    @staticmethod
+    def _boxed(follow: bool) -> Any:
+        class Boxed(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                pixels, label = super().__getitem__(index)
+                box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
+                if np.random.random() < 0.5:
+                    pixels = pixels[..., ::-1].copy()
+                    box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
+                return pixels, {"boxes": box, "labels": np.array([label])}
+
+        return toy_loader(Boxed())
+
+    PLANTED = (
+        Example("only the picture", lambda: FlippedAlone._masked(False)),
+        Example("boxes stay", lambda: FlippedAlone._boxed(False)),
+    )
     HEALTHY = (
         Example("both", lambda: FlippedAlone._masked(True)),
+        Example("boxes follow", lambda: FlippedAlone._boxed(True)),
         Example("classes", lambda: toy_loader(ToyImages())),
     )
 
@@ -109,23 +126,66 @@ def _pairs(subject: LoaderSubject, dataset: Any) -> Any:
         if first is None:
             return
         for other in made[1:]:
-            if other is None or other[0].shape != first[0].shape or _alike(first[1]):
+            if other is None or other[0].shape != first[0].shape or _symmetric(first):
                 continue
             turn = _turn_between(first[0], other[0])
-            follows = bool(turn) and np.array_equal(TURNS[turn](first[1]), other[1])
+            turned = TURNS[turn](first[1]) if turn and not first[2] else first[1]
+            if turn and first[2]:
+                turned = _turned_boxes(first[1], turn, first[0].shape[-1], first[0].shape[-2])
+            follows = bool(turn) and _same_rows(turned, other[1], first[2])
             stayed = np.array_equal(first[1], other[1])
             yield turn, follows or not stayed
 
 
-def _arrays(subject: LoaderSubject, dataset: Any, index: int) -> tuple[Any, Any] | None:
+def _arrays(subject: LoaderSubject, dataset: Any, index: int) -> tuple[Any, Any, bool] | None:
+    """(picture, mask or boxes, whether these are boxes of corners in pixels)."""
     with users_code(f"dataset[{index}]"):
         inputs, targets = inputs_and_targets(dataset[index], subject.split)
+    if isinstance(targets, Mapping) and "boxes" in targets:
+        picture, boxes = as_array(inputs), as_array(targets["boxes"])
+        if picture is None or boxes is None or picture.ndim != 3 or not _corners(boxes):
+            return None
+        return picture.astype(np.float64), boxes.astype(np.float64), True
     picture, mask = as_array(inputs), None if targets is None else as_array(targets)
     if picture is None or mask is None or picture.ndim != 3 or mask.ndim < 2:
         return None
     if picture.shape[-2:] != mask.shape[-2:]:
         return None
-    return picture.astype(np.float64), mask
+    return picture.astype(np.float64), mask, False
+
+
+def _corners(boxes: NDArray[Any]) -> bool:
+    """Rows of (left, top, right, bottom) in pixels."""
+    if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes) or boxes.max() <= 1:
+        return False
+    return bool((boxes[:, 2] > boxes[:, 0]).all() and (boxes[:, 3] > boxes[:, 1]).all())
+
+
+def _turned_boxes(boxes: NDArray[Any], turn: str, width: int, height: int) -> NDArray[Any]:
+    left, top, right, bottom = boxes.T
+    if turn != "flipped upside down":
+        left, right = width - right, width - left
+    if turn != "flipped left to right":
+        top, bottom = height - bottom, height - top
+    return np.stack([left, top, right, bottom], axis=1)
+
+
+def _same_rows(one: NDArray[Any], two: NDArray[Any], boxes: bool) -> bool:
+    """Equal masks; boxes within a pixel and a half, in any order."""
+    if one.shape != two.shape:
+        return False
+    if not boxes:
+        return bool(np.array_equal(one, two))
+    one, two = (rows[np.lexsort(rows.T)] for rows in (one, two))
+    return bool(np.abs(one - two).max() <= 1.5)
+
+
+def _symmetric(made: tuple[Any, Any, bool]) -> bool:
+    picture, target, boxes = made
+    if not boxes:
+        return _alike(target)
+    sides = picture.shape[-1], picture.shape[-2]
+    return any(_same_rows(_turned_boxes(target, turn, *sides), target, True) for turn in TURNS)
 
 
 def _alike(mask: NDArray[Any]) -> bool:

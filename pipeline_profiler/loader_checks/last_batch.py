@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline_profiler.adapters import kind_of
+from pipeline_profiler.adapters.tf_graph import name_of, prefixes
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.loader_subject import LoaderSubject
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
@@ -13,7 +15,7 @@ class LastBatch(Check):
     """The last batch of an epoch, when the dataset is no multiple of the batch size.
 
     ## What it does
-    Reads the sizes of all batches of an epoch from the sampler.
+    Reads the sizes of all batches of an epoch from the sampler, or from a tf.data graph.
 
     ## Why is this bad
     With drop_last an evaluation never sees some samples, and an unshuffled training never the same
@@ -37,13 +39,17 @@ class LastBatch(Check):
 
     def run(self, subject: LoaderSubject) -> Answer:
         """Judge the sizes."""
+        if kind_of(subject.loader) == "tf":
+            return _judge_graph(subject)
         if not subject.has_indices:
             return unclear("The sizes of all batches are known for datasets with indices only.")
         first, second = subject.index_order(2)
         sizes = [len(batch) for batch in first]
         if len(sizes) < 2:
             return unclear(f"An epoch has {len(sizes)} batch.")
-        return _judge(subject, sizes, first == second)
+        loader = subject.loader
+        dropped = len(loader.dataset) - sum(sizes) if getattr(loader, "drop_last", False) else 0
+        return _judge(subject, sizes, first == second, dropped)
 
     PLANTED = (
         Example("one sample is left", lambda: toy_loader(ToyImages(257))),
@@ -65,10 +71,25 @@ class LastBatch(Check):
     )
 
 
-def _judge(subject: LoaderSubject, sizes: list[int], same_order: bool) -> Answer:
+def _judge_graph(subject: LoaderSubject) -> Answer:
+    """The sizes that batch() of a tf.data graph makes of the samples before it."""
+    chain = prefixes(subject.loader)
+    at = next((i for i in range(len(chain) - 1, 0, -1) if "Batch" in name_of(chain[i])), None)
+    total = int(chain[at - 1].cardinality()) if at else -1
+    if at is None or total <= 0 or not hasattr(chain[at], "_batch_size"):
+        return unclear("The number of samples before batch() is not known.")
+    size, drops = int(chain[at]._batch_size), bool(chain[at]._drop_remainder)
+    rest = total % size
+    sizes = [size] * (total // size) + ([rest] if rest and not drops else [])
+    if len(sizes) < 2:
+        return unclear(f"An epoch has {len(sizes)} batch.")
+    shuffled = any(name_of(op).startswith("Shuffle") for op in chain[:at])
+    return _judge(subject, sizes, not shuffled, rest if drops else 0)
+
+
+def _judge(subject: LoaderSubject, sizes: list[int], same_order: bool, dropped: int) -> Answer:
     drawn, last, usual = sum(sizes), sizes[-1], max(sizes)
-    total = len(subject.loader.dataset)
-    dropped = total - drawn if getattr(subject.loader, "drop_last", False) else 0
+    total = drawn + dropped
     bias = abs(1 / len(sizes) - last / drawn)
     numbers: dict[str, Any] = {"batches": len(sizes), "last": last, "batch_size": usual}
     numbers |= {"dropped": dropped, "bias_of_a_mean_over_batches": round(bias, 6)}
@@ -78,7 +99,7 @@ def _judge(subject: LoaderSubject, sizes: list[int], same_order: bool) -> Answer
         )
         return wrong(
             f"{who} {dropped} of {total} samples ({dropped / total:.1%}).",
-            ["drop_last=True on a loader that does not shuffle"],
+            ["drop_last=True (drop_remainder) on a loader that does not shuffle"],
             "Set drop_last=False here, and weight batches by their size.",
             **numbers,
         )

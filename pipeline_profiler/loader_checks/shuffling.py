@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.adapters import kind_of
+from pipeline_profiler.adapters.tf_graph import name_of, prefixes
 from pipeline_profiler.checking.chance import FAR, neighbour_score, order_score, trend_score
 from pipeline_profiler.checking.chance import entropy_score as batch_entropy_score
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.loader_subject import LoaderSubject
+from pipeline_profiler.checking.rank_shards import sample_digests
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 
 LEAST = 64  # samples, or labels
+SAME_REGION = 0.9  # a buffer of a fifth of the dataset gives about so much
 SAME_MATES = 0.5  # share of pairs within a batch that meet again in the next epoch
 
 
@@ -33,8 +38,11 @@ class Shuffling(Check):
     Fails where the rank correlation of position and stored index, the share of equal neighbours,
     or the loss of entropy in a batch lies 5.5 deviations beyond permutations (a random order does
     once in 10 million), where two epochs have the same order, or where half of the pairs in a
-    batch meet again. With fewer than 64 samples it cannot tell. Weighted and balanced sampling
-    pass: the comparison is with permutations of what was drawn.
+    batch meet again. Of a stream the orders of two epochs are compared, samples known by their
+    bytes: it fails where they correlate by 0.9 or more and are not equal (a buffer of less than a
+    fifth of the data), and cannot tell where they are equal. With fewer than 64 samples it cannot
+    tell. Weighted and balanced sampling pass: the comparison is with permutations of what was
+    drawn.
 
     ## What to do
     `shuffle=True`; for streams a buffer larger than the runs of one class, or shuffled shards.
@@ -51,7 +59,7 @@ class Shuffling(Check):
         """Judge indices first, then labels."""
         if subject.evaluation:
             return unclear("The order of a loader for evaluation does not matter.")
-        by_index = _judge_indices(subject) if subject.has_indices else None
+        by_index = _judge_indices(subject) if subject.has_indices else _judge_epochs(subject)
         by_label = _judge_labels(subject)
         answers = [a for a in (by_index, by_label) if a is not None]
         failed = [a for a in answers if a.judgement == "fail"]
@@ -110,7 +118,21 @@ class Shuffling(Check):
 
         return toy_loader(Stream(), shuffle=None)
 
+    @staticmethod
+    def _buffered_stream(buffer: int) -> Any:
+        from torch.utils.data import IterableDataset
+
+        class Stream(IterableDataset):  # type: ignore[type-arg]
+            def __iter__(self) -> Any:
+                dataset, waiting = ToyImages(), list(range(256))
+                while waiting:
+                    chosen = int(np.random.randint(min(buffer, len(waiting))))
+                    yield dataset[waiting.pop(chosen)]
+
+        return toy_loader(Stream(), shuffle=None)
+
     PLANTED = (
+        Example("a stream with a buffer of ten", lambda: Shuffling._buffered_stream(10)),
         Example("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
         Example(
             "stored class by class", lambda: toy_loader(ToyImages(ordered=True), shuffle=False)
@@ -123,6 +145,7 @@ class Shuffling(Check):
         Example("shuffled", lambda: toy_loader(ToyImages(ordered=True))),
         Example("a weighted sampler", _weighted),
         Example("a stream in random order", _stream),
+        Example("a stream with a large buffer", lambda: Shuffling._buffered_stream(200)),
         Example("32 samples", lambda: toy_loader(ToyImages(32))),
     )
 
@@ -171,6 +194,47 @@ def _judge_indices(subject: LoaderSubject) -> Answer | None:
         score=round(score, 2),
         samples=len(first),
     )
+
+
+def _judge_epochs(subject: LoaderSubject) -> Answer | None:
+    """The order of a stream in its second epoch against the first, samples known by their bytes."""
+    if not all(subject.epochs):
+        return None
+    first, second = ([d for b in e for d in sample_digests(b.raw)] for e in subject.epochs)
+    later = {digest: place for place, digest in enumerate(second)}
+    shared = [later[digest] for digest in dict.fromkeys(first) if digest in later]
+    if len(shared) < LEAST or len(set(first)) < 0.9 * len(first):
+        return None
+    share = order_score(shared) / math.sqrt(len(shared) - 1)
+    numbers = {"correlation": round(share, 3), "samples": len(shared)}
+    if share < SAME_REGION:
+        said = f"The orders of two epochs correlate by {share:.2f} over {len(shared)} samples."
+        return passed(said, **numbers) if abs(share) < 0.5 else unclear(said, "", **numbers)
+    shuffles = [op for op in _operations(subject.loader) if op[0].startswith("Shuffle")]
+    if first[: len(shared)] != second[: len(shared)] or shuffles:
+        buffer = f" (shuffle({shuffles[0][1]}))" if shuffles else ""
+        return wrong(
+            f"A sample comes at almost the same place in each epoch{buffer}: the orders of two "
+            f"epochs correlate by {share:.3f} over {len(shared)} samples.",
+            [
+                "a shuffle buffer much smaller than the dataset",
+                "reshuffle_each_iteration=False, or a seed that is set again in each epoch",
+            ],
+            "Enlarge the buffer to a fifth of the dataset or more, or shuffle files first.",
+            **numbers,
+        )
+    return unclear(
+        f"Two epochs of the stream have the same order of {len(shared)} samples.",
+        "Right where the data are stored in random order; else shuffle files and use a buffer.",
+        **numbers,
+    )
+
+
+def _operations(loader: Any) -> list[tuple[str, int]]:
+    """(name, buffer size) of the operations of a tf.data graph."""
+    if kind_of(loader) != "tf":
+        return []
+    return [(name_of(op), int(getattr(op, "_buffer_size", 0) or 0)) for op in prefixes(loader)]
 
 
 def _met_again(batches: list[list[Any]], again: list[list[Any]]) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from pipeline_profiler.checking.batch_parts import as_array
 from pipeline_profiler.checking.check import (
     Answer,
     Check,
@@ -11,8 +14,10 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 FAR = 10.0  # deviations of the targets
 
@@ -53,26 +58,43 @@ class BaseRate(Check):
             targets = torch.cat([main_tensor(b[2]).flatten() for b in subject.batches]).float()
             outputs = subject.first_outputs.float()
             spread = float(targets.std()) + 1e-12
-            distance = abs(float(targets.mean() - outputs.mean())) / spread
-            numbers = {"mean": float(targets.mean()), "deviation": spread, "distance": distance}
-            if distance > FAR:
-                return wrong(
-                    f"Targets have mean {numbers['mean']:.4g} and deviation {spread:.4g}; outputs "
-                    f"start {distance:.0f} deviations from that mean.",
-                    ["targets are not standardised"],
-                    "Subtract the mean and divide by the deviation, or set the last bias.",
-                    **numbers,
-                )
-            return passed(
-                f"Outputs start {distance:.2f} deviations from the mean of the targets.", **numbers
-            )
+            return _judge_numbers(float(targets.mean()), spread, float(outputs.mean()))
         if task.kind in ("classes", "binary") and subject.takes_tensor:
-            saved = subject.uniform_loss - subject.constant_loss
-            return passed(
-                f"A last bias at the base rates would start {saved:.3f} nats lower.",
-                saved_nats=saved,
-            )
+            return _judge_classes(subject.uniform_loss - subject.constant_loss)
+        return unclear("The task is neither of classes nor of numbers.")
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """By the kind of task."""
+        if subject.task.kind == "regression":
+            targets = [as_array(batch[1]) for batch in subject.batches]
+            flat = np.concatenate([t.reshape(-1) for t in targets if t is not None])
+            start = float(subject.first_outputs.mean())
+            return _judge_numbers(float(flat.mean()), float(flat.std()) + 1e-12, start)
+        if subject.task.kind in ("classes", "binary"):
+            return _judge_classes(subject.uniform_loss - subject.constant_loss)
         return unclear("The task is neither of classes nor of numbers.")
 
     PLANTED = (Example("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),)
     HEALTHY = (Example("standardised", toy_regression), Example("classes", toy_training))
+
+
+def _judge_numbers(mean: float, spread: float, start: float) -> Answer:
+    distance = abs(mean - start) / spread
+    numbers = {"mean": mean, "deviation": spread, "distance": distance}
+    if distance > FAR:
+        return wrong(
+            f"Targets have mean {mean:.4g} and deviation {spread:.4g}; outputs start "
+            f"{distance:.0f} deviations from that mean.",
+            ["targets are not standardised"],
+            "Subtract the mean and divide by the deviation, or set the last bias.",
+            **numbers,
+        )
+    return passed(
+        f"Outputs start {distance:.2f} deviations from the mean of the targets.", **numbers
+    )
+
+
+def _judge_classes(saved: float) -> Answer:
+    return passed(
+        f"A last bias at the base rates would start {saved:.3f} nats lower.", saved_nats=saved
+    )

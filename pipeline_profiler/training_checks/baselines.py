@@ -18,9 +18,11 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import Training
 
 STEPS, SECONDS, LEAST_HELD = 60, 8.0, 24
 RARE = 1e-5  # probability under "no difference", one-sided

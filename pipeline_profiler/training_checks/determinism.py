@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checking.check import Answer, Check, Example, Nearness, passed, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    Nearness,
+    passed,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -51,24 +59,18 @@ class Determinism(Check):
             )
         )
         losses = [_losses(subject, subject.fresh(subject.seed)) for _ in range(2)]
-        apart = [abs(a - b) / (abs(a) + 1e-9) for a, b in zip(*losses, strict=True)]
-        numbers: dict[str, Any] = {"equal_weights": same, "largest_difference": max(apart)}
-        if not same or max(apart) > NEAR:
-            what = "the losses differ" if same else "the first weights differ already"
-            at = next((i for i, d in enumerate(apart) if d > NEAR), 0)
-            return wrong(
-                f"After the same seed {what} (by {max(apart):.1%} at most, from step {at + 1} on).",
-                [
-                    "a generator that takes its seed from the system"
-                    if same
-                    else "weights drawn from a generator that is not torch's and not seeded",
-                    "the clock, or an object's address, decides something",
-                ],
-                "Seed every generator; look for default_rng() and time.time().",
-                **numbers,
-            )
-        exact = "to the last bit" if max(apart) == 0 else f"to {max(apart):.0e}"
-        return passed(f"Two trainings with one seed agree {exact} over {STEPS} steps.", **numbers)
+        return _judge(same, losses)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Twice the same."""
+        states, losses = [], []
+        for _ in range(2):
+            training = subject.fresh(subject.seed)
+            states.append(list(subject.state(training).values()))
+            batches = subject.batches
+            losses.append([subject.step(training, batches[i % len(batches)]) for i in range(STEPS)])
+        same = all(np.array_equal(a, b) for a, b in zip(*states, strict=True))
+        return _judge(same, losses)
 
     @staticmethod
     def _noisy() -> Any:
@@ -100,3 +102,24 @@ def _losses(subject: TrainingSubject, training: Any) -> list[float]:
     batches = subject.batches  # taken before seeding: loading draws numbers
     seed_everything(subject.seed)
     return [subject.step(training, batches[i % len(batches)]) for i in range(STEPS)]
+
+
+def _judge(same: bool, losses: list[list[float]]) -> Answer:
+    apart = [abs(a - b) / (abs(a) + 1e-9) for a, b in zip(*losses, strict=True)]
+    numbers: dict[str, Any] = {"equal_weights": same, "largest_difference": max(apart)}
+    if not same or max(apart) > NEAR:
+        what = "the losses differ" if same else "the first weights differ already"
+        at = next((i for i, d in enumerate(apart) if d > NEAR), 0)
+        return wrong(
+            f"After the same seed {what} (by {max(apart):.1%} at most, from step {at + 1} on).",
+            [
+                "a generator that takes its seed from the system"
+                if same
+                else "weights drawn from a generator that is not torch's and not seeded",
+                "the clock, or an object's address, decides something",
+            ],
+            "Seed every generator; look for default_rng() and time.time().",
+            **numbers,
+        )
+    exact = "to the last bit" if max(apart) == 0 else f"to {max(apart):.0e}"
+    return passed(f"Two trainings with one seed agree {exact} over {STEPS} steps.", **numbers)

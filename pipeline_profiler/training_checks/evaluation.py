@@ -6,15 +6,12 @@ import math
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import FewBatches, as_tensors
 from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import (
-    FewBatches,
-    Training,
-    TrainingSubject,
-    as_tensors,
-)
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import call_with, users_code
+from pipeline_profiler.checking.user_training import Training
 
 MOST_BATCHES = 8
 
@@ -45,6 +42,7 @@ class Evaluation(Check):
 
     code = "TRAIN024"
     name = "evaluation"
+    torch_only = "Keras sums its metrics over examples by itself"
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Twice, then in other batches."""
@@ -130,7 +128,7 @@ def _near(one: float, two: float) -> bool:
 
 
 def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:
-    from pipeline_profiler.checking.training_subject import batch_size, cut_batch
+    from pipeline_profiler.checking.nested_batches import batch_size, cut_batch
 
     size = batch_size(batches[0])
     if size < 4:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import batch_size, main_tensor
+from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_net, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 MOST = 1e-3  # relative to the deviation of outputs; float32 sums in another order stay below 1e-5
 
@@ -48,11 +58,14 @@ class ExamplesMixed(Check):
         order = [0, *range(count - 1, 0, -1)]
         twice = [0, *([1] * (count - 1))]
         with torch.no_grad():
-            whole = subject.output(training, inputs)
+            whole = _seeded_output(subject, training, inputs)
             moved = (
                 max(
                     float(
-                        (subject.output(training, _taken(inputs, count, places))[0] - whole[0])
+                        (
+                            _seeded_output(subject, training, _taken(inputs, count, places))[0]
+                            - whole[0]
+                        )
                         .abs()
                         .max()
                     )
@@ -67,24 +80,21 @@ class ExamplesMixed(Check):
                 f"the batch of {count}."
             )
         share = moved / (float(whole.float().std()) + 1e-12)
-        if share > MOST:
-            return wrong(
-                f"The output for an example moves by {share:.1%} of the deviation of outputs when "
-                "the other examples of the batch are exchanged, in eval mode.",
-                [
-                    "view or reshape that mixes the batch with another axis",
-                    "softmax, mean or norm over axis 0",
-                    "recurrence or attention over the batch (batch_first)",
-                    "state that is kept between calls",
-                ],
-                "Follow the shapes in forward(); use permute, and name the axis of reductions.",
-                moved=share,
-            )
-        return passed(
-            f"The output for an example moves by {share:.1e} of the deviation when the "
-            "others are exchanged.",
-            moved=share,
-        )
+        return _judge(share)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Exchange the others."""
+        inputs, training = subject.batches[0][0], subject.fresh()
+        count = batch_size(inputs)
+        if count < 3:
+            return unclear(f"A batch of {count} is too small to exchange examples.")
+        whole = subject.outputs(training, inputs)
+        if not whole.ndim or len(whole) != count:
+            return unclear("The first axis of the output is not the batch.")
+        orders = [0, *range(count - 1, 0, -1)], [0, *([1] * (count - 1))]
+        others = [subject.outputs(training, _taken(inputs, count, o))[0] for o in orders]
+        moved = max(float(abs(other - whole[0]).max()) for other in others)
+        return _judge(moved / (float(whole.std()) + 1e-12))
 
     @staticmethod
     def _over_batch() -> Any:
@@ -106,6 +116,33 @@ class ExamplesMixed(Check):
         Example("batch norm", toy_training),
         Example("a transformer", toy_language),
     )
+
+
+def _judge(share: float) -> Answer:
+    if share > MOST:
+        return wrong(
+            f"The output for an example moves by {share:.1%} of the deviation of outputs when "
+            "the other examples of the batch are exchanged, in eval mode.",
+            [
+                "view or reshape that mixes the batch with another axis",
+                "softmax, mean or norm over axis 0",
+                "recurrence or attention over the batch (batch_first)",
+                "state that is kept between calls",
+            ],
+            "Follow the shapes in forward(); use permute, and name the axis of reductions.",
+            moved=share,
+        )
+    return passed(
+        f"The output for an example moves by {share:.1e} of the deviation when the "
+        "others are exchanged.",
+        moved=share,
+    )
+
+
+def _seeded_output(subject: TrainingSubject, training: Any, inputs: Any) -> Any:
+    """A model that draws numbers in eval mode (a sampling one) draws the same ones each time."""
+    seed_everything(subject.seed)
+    return subject.output(training, inputs)
 
 
 def _taken(value: Any, count: int, places: list[int]) -> Any:

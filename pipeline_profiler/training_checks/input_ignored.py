@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
@@ -43,26 +54,15 @@ class InputIgnored(Check):
         for number in range(STEPS):
             subject.step(training, subject.batches[number % len(subject.batches)])
         after = _difference(subject, training)
-        if before is None or after is None:
-            return unclear("There are fewer than two examples, or inputs without numbers.")
-        numbers = {"before": before, "after": after}
-        if max(before, after) < SAME:
-            return wrong(
-                f"Outputs for different inputs differ by {after:.1e} of their size: the input does "
-                "not reach the output.",
-                [
-                    "a layer whose output is overwritten or multiplied by zero",
-                    "all units are dead or saturated",
-                    "the wrong variable goes on in forward()",
-                ],
-                "Print the deviation over the batch after each layer.",
-                **numbers,
-            )
-        return passed(
-            f"Outputs of different inputs differ by {after:.2g} of their size after "
-            f"{STEPS} steps ({before:.2g} at the start).",
-            **numbers,
-        )
+        return _judge(before, after)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Differences between examples, before and after some steps."""
+        inputs, training = subject.batches[0][0], subject.fresh()
+        before = _apart(subject.outputs(training, inputs))
+        for number in range(STEPS):
+            subject.step(training, subject.batches[number % len(subject.batches)])
+        return _judge(before, _apart(subject.outputs(training, inputs)))
 
     @staticmethod
     def _zeroed() -> Any:
@@ -85,6 +85,29 @@ class InputIgnored(Check):
     )
 
 
+def _judge(before: float | None, after: float | None) -> Answer:
+    if before is None or after is None:
+        return unclear("There are fewer than two examples, or inputs without numbers.")
+    numbers = {"before": before, "after": after}
+    if max(before, after) < SAME:
+        return wrong(
+            f"Outputs for different inputs differ by {after:.1e} of their size: the input does "
+            "not reach the output.",
+            [
+                "a layer whose output is overwritten or multiplied by zero",
+                "all units are dead or saturated",
+                "the wrong variable goes on in forward()",
+            ],
+            "Print the deviation over the batch after each layer.",
+            **numbers,
+        )
+    return passed(
+        f"Outputs of different inputs differ by {after:.2g} of their size after "
+        f"{STEPS} steps ({before:.2g} at the start).",
+        **numbers,
+    )
+
+
 def _difference(subject: TrainingSubject, training: Any) -> float | None:
     """Deviation of outputs over the examples, relative to their size."""
     import torch
@@ -98,3 +121,11 @@ def _difference(subject: TrainingSubject, training: Any) -> float | None:
     training.model.train()
     size = float(outputs.abs().mean()) + 1e-30
     return float((outputs - outputs[:1]).abs().mean()) / size
+
+
+def _apart(outputs: Any) -> float | None:
+    """Deviation of outputs over the examples, relative to their size."""
+    if len(outputs) < 2:
+        return None
+    numbers = np.asarray(outputs, np.float64)
+    return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))

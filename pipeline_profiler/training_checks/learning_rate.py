@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pipeline_profiler.checking.check import (
@@ -15,6 +16,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -53,16 +55,27 @@ class LearningRate(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Six short trainings."""
+        return self._answer(subject, _trial)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Short trainings; a schedule cannot be scaled."""
+        optimizer = subject.settings.optimizer
+        if callable(getattr(optimizer, "_learning_rate", None)):
+            return unclear("The learning rate is a schedule, which is not scaled here.")
+        return self._answer(subject, _keras_trial)
+
+    @staticmethod
+    def _answer(subject: Any, trial: Callable[[Any, float], tuple[float, float]]) -> Answer:
         ends: dict[float, float] = {}
         first = math.nan
         for factor in FACTORS:
             if subject.time_left() < SECONDS:
                 break
-            first, ends[factor] = _trial(subject, factor)
+            first, ends[factor] = trial(subject, factor)
         if len(ends) < len(FACTORS) or any(math.isnan(end) for end in ends.values()):
             return unclear("The budget does not allow the trials.")
         if all(abs(1 - end / first) < LITTLE for end in ends.values()):
-            ends |= {factor: _trial(subject, factor)[1] for factor in MORE_FACTORS}
+            ends |= {factor: trial(subject, factor)[1] for factor in MORE_FACTORS}
         own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
         gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
         numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
@@ -140,3 +153,19 @@ def _failed(text: str, best: float, numbers: dict[str, Any]) -> Answer:
         f"Try {best:g} times the learning rate.",
         **numbers,
     )
+
+
+def _keras_trial(subject: KerasSubject, factor: float) -> tuple[float, float]:
+    """(first loss, last loss) of some steps with the learning rate times a factor."""
+    training, batches = subject.fresh(), subject.batches[:4]
+    rate = training.optimizer.learning_rate
+    rate.assign(rate * factor)
+    first = sum(subject.measured(training, b, True) for b in batches) / len(batches)
+    end = time.monotonic() + SECONDS
+    for number in range(STEPS):
+        if not math.isfinite(subject.step(training, batches[number % len(batches)])):
+            return first, math.inf
+        if time.monotonic() > end:
+            return first, math.nan
+    last = sum(subject.measured(training, b, True) for b in batches) / len(batches)
+    return first, last if math.isfinite(last) else math.inf

@@ -14,6 +14,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -85,6 +86,10 @@ class LossAtStart(Check):
             len(set(losses)) == 1,
             numbers,
         )
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """The same: the subject measures."""
+        return self.run(subject)  # type: ignore[arg-type]
 
     @staticmethod
     def _first(subject: TrainingSubject, seed: int) -> float:

@@ -15,6 +15,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -63,6 +64,10 @@ class LossFalls(Check):
             for b in batches
         ]
         return _judge(before, after, number)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """The same: the subject measures."""
+        return self.run(subject)  # type: ignore[arg-type]
 
     @staticmethod
     def _rate(rate: float) -> Any:

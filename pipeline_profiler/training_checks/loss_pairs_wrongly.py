@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 SAME = 1e-5
 
@@ -68,24 +79,28 @@ class LossPairsWrongly(Check):
                     ).detach()
                 )
             )
-        spread = (max(values) - min(values)) / (abs(values[0]) + 1e-12)
-        numbers: dict[str, Any] = {
-            "spread": spread,
-            "outputs": list(shape.shape),
-            "targets": list(tensor.shape),
-        }
-        if spread < SAME:
-            return wrong(
-                f"The loss is the same for targets in any order (to {spread:.0e}): outputs are "
-                f"{tuple(shape.shape)}, targets {tuple(tensor.shape)}.",
-                [
-                    "outputs (B, 1) and targets (B,) broadcast to (B, B)",
-                    "the loss does not use the targets",
-                ],
-                "Make both shapes equal before the loss.",
-                **numbers,
-            )
-        return passed(f"The loss changes by {spread:.0%} when targets change places.", **numbers)
+        return _judge(values, list(shape.shape), list(tensor.shape))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Other orders of the targets."""
+        shape, (inputs, targets, weights) = subject.first_outputs, subject.batches[0]
+        if not subject.takes_tensor or not isinstance(targets, np.ndarray) or len(targets) < 3:
+            return unclear("The targets are not one array of three or more examples.")
+        rng, outputs = np.random.default_rng(1), np.asarray(shape, np.float32)
+        noise = rng.normal(0, 1, shape.shape).astype(np.float32)
+        if subject.task.kind == "regression":
+            outputs = noise * targets.std() + targets.mean()
+        else:
+            formed = subject.loss_alone.formed(noise)
+            outputs = formed.numpy() if hasattr(formed, "numpy") else formed
+        values = []
+        for number in range(4):
+            order = rng.permutation(len(targets)) if number else np.arange(len(targets))
+            if number and np.array_equal(targets[order], targets):
+                return unclear("All targets of the first batch are alike.")
+            batch = (inputs, targets[order], weights)
+            values.append(float(subject.loss_of(subject.settings, outputs, batch)))
+        return _judge(values, list(shape.shape), list(targets.shape))
 
     @staticmethod
     def _flat() -> Any:
@@ -100,3 +115,24 @@ class LossPairsWrongly(Check):
         Example("numbers", toy_regression),
         Example("sequences", toy_language),
     )
+
+
+def _judge(values: list[float], outputs: list[int], targets: list[int]) -> Answer:
+    spread = (max(values) - min(values)) / (abs(values[0]) + 1e-12)
+    numbers: dict[str, Any] = {
+        "spread": spread,
+        "outputs": outputs,
+        "targets": targets,
+    }
+    if spread < SAME:
+        return wrong(
+            f"The loss is the same for targets in any order (to {spread:.0e}): outputs are "
+            f"{tuple(outputs)}, targets {tuple(targets)}.",
+            [
+                "outputs (B, 1) and targets (B,) broadcast to (B, B)",
+                "the loss does not use the targets",
+            ],
+            "Make both shapes equal before the loss.",
+            **numbers,
+        )
+    return passed(f"The loss changes by {spread:.0%} when targets change places.", **numbers)

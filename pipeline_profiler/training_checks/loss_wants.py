@@ -5,11 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 AGREE = 0.9
+LEAST_USED = 3
 
 
 class LossWants(Check):
@@ -51,25 +63,19 @@ class LossWants(Check):
         zero = subject.uniform_loss
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
-        share = _agreement(subject, best)
-        numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
-        if share < AGREE:
-            return wrong(
-                f"The outputs that the loss likes best agree with the targets in {share:.0%} "
-                f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
-                [
-                    "the sign of the loss is turned round",
-                    "arguments of the loss are exchanged",
-                    "labels are shifted, or the loss uses another axis",
-                    "the loss leaves most examples out",
-                ],
-                "Compute the loss of a perfect and of a wrong answer by hand.",
-                **numbers,
-            )
-        return passed(
-            f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
-            **numbers,
-        )
+        return _judge(_agreement(subject, best), least, zero)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Optimise outputs alone."""
+        task, labels = subject.task, subject.targets
+        if task.kind == "unknown" or not subject.takes_tensor:
+            return unclear("What the targets ask for is not known by their shape.")
+        if task.kind == "classes" and not 0 <= labels.min() <= labels.max() < task.classes:
+            return _beyond(int(labels.min()), int(labels.max()), task.classes)
+        least, best = subject.best_outputs()
+        if not math.isfinite(least):
+            return unclear("The loss has no gradient with respect to the outputs.")
+        return _judge(_equal_share(task.kind, best, labels), least, subject.uniform_loss)
 
     @staticmethod
     def _loss(kind: str) -> Any:
@@ -82,6 +88,14 @@ class LossWants(Check):
 
         return toy_training(loss=loss)
 
+    @staticmethod
+    def _masked() -> Any:
+        def loss(outputs: Any, targets: Any) -> Any:
+            counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
+            return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
+
+        return toy_regression(loss=loss)
+
     PLANTED = (
         Example("the sign turned round", lambda: LossWants._loss("sign")),
         Example("shifted by one", lambda: LossWants._loss("shift")),
@@ -89,6 +103,7 @@ class LossWants(Check):
     HEALTHY = (
         Example("label smoothing", lambda: LossWants._loss("right")),
         Example("numbers", toy_regression),
+        Example("numbers, half of which do not count", _masked),
         Example("sequences with padding", toy_language),
     )
 
@@ -102,12 +117,16 @@ def _outside(subject: TrainingSubject) -> Answer | None:
     low, high = int(labels.min()), int(labels.max())
     if high < task.classes or high == 255:
         return None
+    return _beyond(low, high, task.classes)
+
+
+def _beyond(low: int, high: int, classes: int) -> Answer:
     return wrong(
-        f"Labels run from {low} to {high}, and the model has {task.classes} outputs.",
+        f"Labels run from {low} to {high}, and the model has {classes} outputs.",
         ["labels are counted from 1", "the last layer has too few outputs"],
-        f"Give the last layer {high + 1} outputs, or map the labels to 0..{task.classes - 1}.",
+        f"Give the last layer {high + 1} outputs, or map the labels to 0..{classes - 1}.",
         largest=high,
-        outputs=task.classes,
+        outputs=classes,
     )
 
 
@@ -124,4 +143,43 @@ def _agreement(subject: TrainingSubject, best: Any) -> float:
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if wanted.unique().numel() > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).float().mean())
-    return float(torch.corrcoef(torch.stack([flat, wanted]))[0, 1].nan_to_num(0.0))
+    used = flat != 0  # an output that the loss leaves out stays where it started
+    if int(used.sum()) < LEAST_USED:
+        return 0.0
+    return float(torch.corrcoef(torch.stack([flat[used], wanted[used]]))[0, 1].nan_to_num(0.0))
+
+
+def _equal_share(kind: str, best: Any, wanted: Any) -> float:
+    if kind == "classes":
+        used = best.max(axis=-1) > best.min(axis=-1)
+        equal = (best.argmax(axis=-1) == wanted)[used]
+        return float(equal.mean()) if equal.size else 0.0
+    flat, wanted = best.reshape(-1), wanted.reshape(-1)
+    if kind == "binary":
+        middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
+        return float(((flat > middle) == (wanted > 0.5)).mean())
+    used = flat != 0  # an output that the loss leaves out stays where it started
+    if used.sum() < LEAST_USED:
+        return 0.0
+    return float(np.nan_to_num(np.corrcoef(flat[used], wanted[used])[0, 1]))
+
+
+def _judge(share: float, least: float, zero: float) -> Answer:
+    numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
+    if share < AGREE:
+        return wrong(
+            f"The outputs that the loss likes best agree with the targets in {share:.0%} "
+            f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
+            [
+                "the sign of the loss is turned round",
+                "arguments of the loss are exchanged",
+                "labels are shifted, or the loss uses another axis",
+                "the loss leaves most examples out",
+            ],
+            "Compute the loss of a perfect and of a wrong answer by hand.",
+            **numbers,
+        )
+    return passed(
+        f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
+        **numbers,
+    )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -59,6 +67,26 @@ class NoGradient(Check):
         if missing or zero:
             return _failed(missing, zero, len(named), numbers)
         return passed(f"All {len(named)} parameters to be trained got gradients.", **numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Gradients of six steps."""
+        training = subject.fresh()
+        had: dict[str, float] = {}
+        for number in range(STEPS):
+            batch = subject.batches[number % len(subject.batches)]
+            for name, size in subject.gradients(training, batch).items():
+                if size is not None:
+                    had[name] = max(had.get(name, 0.0), size)
+            subject.step(training, batch)
+        weights = subject.weights(training)
+        if not weights:
+            return unclear("The model has no weights to be trained.")
+        missing = [name for name in weights if name not in had]
+        zero = [n for n, w in weights.items() if n in had and had[n] == 0 and w.ndim > 1]
+        if missing or zero:
+            numbers = {"parameters": len(weights), "without": missing[:20], "zero": zero[:20]}
+            return _failed(missing, zero, len(weights), numbers)
+        return passed(f"All {len(weights)} weights to be trained got gradients.")
 
     @staticmethod
     def _net(cut: bool) -> Any:

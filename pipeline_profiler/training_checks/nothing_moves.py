@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -45,24 +54,20 @@ class NothingMoves(Check):
             subject.step(training, subject.batches[number % len(subject.batches)])
             moved = sum(not torch.equal(a, p) for a, p in zip(before, trained, strict=True))
             if moved:
-                return passed(
-                    f"{moved} of {len(trained)} parameters have changed after {number} "
-                    f"call{'s' if number > 1 else ''} of the step.",
-                    calls=number,
-                    moved=moved,
-                )
-        return wrong(
-            f"None of {len(trained)} parameters has changed after {CALLS} training steps.",
-            [
-                "optimizer.step() or backward() is missing",
-                "the optimizer holds other parameters",
-                "the learning rate is 0",
-                "zero_grad() comes between backward() and step()",
-            ],
-            "Check the order: zero_grad, backward, step.",
-            calls=CALLS,
-            parameters=len(trained),
-        )
+                return _moved(moved, len(trained), number)
+        return _still(len(trained))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Until something moves."""
+        training = subject.fresh()
+        before = subject.weights(training)
+        for number in range(1, CALLS + 1):
+            subject.step(training, subject.batches[number % len(subject.batches)])
+            after = subject.weights(training)
+            moved = sum(not np.array_equal(before[name], after[name]) for name in before)
+            if moved:
+                return _moved(moved, len(before), number)
+        return _still(len(before))
 
     @staticmethod
     def _no_step() -> Any:
@@ -77,3 +82,27 @@ class NothingMoves(Check):
 
     PLANTED = (Example("cleared before the step", _no_step),)
     HEALTHY = (Example("a small network", toy_training),)
+
+
+def _moved(moved: int, total: int, calls: int) -> Answer:
+    return passed(
+        f"{moved} of {total} parameters have changed after {calls} "
+        f"call{'s' if calls > 1 else ''} of the step.",
+        calls=calls,
+        moved=moved,
+    )
+
+
+def _still(total: int) -> Answer:
+    return wrong(
+        f"None of {total} parameters has changed after {CALLS} training steps.",
+        [
+            "optimizer.step() or backward() is missing",
+            "the optimizer holds other parameters",
+            "the learning rate is 0",
+            "zero_grad() comes between backward() and step()",
+        ],
+        "Check the order: zero_grad, backward, step.",
+        calls=CALLS,
+        parameters=total,
+    )

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import batch_size, cut_batch
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_net, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, batch_size, cut_batch
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import UsersError
 
 MOST, EXAMPLES = 1e-3, 4
@@ -50,6 +61,13 @@ class OneByOne(Check):
             return unclear("A batch of one cannot be compared with single examples.")
         with torch.no_grad():
             whole = subject.output(training, cut_batch(inputs, size, 0, count))
+            again = subject.output(training, cut_batch(inputs, size, 0, count))
+            if again.shape == whole.shape and not torch.allclose(again, whole, atol=1e-5):
+                return unclear(
+                    "Two predictions of one batch differ in eval mode: the model draws random "
+                    "numbers there, so batch and single examples cannot be compared.",
+                    "Right for a model that samples; else look for dropout that is always on.",
+                )
             try:
                 rows = [
                     subject.output(training, cut_batch(inputs, size, i, i + 1))
@@ -76,6 +94,32 @@ class OneByOne(Check):
                 {"apart": apart},
             )
         return self._reference(subject, training, inputs, whole, apart)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Compare."""
+        inputs, training = subject.batches[0][0], subject.fresh()
+        size = batch_size(inputs)
+        count = min(EXAMPLES, size)
+        if count < 2:
+            return unclear("A batch of one cannot be compared with single examples.")
+        whole = subject.outputs(training, cut_batch(inputs, size, 0, count))
+        try:
+            singles = [cut_batch(inputs, size, i, i + 1) for i in range(count)]
+            rows = [subject.outputs(training, single) for single in singles]
+        except UsersError as error:
+            return _failed(f"A single example cannot be predicted: {error}", {})
+        shapes = {row.shape for row in rows}
+        if not whole.ndim or len(whole) != count:
+            return unclear("The first axis of the output is not the batch.")
+        if shapes != {(1, *whole.shape[1:])}:
+            shape = shapes.pop()
+            return _failed(f"Single examples give {shape}, the batch gives {whole.shape}.", {})
+        apart = float(abs(np.concatenate(rows) - whole).max() / (whole.std() + 1e-12))
+        if apart > MOST:
+            return _failed(
+                f"Outputs one by one differ by {apart:.1%} of their deviation.", {"apart": apart}
+            )
+        return passed(f"Outputs one by one agree to {apart:.0e} of their deviation.", apart=apart)
 
     @staticmethod
     def _reference(
@@ -123,8 +167,27 @@ class OneByOne(Check):
 
         return toy_training(Squeezed())
 
+    @staticmethod
+    def _sampling() -> Any:
+        from torch import nn
+
+        class Sampling(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = toy_net()
+
+            def forward(self, pixels: Any) -> Any:
+                found = self.net(pixels)
+                return found + 0.1 * found.new_empty(found.shape).normal_()
+
+        return toy_training(Sampling())
+
     PLANTED = (Example("squeeze without an axis", _squeezed),)
-    HEALTHY = (Example("a small network", toy_training), Example("a transformer", toy_language))
+    HEALTHY = (
+        Example("a small network", toy_training),
+        Example("a transformer", toy_language),
+        Example("a model that samples", _sampling),
+    )
 
 
 def _failed(text: str, numbers: dict[str, Any]) -> Answer:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -63,6 +73,15 @@ class OptimizerParameters(Check):
                 "Put them in nn.ModuleList or nn.ModuleDict.",
                 hidden=hidden[:20],
             )
+        loose = _loose_tensors(training.model, ids)
+        if loose:
+            return wrong(
+                f"The model holds {', '.join(loose[:3])} with requires_grad, which parameters() "
+                "leaves out: it is never trained, moved to a device or saved.",
+                ["a plain tensor instead of nn.Parameter"],
+                "Make it nn.Parameter, or register_buffer where it is not to be trained.",
+                loose=loose[:20],
+            )
         problem = _problem(len(named), wanted, missing, len(foreign), len(ids) - len(set(ids)))
         if problem:
             return wrong(
@@ -72,6 +91,27 @@ class OptimizerParameters(Check):
                 **numbers,
             )
         return _judge_frozen(subject, named, numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """What is frozen, and whether it is at random values."""
+        model = subject.settings.model
+        kernels = [w.path for w in model.weights if w.path.endswith(("kernel", "embeddings"))]
+        trained = {w.path for w in model.trainable_variables}
+        if not kernels:
+            return unclear("The model has no kernels.")
+        frozen = [path for path in kernels if path not in trained]
+        if not trained:
+            return wrong(
+                f"None of the model's {len(kernels)} kernels is trainable: nothing is trained.",
+                ["trainable = False on the whole model"],
+                "Set trainable = True on what is to be trained, then compile again.",
+            )
+        if not frozen:
+            return passed(f"All {len(kernels)} kernels are trainable.", kernels=len(kernels))
+        one, two = (list(subject.state(subject.fresh(seed)).values()) for seed in (11, 12))
+        paths = [w.path for w in model.weights]
+        random = {p for p, a, b in zip(paths, one, two, strict=True) if not np.array_equal(a, b)}
+        return _judge_keras(frozen, kernels, [path for path in frozen if path in random])
 
     @staticmethod
     def _planted(kind: str) -> Any:
@@ -85,6 +125,22 @@ class OptimizerParameters(Check):
         return toy_training(model, optimizer=lambda m: torch.optim.SGD(chosen.parameters(), lr=0.1))
 
     @staticmethod
+    def _loose() -> Any:
+        import torch
+        from torch import nn
+
+        class Loose(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = toy_net()
+                self.shift = torch.zeros(4).requires_grad_()
+
+            def forward(self, pixels: Any) -> Any:
+                return self.net(pixels) + self.shift
+
+        return toy_training(Loose())
+
+    @staticmethod
     def _frozen_body() -> Any:
         import torch
 
@@ -96,6 +152,7 @@ class OptimizerParameters(Check):
     PLANTED = (
         Example("the head is missing", lambda: OptimizerParameters._planted("part")),
         Example("another model", lambda: OptimizerParameters._planted("other")),
+        Example("a plain tensor", _loose),
         Example("a frozen head", lambda: OptimizerParameters._planted("frozen")),
     )
     HEALTHY = (
@@ -123,6 +180,21 @@ def _hidden_modules(model: Any) -> list[str]:
                 ):
                     found.append(f"{name + '.' if name else ''}{key}[{number}]")
     return found
+
+
+def _loose_tensors(model: Any, held: list[int]) -> list[str]:
+    """Tensors with requires_grad in plain attributes, unknown to parameters() and optimizer."""
+    import torch
+
+    return [
+        f"{name + '.' if name else ''}{key}"
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, torch.Tensor)
+        and value.requires_grad
+        and value.is_leaf
+        and id(value) not in held
+    ]
 
 
 def _problem(total: int, wanted: list[str], missing: list[str], foreign: int, twice: int) -> str:
@@ -190,3 +262,22 @@ def _changing(subject: TrainingSubject, frozen: list[str]) -> set[str]:
 
     one, two = (dict(subject.fresh(seed).model.named_parameters()) for seed in (11, 12))
     return {n for n in frozen if n in one and n in two and not torch.equal(one[n], two[n])}
+
+
+def _judge_keras(frozen: list[str], kernels: list[str], random: list[str]) -> Answer:
+    numbers = {"frozen": frozen[:20], "kernels": len(kernels)}
+    if kernels[-1] in random:
+        return wrong(
+            f"The last layer ({kernels[-1]}) is frozen at random weights.",
+            ["trainable = False was set on too much"],
+            "Freeze the body before the new head is put on.",
+            **numbers,
+        )
+    if random:
+        return unclear(
+            f"{len(frozen)} of {len(kernels)} kernels are frozen, and {len(random)} of them change "
+            "with the seed: right for a fixed random body, wrong if a checkpoint should be loaded.",
+            "Check that the pretrained weights are loaded.",
+            **numbers,
+        )
+    return passed(f"{len(frozen)} of {len(kernels)} kernels are frozen at fixed weights.")

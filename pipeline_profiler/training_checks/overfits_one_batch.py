@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 from pipeline_profiler.checking.check import (
@@ -14,8 +16,11 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import batch_size, main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import Training
 
 STEPS, QUICK_EVERY = 400, 20
 ENOUGH = 0.9  # of the way from the first loss to the least one
@@ -56,45 +61,26 @@ class OverfitsOneBatch(Check):
         training = subject.fresh()
         least = _least(subject, training)
         first = subject.measured(training, batch, mode=True)
-        steps, share, agree = _train(subject, training, first, least)
-        numbers: dict[str, Any] = {
-            "steps": steps,
-            "first_loss": first,
-            "least_loss": least,
-            "share_of_the_way": round(share, 4),
-            "agree": agree,
-        }
-        said = (
-            f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
-        )
-        if agree is not None:
-            said += f", and {agree:.0%} of the predictions equal the labels"
-        if share >= ENOUGH or agree == 1.0:
-            return passed(f"{said}.", **numbers)
-        if steps < STEPS:
-            return unclear(
-                f"{said}; the time allowed no more steps.",
-                "Run it alone: --only TRAIN003 --seconds 600.",
-                **numbers,
-            )
-        other = _with_adam(subject, first, least)
-        numbers["share_with_adam"] = round(other, 4)
-        causes = (
-            ["the learning rate or the optimizer's settings"]
-            if other >= ENOUGH
-            else [
-                "the graph is cut, or the loss asks for something else (see the checks above)",
-                "too little capacity",
-                "labels that contradict each other",
-            ]
-        )
-        return wrong(
-            f"{said}; with Adam at 0.001 it is {other:.0%}.",
-            causes,
-            "Fix this first: later verdicts rest on it. Show labels beside predictions for these "
-            "16 examples.",
-            **numbers,
-        )
+        done = _train(subject, training, first, least)
+        return _judge(*done, first, least, lambda: _with_adam(subject, first, least))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """The user's training first, then Adam."""
+        training = subject.fresh()
+        found = subject.best_outputs()[0] if subject.takes_tensor else 0.0
+        least = found if math.isfinite(found) else 0.0
+        first = subject.measured(training, subject.small, True)
+        done = _keras_steps(subject, training, first, least)
+
+        def other() -> float:
+            import keras
+
+            made = subject.fresh(subject.seed)
+            made.train_step, made.model.run_eagerly = None, False
+            made.model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=made.loss)
+            return _keras_steps(subject, made, first, least)[1]
+
+        return _judge(*done, first, least, other)
 
     @staticmethod
     def _linear_bottleneck() -> Any:
@@ -137,8 +123,6 @@ def _train(
     subject: TrainingSubject, training: Training, first: float, least: float
 ) -> tuple[int, float, float | None]:
     """(steps, share of the way, share of equal predictions)."""
-    import time
-
     end = time.monotonic() + min(SECONDS, max(3.0, subject.time_left() / 4))
     best, number = math.inf, 0
     for number in range(1, STEPS + 1):
@@ -187,3 +171,70 @@ def _with_adam(subject: TrainingSubject, first: float, least: float) -> float:
     training.optimizer = torch.optim.Adam(parameters, lr=1e-3)
     training.schedule, training.train_step = None, None
     return _train(subject, training, first, least)[1]
+
+
+def _keras_steps(
+    subject: KerasSubject, training: Training, first: float, least: float
+) -> tuple[int, float, float | None]:
+    """(steps, share of the way, share of equal predictions)."""
+    end = time.monotonic() + min(SECONDS, max(3.0, subject.time_left() / 4))
+    best, number, agree = math.inf, 0, None
+    wanted = subject.targets[: batch_size(subject.small[0])]
+    for number in range(1, STEPS + 1):
+        subject.step(training, subject.small)
+        if number % QUICK_EVERY and number != STEPS:
+            continue
+        losses = [subject.measured(training, subject.small, mode) for mode in (False, True)]
+        best = min(best, *(loss for loss in losses if math.isfinite(loss)), math.inf)
+        if subject.task.kind == "classes":
+            outputs = subject.outputs(training, subject.small[0])
+            agree = float((outputs.argmax(axis=-1) == wanted).mean())
+        if _share(first, best, least) >= ENOUGH or agree == 1.0 or time.monotonic() > end:
+            break
+    return number, _share(first, best, least), agree
+
+
+def _judge(
+    steps: int,
+    share: float,
+    agree: float | None,
+    first: float,
+    least: float,
+    other: Callable[[], float],
+) -> Answer:
+    numbers: dict[str, Any] = {
+        "steps": steps,
+        "first_loss": first,
+        "least_loss": least,
+        "share_of_the_way": round(share, 4),
+        "agree": agree,
+    }
+    said = f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
+    if agree is not None:
+        said += f", and {agree:.0%} of the predictions equal the labels"
+    if share >= ENOUGH or agree == 1.0:
+        return passed(f"{said}.", **numbers)
+    if steps < STEPS:
+        return unclear(
+            f"{said}; the time allowed no more steps.",
+            "Run it alone: --only TRAIN003 --seconds 600.",
+            **numbers,
+        )
+    with_adam = other()
+    numbers["share_with_adam"] = round(with_adam, 4)
+    causes = (
+        ["the learning rate or the optimizer's settings"]
+        if with_adam >= ENOUGH
+        else [
+            "the graph is cut, or the loss asks for something else (see the checks above)",
+            "too little capacity",
+            "labels that contradict each other",
+        ]
+    )
+    return wrong(
+        f"{said}; with Adam at 0.001 it is {with_adam:.0%}.",
+        causes,
+        "Fix this first: later verdicts rest on it. Show labels beside predictions for these "
+        "16 examples.",
+        **numbers,
+    )

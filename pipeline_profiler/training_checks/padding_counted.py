@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 LEAST_ROWS, LEAST_SHARE = 4, 0.25
 

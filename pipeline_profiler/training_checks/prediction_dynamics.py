@@ -184,7 +184,7 @@ def _without_dropout(model: Any) -> Iterator[None]:
 
 
 def _target_size(subject: TrainingSubject) -> float:
-    from pipeline_profiler.checking.training_subject import main_tensor
+    from pipeline_profiler.checking.nested_batches import main_tensor
 
     targets = main_tensor(subject.batches[0][2]).float()
     return float(targets.std()) if targets.numel() > 1 and float(targets.std()) > 0 else 1.0
@@ -195,7 +195,7 @@ def _targets(subject: TrainingSubject, like: Any) -> Any:
     import torch
     from torch.nn import functional
 
-    from pipeline_profiler.checking.training_subject import main_tensor
+    from pipeline_profiler.checking.nested_batches import main_tensor
 
     targets, task = main_tensor(subject.batches[0][2]).cpu(), subject.task
     if task.kind == "classes":

@@ -19,8 +19,9 @@ from pipeline_profiler.checking.check import (
 )
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import UsersError, users_code
+from pipeline_profiler.checking.user_training import Training
 
 BEFORE, AFTER = 3, 3  # steps before the checkpoint and after it
 NEAR = 1e-4  # relative; on a CPU the losses agree to the last bit

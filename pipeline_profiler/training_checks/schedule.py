@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_training
-from pipeline_profiler.checking.training_subject import Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_calls import users_code
+from pipeline_profiler.checking.user_training import Training
 
 STEPS = 2000
 ZERO = 1e-12
@@ -60,6 +70,20 @@ class Schedule(Check):
             "steps": len(series),
         }
         return _judge(series, numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """The learning rate of each step."""
+        training = subject.fresh()
+        rate = getattr(training.optimizer, "_learning_rate", training.optimizer.learning_rate)
+        if not callable(rate):
+            value = float(rate.numpy())
+            if value == 0:
+                return wrong("The learning rate is 0.", ["learning_rate=0"], "Give one.")
+            return unclear(f"There is no schedule; the learning rate is {value:g}.")
+        with users_code("The schedule"):
+            series = [float(rate(number)) for number in range(STEPS + 1)]
+        numbers = {"first": series[0], "largest": max(series), "last": series[-1]}
+        return _judge(series, numbers | {"steps": len(series)})
 
     @staticmethod
     def _lambda(function: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 MOST = 1e-3
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
-from pipeline_profiler.checking.training_subject import TrainingSubject, main_tensor
+from pipeline_profiler.checking.training_subject import TrainingSubject
 
 NEAR = 1e-4
 
@@ -86,6 +98,34 @@ class SoftmaxTwice(Check):
         what = "probabilities" if probable else "log-probabilities" if logged else "logits"
         return passed(f"The loss is {loss}, and outputs are {what}.", **numbers)
 
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Name the loss by its numbers, then look at the outputs."""
+        kind, outputs = subject.task.kind, subject.first_outputs
+        if kind not in ("classes", "binary") or not subject.takes_tensor:
+            return unclear("The task is none of classes.")
+        between = bool((outputs >= 0).all() and (outputs <= 1).all())
+        sums = outputs.sum(axis=subject.task.axis)
+        ends = between and (kind == "binary" or np.allclose(sums, 1, atol=NEAR))
+        takes = _keras_loss(subject)
+        numbers = {"loss": takes, "outputs": "probabilities" if ends else "any numbers"}
+        if takes == "logits" and ends:
+            return _failed(
+                "Outputs are probabilities, and the loss (from_logits=True) makes probabilities of "
+                "them again.",
+                "a softmax or sigmoid at the end of the model, and from_logits=True",
+                numbers,
+            )
+        if takes == "probabilities" and not ends:
+            return _failed(
+                f"Outputs run from {outputs.min():.3g} to {outputs.max():.3g}, and the loss takes "
+                "them for probabilities (it cuts them off at 0 and 1).",
+                "from_logits=True is missing in the loss",
+                numbers,
+            )
+        if takes == "unknown":
+            return unclear("The loss is no cross-entropy by its numbers.", "", **numbers)
+        return passed(f"The loss takes {takes}, and outputs are {numbers['outputs']}.", **numbers)
+
     @staticmethod
     def _ending(kind: str) -> Any:
         from torch import nn
@@ -140,9 +180,9 @@ def _name_loss(subject: TrainingSubject) -> str:
     outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
     targets = subject.batches[0][2]
     shift = torch.randn(1, generator=generator).item() * 3 + 5
-    value = float(subject.loss_of(subject.settings, outputs, targets))
     if subject.task.kind == "binary":
-        return _name_binary(subject, outputs, value)
+        return _name_binary(subject, outputs)
+    value = float(subject.loss_of(subject.settings, outputs, targets))
     moved = float(subject.loss_of(subject.settings, outputs + shift, targets))
     if abs(moved - value) < NEAR * max(1.0, abs(value)):
         return "cross-entropy"  # a constant on all classes changes nothing: a softmax is inside
@@ -151,12 +191,19 @@ def _name_loss(subject: TrainingSubject) -> str:
     return "unknown"
 
 
-def _name_binary(subject: TrainingSubject, outputs: Any, value: float) -> str:
-    from torch.nn import functional
+def _name_binary(subject: TrainingSubject, outputs: Any) -> str:
+    """By three values that only binary cross-entropy of logits has, whatever its weights.
 
+    Outputs of 0 cost c log 2, outputs of 40 on the wrong side 40 c, on the right side nothing.
+    """
     targets = main_tensor(subject.batches[0][2]).float().reshape(outputs.shape)
-    logits = float(functional.binary_cross_entropy_with_logits(outputs, targets))
-    if abs(logits - value) < NEAR * max(1.0, logits):
+    side = 1 - 2 * targets
+    wrong_side, right_side, middle = (
+        float(subject.loss_of(subject.settings, part, subject.batches[0][2]))
+        for part in (40.0 * side, -40.0 * side, 0.0 * side)
+    )
+    slope = wrong_side * math.log(2) / (40.0 * middle) if middle > 0 else 0.0
+    if abs(slope - 1) < NEAR and abs(right_side) < NEAR * middle:
         return "binary cross-entropy of logits"
     return "unknown"
 
@@ -196,3 +243,25 @@ def _ends_in_sigmoid(subject: TrainingSubject, outputs: Any) -> bool:
     with torch.no_grad():
         loud = torch.cat([subject.output(training, inputs * f).flatten() for f in (1e3, -1e3)])
     return bool((loud >= 0).all() and (loud <= 1).all())
+
+
+def _keras_loss(subject: KerasSubject) -> str:
+    """'logits', 'probabilities' or 'unknown', by the loss of random outputs."""
+    alone, binary = subject.loss_alone, subject.task.kind == "binary"
+    noise = np.random.default_rng(0).normal(0, 1, subject.first_outputs.shape)
+    with np.errstate(over="ignore"):
+        share = 1 / (1 + np.exp(-noise))
+    if not binary:
+        share = np.exp(noise) / np.exp(noise).sum(axis=-1, keepdims=True)
+    wanted = subject.targets.astype(np.int64).reshape(share.shape[: subject.targets.ndim])
+    if wanted.min() < 0 or wanted.max() >= max(2, subject.task.classes):
+        return "unknown"  # labels out of range: TRAIN020
+    if binary:
+        chosen = np.where(wanted.reshape(share.shape) == 1, share, 1 - share)
+    else:
+        chosen = np.take_along_axis(share, wanted[..., None], axis=-1)
+    expected = float(-np.log(chosen).mean())
+    penalty = alone.of(noise) - expected, alone.of(share) - expected
+    if abs(penalty[0]) < 1e-3 * expected:
+        return "logits"
+    return "probabilities" if abs(penalty[1]) < 1e-3 * expected else "unknown"

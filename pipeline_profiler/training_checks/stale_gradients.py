@@ -24,7 +24,8 @@ class StaleGradients(Check):
 
     ## How it decides
     Fails where the mark reaches a later step of the optimizer. Accumulation over several batches
-    clears its gradients after each step and passes. Exact.
+    clears its gradients after each step and passes; where a call makes no step, its gradients must
+    still be there at the next one, else they were gathered for nothing. Exact.
 
     ## What to do
     optimizer.zero_grad() before backward(), of the optimizer that steps.
@@ -35,20 +36,25 @@ class StaleGradients(Check):
 
     code = "TRAIN016"
     name = "stale-gradients"
+    torch_only = "a step of Keras clears its gradients by itself"
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Mark and look."""
         training = subject.fresh()
         if training.train_step is None:
             return unclear("There is no train_step of yours: the step is ours, and it clears.")
-        state = {"stale": 0, "steps": 0}
+        state = {"stale": 0, "steps": 0, "marked": 0, "lost": 0}
         parameters = [p for group in training.optimizer.param_groups for p in group["params"]]
 
         def look(*_: Any) -> None:
             state["steps"] += 1
             found = [p for p in parameters if p.grad is not None]
-            if state["steps"] > 1 and any(bool(p.grad.isnan().all()) for p in found):
+            kept = any(bool(p.grad.isnan().all()) for p in found)
+            if state["marked"]:  # by a call that made no step: this is to be added to
+                state["lost"] += not kept
+            elif state["steps"] > 1 and kept:
                 state["stale"] += 1
+            state["marked"] = 0
             for p in found:  # the step itself shall see clean numbers
                 p.grad.nan_to_num_(0.0)
 
@@ -62,16 +68,24 @@ class StaleGradients(Check):
             training.optimizer.register_step_post_hook(mark),
         ]
         for number in range(CALLS):
+            steps = state["steps"]
             subject.step(training, subject.batches[number % len(subject.batches)])
+            if state["steps"] == steps and any(p.grad is not None for p in parameters):
+                mark()
+                state["marked"] = 1
         for hook in hooks:
             hook.remove()
+        if state["lost"] and not state["stale"]:
+            return _lost(state["lost"], state["steps"])
         return _judge(state["stale"], state["steps"])
 
     @staticmethod
-    def _step(clear: bool, every: int = 1) -> Any:
+    def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
         calls = {"n": 0}
 
         def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            if early:
+                optimizer.zero_grad()
             value = loss(model(batch[0]), batch[1]) / every
             value.backward()
             calls["n"] += 1
@@ -83,10 +97,24 @@ class StaleGradients(Check):
 
         return toy_training(train_step=train_step)
 
-    PLANTED = (Example("no zero_grad", lambda: StaleGradients._step(False)),)
+    PLANTED = (
+        Example("no zero_grad", lambda: StaleGradients._step(False)),
+        Example("cleared before all are gathered", lambda: StaleGradients._step(True, 4, True)),
+    )
     HEALTHY = (
         Example("cleared", lambda: StaleGradients._step(True)),
         Example("accumulated over four", lambda: StaleGradients._step(True, 4)),
+    )
+
+
+def _lost(lost: int, steps: int) -> Answer:
+    return wrong(
+        f"Before {lost} of {steps} steps of the optimizer, gradients of earlier calls were cleared "
+        "without having been used.",
+        ["zero_grad() in every call, and a step only in every n-th"],
+        "Call zero_grad() right after the optimizer's step only.",
+        lost=lost,
+        steps=steps,
     )
 
 

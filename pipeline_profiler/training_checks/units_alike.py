@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -52,14 +62,26 @@ class UnitsAlike(Check):
             for n, w in weights.items()
             if float((w - w[:1]).abs().max()) <= 1e-6 * (float(w.abs().max()) + 1e-12)
         ]
-        if alike:
-            return wrong(
-                f"All units of {', '.join(alike[:3])} are equal after {STEPS} steps.",
-                ["weights are initialised with a constant (zeros_, ones_, constant_)"],
-                "Initialise them at random (kaiming_uniform_, the default).",
-                alike=alike[:20],
-            )
-        return passed(f"The units of all {len(weights)} weights differ.", weights=len(weights))
+        return _judge(alike, len(weights))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Units are the last axis of a kernel."""
+        training = subject.fresh()
+        for number in range(STEPS):
+            subject.step(training, subject.batches[number % len(subject.batches)])
+        kernels = {
+            name: weight
+            for name, weight in subject.weights(training).items()
+            if name.endswith("kernel") and weight.ndim > 1 and weight.shape[-1] > 1
+        }
+        if not kernels:
+            return unclear("No kernel with several units is trained.")
+        alike = [
+            name
+            for name, w in kernels.items()
+            if float(np.abs(w - w[..., :1]).max()) <= 1e-6 * (float(np.abs(w).max()) + 1e-12)
+        ]
+        return _judge(alike, len(kernels))
 
     @staticmethod
     def _constant(layers: list[int], value: float) -> Any:
@@ -73,3 +95,14 @@ class UnitsAlike(Check):
         Example("random", toy_training),
         Example("a last layer of zeros", lambda: UnitsAlike._constant([5], 0.0)),
     )
+
+
+def _judge(alike: list[str], weights: int) -> Answer:
+    if alike:
+        return wrong(
+            f"All units of {', '.join(alike[:3])} are equal after {STEPS} steps.",
+            ["weights are initialised with a constant (zeros_, ones_, constant_)"],
+            "Initialise them at random (the default).",
+            alike=alike[:20],
+        )
+    return passed(f"The units of all {weights} weights differ.", weights=weights)

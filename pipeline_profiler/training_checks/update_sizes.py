@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from pipeline_profiler.checking.check import (
     Answer,
     Check,
@@ -14,6 +16,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -72,6 +75,29 @@ class UpdateSizes(Check):
                 gradient = parameter.grad
                 if gradient is not None and not bool(torch.isfinite(gradient).all()):
                     infinite.add(name)
+            if not math.isfinite(loss):
+                break
+        return _judge(ratios, infinite)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Change over size."""
+        training = subject.fresh()
+        before = subject.weights(training)
+        names = [n for n, w in before.items() if w.ndim > 1 and np.linalg.norm(w) > 0]
+        if not names:
+            return unclear("No weight of two or more axes is trained.")
+        ratios: dict[str, list[float]] = {name: [] for name in names}
+        infinite: set[str] = set()
+        for number in range(STEPS):
+            batch = subject.batches[number % len(subject.batches)]
+            sizes = subject.gradients(training, batch)
+            infinite |= {n for n in names if not math.isfinite(sizes[n] or 0.0)}
+            loss = subject.step(training, batch)
+            after = subject.weights(training)
+            for name in names:
+                size = float(np.linalg.norm(before[name])) + 1e-12
+                ratios[name].append(float(np.linalg.norm(after[name] - before[name])) / size)
+            before = after
             if not math.isfinite(loss):
                 break
         return _judge(ratios, infinite)

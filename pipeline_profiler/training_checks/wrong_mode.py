@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+import numpy as np
+
+from pipeline_profiler.checking.check import (
+    Answer,
+    Check,
+    Example,
+    passed,
+    unclear,
+    wrong,
+)
+from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import FewBatches
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
-from pipeline_profiler.checking.training_subject import FewBatches, Training, TrainingSubject
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import call_with
+from pipeline_profiler.checking.user_training import Training
 
 MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
 
@@ -64,6 +76,19 @@ class WrongMode(Check):
             f"Training and evaluation run in their modes; the model is left in {after} mode.",
             left_in=after,
         )
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Two predictions, and the statistics before and after."""
+        training, inputs = subject.fresh(), subject.batches[0][0]
+        before = subject.state(training)
+        one, two = (subject.outputs(training, inputs) for _ in range(2))
+        after = subject.state(training)
+        changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
+        if changed:
+            return _always_training(f"A prediction changes {changed[0]}", "batch normalisation")
+        if not np.allclose(one, two, rtol=1e-4, atol=1e-6):
+            return _always_training("Two predictions of one batch differ", "dropout or noise")
+        return passed("Predictions repeat and change no statistics: layers follow the mode.")
 
     @staticmethod
     def _evaluated(right: bool) -> Any:
@@ -156,3 +181,11 @@ def _in_evaluation(subject: TrainingSubject, training: Training) -> list[tuple[s
     if any(modes):
         return [("The evaluation runs the model in train mode", ["model.eval() is missing"])]
     return []
+
+
+def _always_training(text: str, layer: str) -> Answer:
+    return wrong(
+        f"{text} although training=False.",
+        [f"training=True is fixed in the call of a layer ({layer})"],
+        "Call the layer without training=True: Keras passes the mode on.",
+    )

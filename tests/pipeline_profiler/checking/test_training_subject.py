@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_profiler.checking.check import select_checks
+from pipeline_profiler.checking.runner import run_checks
+from pipeline_profiler.checking.tasks import read_task
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
-from pipeline_profiler.checking.training_subject import TrainingSubject, made_from, read_task
+from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import UsersError
+from pipeline_profiler.checking.user_training import made_from
 
 pytestmark = pytest.mark.slow
 
@@ -134,3 +138,69 @@ def test_an_empty_loader_and_a_wrong_shape_are_sentences() -> None:
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 4))
     with pytest.raises(UsersError, match="does not fit the model's first linear layer"):
         _ = TrainingSubject(made_from(parts(make_model=lambda: model))).task
+
+
+@pytest.mark.parametrize("said", [{"loss": 0.5}, (0.5, 3), 0.5], ids=["dict", "tuple", "number"])
+def test_a_step_may_return_its_loss_in_several_ways(said: Any) -> None:
+    subject = TrainingSubject(lambda: toy_training(train_step=lambda model, batch: said))
+    assert subject.step(subject.fresh(), subject.batches[0]) == 0.5
+
+
+def test_a_machine_that_is_busy_does_not_cut_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, clock = TrainingSubject(toy_training), iter(range(0, 10**6, 5))
+    whole = len(subject.whole_batches)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))  # five seconds between two looks
+    assert len(subject.batches) == whole
+    assert not subject.notes
+
+
+def test_a_missing_loss_is_a_sentence_for_torch() -> None:
+    functions = parts()
+    del functions["make_loss"], functions["make_optimizer"]
+    with pytest.raises(UsersError, match="no make_loss and no make_optimizer"):
+        TrainingSubject(made_from(functions)).fresh()
+
+
+class Huge(torch.nn.Linear):
+    """Asks for more memory than there is when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__(192, 4)
+
+    def forward(self, pixels: Any) -> Any:
+        return super().forward(pixels.flatten(1)) + torch.empty(2**58)[0]
+
+
+def on_a_gpu() -> Any:
+    return torch.nn.Linear(192, 4).cuda()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"make_model": on_a_gpu}, "choose the device by torch.cuda.is_available()"),
+        ({"make_model": Huge}, "take a smaller batch"),
+        ({"make_loader": lambda: torch.utils.data.DataLoader([], 4)}, "is the dataset empty"),
+        ({"make_loader": lambda root: root}, "takes the argument root"),
+        ({"make_model": lambda: torch.nn.Linear(7, 4)}, "does not fit the model's first linear"),
+    ],
+    ids=["GPU", "memory", "no batch", "argument", "shape"],
+)
+def test_bad_input_is_one_sentence_and_the_other_checks_still_run(
+    changes: dict[str, Any], fix: str
+) -> None:
+    checks = select_checks("TRAIN", ["TRAIN001", "TRAIN014"])
+    report = run_checks(checks, TrainingSubject(made_from(parts(**changes))), 60)
+    assert [r.check.code for r in report.results] == ["TRAIN014", "TRAIN001"]
+    assert not report.broken
+    assert fix in report.results[1].answer.sentence
+
+
+def test_a_loss_that_is_no_number_at_the_first_step_fails_with_its_causes() -> None:
+    functions = parts(make_loss=lambda: lambda o, t: (o.sum() * 0).log() * 0)
+    report = run_checks(
+        select_checks("TRAIN", ["TRAIN001"]), TrainingSubject(made_from(functions)), 60
+    )
+    assert "The first loss is nan" in report.results[0].answer.sentence
+    assert report.failed

@@ -1,0 +1,159 @@
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and what else there is.
+
+In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
+UsersError, a sentence with its fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.checking.user_calls import UsersError, call_with
+
+
+@dataclass
+class Training:
+    """What a training is made of; only the first four are needed (two of a compiled Keras model).
+
+    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
+    user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
+    (inputs, targets). reference(model, example): the output for one example by a plain loop.
+    """
+
+    model: Any
+    loader: Any
+    loss: Any = None
+    optimizer: Any = None
+    schedule: Any = None
+    eval_loader: Any = None
+    train_step: Any = None
+    evaluate: Any = None
+    split_batch: Any = None
+    reference: Any = None
+
+
+# ---- from the user's functions to a Training ----
+
+
+def checked(made: Any) -> Training:
+    """The training as a Training; UsersError for what cannot be one."""
+    training = as_training(made)
+    check_model(training.model)
+    if not callable(training.loss):
+        raise UsersError(
+            "The loss cannot be called: make_loss() must return a function or a "
+            "module that takes (outputs, targets)."
+        )
+    if not hasattr(training.optimizer, "param_groups"):
+        kind = type(training.optimizer).__name__
+        raise UsersError(
+            f"The optimizer is a {kind}: make_optimizer(model) must return a torch.optim.Optimizer."
+        )
+    return training
+
+
+def is_keras(model: Any) -> bool:
+    """Whether it is a model of Keras; nothing is imported to find out."""
+    bases = type(model).__mro__
+    return any(b.__module__.startswith("keras.") and b.__name__ == "Model" for b in bases)
+
+
+def check_model(model: Any) -> None:
+    """UsersError for what is neither a module of torch nor a model of Keras."""
+    import sys
+
+    if is_keras(model):
+        return
+    if "keras" in sys.modules and "torch" not in sys.modules:
+        raise UsersError(
+            f"The model is of type {type(model).__name__}: check-training needs a keras.Model "
+            "or a torch.nn.Module."
+        )
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        kind = type(model).__name__
+        raise UsersError(f"The model is of type {kind}: check-training needs a torch.nn.Module.")
+
+
+def as_training(made: Any) -> Training:
+    """A Training from what `make_training()` returned: one, a dict, a tuple or an object."""
+    if isinstance(made, Training):
+        return made
+    names = list(Training.__dataclass_fields__)
+    if isinstance(made, Mapping):
+        parts = {name: made[name] for name in names if name in made}
+    elif isinstance(made, tuple | list):
+        parts = dict(zip(names, made, strict=False))
+    else:
+        parts = {name: getattr(made, name) for name in names if hasattr(made, name)}
+    needed = names[:2] if is_keras(parts.get("model")) else names[:4]
+    missing = [name for name in needed if parts.get(name) is None]
+    if missing:
+        raise UsersError(
+            f"make_training() gave no {', '.join(missing)}: it must return "
+            "{'model', 'loader', 'loss', 'optimizer'} or a tuple in this order."
+        )
+    return Training(**parts)
+
+
+def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
+    """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
+
+    The loader is made once: the other parts are made again each time.
+    """
+    kept: dict[str, Any] = {}
+    hooks = ("train_step", "evaluate", "split_batch", "reference")
+    own = {name: functions[name] for name in hooks if name in functions}
+
+    def make() -> Training:
+        if "make_training" in functions:
+            made = call_with(functions["make_training"], {}, "make_training()")
+            if is_keras(made):
+                made = {"model": made, "loader": _call(functions, "make_loader", {})}
+            training = as_training(made)
+            for name, function in own.items():
+                if getattr(training, name) is None:
+                    setattr(training, name, function)
+            return training
+        if "loader" not in kept:
+            kept["loader"] = _call(functions, "make_loader", {})
+            kept["eval"] = _call(functions, "make_eval_loader", {})
+        model = _call(functions, "make_model", {})
+        check_model(model)
+        _check_complete(functions, model)
+        loss = _call(functions, "make_loss", {"model": model})
+        offers = {"model": model}
+        if not is_keras(model):
+            offers |= {"params": model.parameters(), "parameters": model.parameters()}
+        optimizer = _call(functions, "make_optimizer", offers)
+        schedule = _call(functions, "make_schedule", {"optimizer": optimizer, "model": model})
+        parts = dict(
+            zip(
+                ("model", "loader", "loss", "optimizer"),
+                (model, kept["loader"], loss, optimizer),
+                strict=True,
+            )
+        )
+        return Training(**parts, schedule=schedule, eval_loader=kept["eval"], **own)
+
+    return make
+
+
+def _check_complete(functions: Mapping[str, Callable[..., Any]], model: Any) -> None:
+    missing = [name for name in ("make_loss", "make_optimizer") if name not in functions]
+    if missing and not is_keras(model):
+        raise UsersError(
+            f"There is no {' and no '.join(missing)}: a training of torch needs loss and optimizer."
+        )
+
+
+def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[str, Any]) -> Any:
+    if name not in functions:
+        return None
+    made = call_with(functions[name], offers, f"{name}()")
+    if made is None:
+        raise UsersError(f"{name}() returned None: it must return what it makes.")
+    return made
