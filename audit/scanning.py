@@ -123,7 +123,7 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
-    from audit.annotations import read_annotations, settle_boxes
+    from audit.annotations import measure_boxes, read_annotations, settle_boxes
 
     heal_run(run)
     previous = generations.find_reusable(run)
@@ -155,6 +155,7 @@ def _scan(
             settle_boxes(store)
             _relate(store, run, previous, config, workers, progress)
             _relate_labels(store, run, vectors)
+            measure_boxes(store)
             clock.lap("relate")
             store.set_meta(_facts(source) | _related_facts(config, vectors))
             store.checkpoint()

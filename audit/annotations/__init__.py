@@ -6,7 +6,8 @@ tables of boxes), and later the measured size of every picture. Out: the tables 
 per million boxes; pictures are not opened.
 """
 
+from audit.annotations.box_statistics import measure_boxes
 from audit.annotations.reading import read_annotations
 from audit.annotations.settling import settle_boxes
 
-__all__ = ["read_annotations", "settle_boxes"]
+__all__ = ["measure_boxes", "read_annotations", "settle_boxes"]

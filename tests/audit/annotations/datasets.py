@@ -10,11 +10,14 @@ from typing import Any
 
 from PIL import Image
 
-from audit.annotations import read_annotations, settle_boxes
+from audit.annotations import measure_boxes, read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
+from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
+from audit.run.generations import MEASUREMENTS, building, publish
 from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 from audit.scanning import sample_table
 from audit.sources import open_source
 
@@ -57,13 +60,17 @@ def annotated(root: Path) -> Iterator[Store]:
     """The tables of a dataset: samples, features of the headers alone, annotations, boxes."""
     with Store.memory() as store:
         store.create_measurements(FEATURE_ROW)
-        source = open_source([str(root)])
-        samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_table(samples))
-        store.append("features", [_measured(s.id, s.uri) for s in samples])
-        read_annotations(store, source)
-        settle_boxes(store)
+        _fill(store, root)
         yield store
+
+
+def _fill(store: Store, root: Path) -> None:
+    source = open_source([str(root)])
+    samples = [sample for batch in source.batches() for sample in batch]
+    store.append("samples", sample_table(samples))
+    store.append("features", [_measured(s.id, s.uri) for s in samples])
+    read_annotations(store, source)
+    settle_boxes(store)
 
 
 def _measured(sample: str, path: str) -> dict[str, Any]:
@@ -89,3 +96,19 @@ def judge(store: Store) -> list[Finding]:
 def codes(root: Path) -> set[str]:
     with annotated(root) as store:
         return {finding.code for finding in judge(store)}
+
+
+def annotated_run(root: Path, run: Path) -> Path:
+    """Publish a run of a dataset: its annotations, what the checks of boxes say; no features."""
+    with Store.create(building(run) / MEASUREMENTS) as store:
+        store.create_measurements(FEATURE_ROW)
+        _fill(store, root)
+        measure_boxes(store)
+        store.set_meta({"schema_version": str(SCHEMA_VERSION), "dataset": "boxes", "roots": "{}"})
+        store.append("relate_facts", [{"key": "threshold", "value": "0.0"}])
+        store.checkpoint()
+    with Store.open(building(run) / MEASUREMENTS) as store:
+        checks = configure_checks(["BOX"], {})
+        run_checks(store, building(run) / "findings-0001.duckdb", checks, lambda *_: None)
+    publish(run, "findings-0001.duckdb")
+    return run
