@@ -1,7 +1,7 @@
 """Statistics of boxes as tables: counts, sizes, aspects, positions, pairs of classes, overlap.
 
 Made once a scan, after near-duplicates are known, in SQL over `boxes`; the pages of the app and the
-report then read tables of a few thousand rows. Sizes are COCO's: an area below 32 x 32 px is small,
+report then read small tables. Sizes are COCO's: an area below 32 x 32 px is small,
 above 96 x 96 px large, where the area is the one that the file gives, else that of the box. Two
 million boxes take about 10 s of one core.
 """
@@ -67,11 +67,17 @@ _IMAGES = """
     ) c USING (sample_id) LEFT JOIN covers USING (sample_id)
     ORDER BY sample_id
 """
+# A row a picture and class: what is counted by picture needs no pass over all boxes.
+_HELD = """
+    CREATE OR REPLACE TEMP TABLE held AS
+    SELECT h.sample_id, p.split, p.unit, h.label, h.n FROM (
+        SELECT sample_id, label, count(*) AS n FROM counted GROUP BY sample_id, label
+    ) h JOIN units p ON p.id = h.sample_id
+"""
 _CLASSES = f"""
     INSERT INTO box_classes BY NAME
     WITH measured AS (
-        SELECT p.split, c.label, count(*) AS boxes, count(DISTINCT c.sample_id) AS pictures,
-            count(DISTINCT p.unit) AS effective_pictures,
+        SELECT p.split, c.label, count(*) AS boxes,
             count(*) FILTER (WHERE c.area < {SMALL}) AS small,
             count(*) FILTER (WHERE c.area BETWEEN {SMALL} AND {LARGE}) AS medium,
             count(*) FILTER (WHERE c.area > {LARGE}) AS large,
@@ -82,16 +88,16 @@ _CLASSES = f"""
         FROM counted c JOIN box_iou o ON o.rowid = c.rowid JOIN units p ON p.id = c.sample_id
         GROUP BY p.split, c.label
     ), alone AS (
-        SELECT split, label, sum(n) AS effective_boxes FROM (
-            SELECT split, label, unit, max(n) AS n FROM (
-                SELECT p.split, c.label, p.unit, c.sample_id, count(*) AS n
-                FROM counted c JOIN units p ON p.id = c.sample_id GROUP BY ALL
-            ) GROUP BY ALL
-        ) GROUP BY ALL
+        SELECT split, label, sum(pictures) AS pictures, count(*) AS effective_pictures,
+            sum(n) AS effective_boxes
+        FROM (
+            SELECT split, label, unit, count(*) AS pictures, max(n) AS n FROM held
+            GROUP BY split, label, unit
+        ) GROUP BY split, label
     )
-    SELECT m.* EXCLUDE (sides, aspects), a.effective_boxes, sides[1] AS side_low,
-        sides[2] AS side_median, sides[3] AS side_high, aspects[1] AS aspect_low,
-        aspects[2] AS aspect_median, aspects[3] AS aspect_high
+    SELECT m.* EXCLUDE (sides, aspects), a.pictures, a.effective_pictures, a.effective_boxes,
+        sides[1] AS side_low, sides[2] AS side_median, sides[3] AS side_high,
+        aspects[1] AS aspect_low, aspects[2] AS aspect_median, aspects[3] AS aspect_high
     FROM measured m JOIN alone a ON a.split IS NOT DISTINCT FROM m.split
         AND a.label IS NOT DISTINCT FROM m.label
     ORDER BY m.label, m.split
@@ -110,10 +116,9 @@ _REST = (
     f"least(greatest(floor(c.centre_x * {GRID}), 0), {GRID - 1})::INTEGER AS cell_x, "
     f"least(greatest(floor(c.centre_y * {GRID}), 0), {GRID - 1})::INTEGER AS cell_y, "
     "count(*) AS boxes FROM counted c JOIN units p ON p.id = c.sample_id GROUP BY ALL ORDER BY ALL",
-    "INSERT INTO box_pairs BY NAME WITH there AS (SELECT DISTINCT sample_id, label FROM counted "
-    "WHERE label IS NOT NULL) SELECT a.label, b.label AS other, count(*) AS pictures "
-    "FROM there a JOIN there b ON a.sample_id = b.sample_id AND a.label < b.label "
-    "GROUP BY ALL ORDER BY pictures DESC, 1, 2",
+    "INSERT INTO box_pairs BY NAME SELECT a.label, b.label AS other, "
+    "count(*) AS pictures FROM held a JOIN held b ON a.sample_id = b.sample_id "
+    "AND a.label < b.label GROUP BY ALL ORDER BY pictures DESC, 1, 2",
 )
 
 
@@ -126,9 +131,9 @@ def measure_boxes(store: Store) -> None:
     store.execute(_COUNTED)
     store.execute("CREATE OR REPLACE TEMP TABLE units AS SELECT id, split, unit FROM pictures")
     _measure_cover(store)
-    for sql in (_IMAGES, _CLASSES, *_REST):
+    for sql in (_HELD, _IMAGES, _CLASSES, *_REST):
         store.execute(sql)
-    for table in ("counted", "units", "covers", "box_iou"):
+    for table in ("counted", "held", "units", "covers", "box_iou"):
         store.execute(f"DROP TABLE {table}")
 
 
