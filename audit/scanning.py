@@ -124,7 +124,13 @@ def _scan(
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
-    from audit.annotations import judge_boxes, load_results, read_annotations, settle_boxes
+    from audit.annotations import (
+        judge_boxes,
+        load_results,
+        measure_boxes,
+        read_annotations,
+        settle_boxes,
+    )
 
     heal_run(run)
     previous = generations.find_reusable(run)
@@ -160,6 +166,7 @@ def _scan(
                 judge_boxes(store, predicted)
             _relate(store, run, previous, config, workers, progress)
             _relate_labels(store, run, vectors)
+            measure_boxes(store)
             clock.lap("relate")
             store.set_meta(_facts(source) | _related_facts(config, vectors))
             store.checkpoint()

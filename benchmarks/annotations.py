@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from audit.annotations import read_annotations, settle_boxes
+from audit.annotations import measure_boxes, read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
@@ -849,9 +849,12 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pictures", type=int, default=200_000, help="with --scale")
     parser.add_argument("--scale", action="store_true", help="time and memory of two million boxes")
+    parser.add_argument("--form", choices=FORMS, help="with --scale: one of the two alone")
+    parser.add_argument("--folder", type=Path, help="with --scale: keep the files here, use again")
     arguments = parser.parse_args()
     if arguments.scale:
-        return measure_scale(arguments.pictures)
+        forms = [arguments.form] if arguments.form else list(FORMS)
+        return measure_scale(arguments.pictures, forms, arguments.folder)
     with tempfile.TemporaryDirectory() as folder:
         clean = originals(arguments.data.resolve(), Path(folder))
         for name, findings in clean.items():
@@ -878,23 +881,27 @@ def main() -> int:
 
 
 OBJECTS_EACH = 10
+FORMS = ("COCO", "YOLO")
 
 
-def measure_scale(pictures: int) -> int:
+def measure_scale(pictures: int, forms: list[str], kept: Path | None) -> int:
     """Read and check many pictures, ten boxes each, as COCO, then as YOLO."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = {}
-        for form in ("COCO", "YOLO"):
-            root = Path(folder) / form
-            (write_large_coco if form == "COCO" else write_large_yolo)(root, pictures)
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = kept or Path(temporary)
+        for form in forms:
+            root = folder / form
+            if not root.exists():
+                (write_large_coco if form == "COCO" else write_large_yolo)(root, pictures)
             # a process of its own, so that its peak of memory is its own
             pid = os.fork()
             if pid == 0:
-                run_large(root, Path(folder) / f"{form}.json", pictures)
+                run_large(root, folder / f"{form}.json", pictures)
                 os._exit(0)
             os.waitpid(pid, 0)
-            results[form] = json.loads((Path(folder) / f"{form}.json").read_text())
-            shutil.rmtree(root)
+            results[form] = json.loads((folder / f"{form}.json").read_text())
+            if kept is None:
+                shutil.rmtree(root)
     print(json.dumps(results))
     return 0
 
@@ -973,7 +980,8 @@ def run_large(root: Path, out: Path, pictures: int) -> None:
     """Read and check one set; writes seconds by phase and the peak of memory, MB."""
     import polars as pl
 
-    database = root / "large.duckdb"
+    database = root.parent / f"{root.name}.duckdb"
+    database.unlink(missing_ok=True)
     names = pl.Series("id", [f"images/{i:06d}.jpg" for i in range(pictures)])
     n_bytes = sum(path.stat().st_size for path in (root / "annotations").glob("*.json"))
     with Store.create(database) as store:
@@ -999,6 +1007,9 @@ def run_large(root: Path, out: Path, pictures: int) -> None:
                 counts[code] = sum(1 for _ in check.find(store, make_params(check, {})))
                 check.completeness(store, make_params(check, {}))
                 seconds[code] = round(time.process_time() - start, 2)
+        start = time.process_time()
+        measure_boxes(store)
+        seconds["statistics"] = round(time.process_time() - start, 2)
         total = time.perf_counter() - before
         n = store.scalar("SELECT count(*) FROM boxes")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

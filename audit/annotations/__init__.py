@@ -8,7 +8,15 @@ per million boxes; pictures are not opened.
 
 from audit.annotations.box_doubts import judge_boxes
 from audit.annotations.box_results import holds_boxes, load_results
+from audit.annotations.box_statistics import measure_boxes
 from audit.annotations.reading import read_annotations
 from audit.annotations.settling import settle_boxes
 
-__all__ = ["holds_boxes", "judge_boxes", "load_results", "read_annotations", "settle_boxes"]
+__all__ = [
+    "holds_boxes",
+    "judge_boxes",
+    "load_results",
+    "measure_boxes",
+    "read_annotations",
+    "settle_boxes",
+]

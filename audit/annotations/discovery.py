@@ -85,10 +85,10 @@ class AnnotationGroup:
         """Return what tells whether a file changed: size, mtime and ctime of all."""
         import hashlib
 
-        state = hashlib.blake2b(digest_size=16)
+        state, folder = hashlib.blake2b(digest_size=16), self.path("")
         for name in self.names:
             try:
-                s = os.stat(self.path(name))
+                s = os.stat(folder + name)
                 text = f"{name}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}\n"
             except OSError as error:
                 text = f"{name}\0{error.errno}\n"

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.neighbors.kernels.compiled import compiled_on_first_call
+from audit.neighbors.kernels.compiled import compiled_on_first_call, plain_functions
 
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_SIDES = 3000
+FEW_SIDES, FEW_RUNS = 100_000, 1000  # pairs of sides, numbers of one mask
 FACTS = ("area", "x", "y", "width", "height", "crossings")
 
 
@@ -68,15 +69,20 @@ def _ring_facts(flat: Numbers, offsets: Integers, facts: Numbers) -> None:
         facts[r, 5] = _count_crossings(ring) if finite and n <= 3000 else np.nan
 
 
-def ring_facts(flat: Numbers, offsets: Integers) -> Numbers:
+def ring_facts(flat: Numbers, offsets: Integers, few: int = FEW_SIDES) -> Numbers:
     """Return (rings, 6): area, x, y, width, height, crossing pairs of sides; NaN: not known.
 
     `offsets` (rings + 1) are positions in `flat`, where ring r is flat[offsets[r]:offsets[r + 1]].
+    Up to `few` pairs of sides are compared without compiled code, with the same result.
     """
     facts = np.empty((len(offsets) - 1, len(FACTS)))
-    _ring_facts(
-        np.ascontiguousarray(flat, np.float64), np.ascontiguousarray(offsets, np.int64), facts
-    )
+    flat = np.ascontiguousarray(flat, np.float64)
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    if (np.diff(offsets) // 2).astype(np.float64) @ (np.diff(offsets) // 2) > few:
+        _ring_facts(flat, offsets, facts)
+    else:
+        with np.errstate(all="ignore"):
+            _PLAIN["_ring_facts"](flat, offsets, facts)
     return facts
 
 
@@ -109,7 +115,7 @@ def unpack_runs(text: str) -> Integers | None:
     """Return the run lengths of COCO's compressed text, None if it is none."""
     raw = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
     runs = np.zeros(len(raw) + 1, np.int64)
-    n = _unpack_runs(raw, runs)
+    n = (_unpack_runs if len(raw) > FEW_RUNS else _PLAIN["_unpack_runs"])(raw, runs)
     return None if n < 0 else runs[:n]
 
 
@@ -138,5 +144,10 @@ def _run_extent(runs: Integers, height: int, box: Numbers) -> None:
 def run_extent(runs: Integers, height: int) -> Numbers:
     """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one."""
     box = np.zeros(5)
-    _run_extent(np.ascontiguousarray(runs, np.int64), max(int(height), 1), box)
+    fill = _run_extent if len(runs) > FEW_RUNS else _PLAIN["_run_extent"]
+    fill(np.ascontiguousarray(runs, np.int64), max(int(height), 1), box)
     return box
+
+
+# For the few shapes of a small file, where loading compiled code takes longer.
+_PLAIN = plain_functions(globals())

@@ -9,13 +9,14 @@ JSON, the byte is known. About 0.4 GB/s; memory: the boundaries of one chunk.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.neighbors.kernels.compiled import compiled_on_first_call
+from audit.neighbors.kernels.compiled import compiled_on_first_call, plain_functions
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -23,6 +24,7 @@ OK, TRUNCATED, WRONG, DEEP, MORE = 0, 1, 2, 3, 4
 DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five levels
 CHUNK = 1 << 15  # elements
 CHUNK_BYTES = 8 << 20
+SMALL = 2 << 20  # bytes of a document up to which it is read without compiled code
 KEYS = 64  # keys of one element that are compared with each other
 
 
@@ -175,39 +177,80 @@ def _split_list(
             return count, at, 2
 
 
-def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Value | Broken]:
+def _text_hash(text: bytes, start: int, end: int) -> int:
+    return hash(text[start:end])
+
+
+# The same functions for small documents, where loading compiled code takes longer than reading.
+_PLAIN = plain_functions(globals(), _string_hash=_text_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanner:
+    """The functions that walk over a text, and the text in the form that they take."""
+
+    text: Any
+    names: Mapping[str, Any]
+
+    def skip_space(self, at: int) -> int:
+        return int(self.names["_skip_space"](self.text, at))
+
+    def skip_string(self, at: int) -> int:
+        return int(self.names["_skip_string"](self.text, at))
+
+    def skip_value(self, at: int) -> tuple[int, int]:
+        end, status, _ = self.names["_skip_value"](self.text, at, np.empty(0, np.int64))
+        return int(end), int(status)
+
+    def split_list(
+        self, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_]
+    ) -> tuple[int, int, int]:
+        found = self.names["_split_list"](self.text, at, starts, ends, repeats, CHUNK_BYTES)
+        return int(found[0]), int(found[1]), int(found[2])
+
+
+def _scanner(text: Bytes, small: int) -> _Scanner:
+    if len(text) <= small:
+        return _Scanner(text.tobytes(), _PLAIN)
+    return _Scanner(text, globals())
+
+
+def scan_document(
+    text: Bytes, lists: Collection[str], small: int = SMALL
+) -> Iterator[Elements | Value | Broken]:
     """Yield the members of the object `text`: those in `lists` cut into elements, some at a time.
 
-    Ends with a `Broken` where the document is not whole.
+    Ends with a `Broken` where the document is not whole. A text of up to `small` bytes is read
+    without compiled code, with the same result.
     """
+    scanner = _scanner(text, small)
     at = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
-    at = _skip_space(text, at)
+    at = scanner.skip_space(at)
     if at >= len(text) or text[at] != ord("{"):
         yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
         return
-    seen = np.empty(0, np.int64)
-    at = _skip_space(text, at + 1)
+    at = scanner.skip_space(at + 1)
     while at < len(text) and text[at] == ord('"'):
-        end = _skip_string(text, at)
-        colon = len(text) if end < 0 else _skip_space(text, end)
+        end = scanner.skip_string(at)
+        colon = len(text) if end < 0 else scanner.skip_space(end)
         if colon >= len(text) or text[colon] != ord(":"):
             yield Broken(TRUNCATED if colon >= len(text) else WRONG, colon)
             return
-        key, start = _text_of(text, at, end), _skip_space(text, colon + 1)
+        key, start = _text_of(text, at, end), scanner.skip_space(colon + 1)
         if key in lists and start < len(text) and text[start] == ord("["):
-            at, status = yield from _elements(text, start + 1, key)
+            at, status = yield from _elements(scanner, start + 1, key)
         else:
-            at, status, _ = _skip_value(text, start, seen)
+            at, status = scanner.skip_value(start)
             if status == OK:
                 yield Value(key, start, at)
         if status != OK:
             yield Broken(status, at)
             return
-        at = _skip_space(text, at)
+        at = scanner.skip_space(at)
         if at < len(text) and text[at] == ord(","):
-            at = _skip_space(text, at + 1)
+            at = scanner.skip_space(at + 1)
         elif at < len(text) and text[at] == ord("}"):
-            rest = _skip_space(text, at + 1)
+            rest = scanner.skip_space(at + 1)
             if rest < len(text):
                 yield Broken(WRONG, rest)
             return
@@ -217,12 +260,12 @@ def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Va
         yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
 
 
-def _elements(text: Bytes, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
+def _elements(scanner: _Scanner, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
     first, status = 0, MORE
     while status == MORE:
         starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
         repeats = np.empty(CHUNK, np.bool_)
-        n, at, status = _split_list(text, at, starts, ends, repeats, CHUNK_BYTES)
+        n, at, status = scanner.split_list(at, starts, ends, repeats)
         if n or first == 0:  # an empty list is a list as well
             yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
         first += n

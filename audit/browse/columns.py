@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
+from audit.run.statistics_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 
@@ -23,7 +24,8 @@ DERIVED = {
     "pixels": "width x height of the shown picture, px",
     "aspect": "width / height of the shown picture",
 }
-DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED)} | DERIVED
+DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED, *BOX_STATISTICS_TABLES["box_images"])}
+DOCS |= DERIVED
 METADATA = "manifest"
 OF_SAMPLES = {c.name for c in SAMPLES}
 OF_FEATURES = {c.name for c in MEASURED} | {"id"}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.browse.boxes import Box
+from audit.browse.drawing import draw_boxes
 from audit.browse.images import Card
 from audit.neighbors.affine import lay_over, refine_map
 from audit.neighbors.orientations import INVERSE, ORIENTATIONS, orient
@@ -25,7 +26,6 @@ LONGEST = 1200  # px
 COMPARED = 480  # px
 SEARCHED = 64  # px
 GAIN = 4
-COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0))
 # The search begins at no map at all, so it takes more steps than a full-resolution check.
 ECC_STEPS, ECC_PRECISION = 60, 1e-5
 LEAST_COVER = 0.982  # share of a pixel: below it the edge itself would show as a difference
@@ -56,19 +56,8 @@ def view(card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST) -> Thumb
         return Thumbnail(error=said)
     small = preview.pixels
     if boxes:
-        small = _drawn(small, small.shape[1] / preview.width, boxes)
+        small = draw_boxes(small, small.shape[1] / preview.width, boxes)
     return Thumbnail(jpeg(small, 88), note=said)
-
-
-def _drawn(pixels: Pixels, scale: float, boxes: Sequence[Box]) -> Pixels:
-    canvas = pixels.copy()
-    names = sorted({box.label for box in boxes})
-    for box in boxes:
-        colour = COLOURS[names.index(box.label) % len(COLOURS)]
-        corners = [round(v * scale) for v in (box.x, box.y, box.x + box.width, box.y + box.height)]
-        cv2.rectangle(canvas, corners[:2], corners[2:], (0, 0, 0), 4)
-        cv2.rectangle(canvas, corners[:2], corners[2:], colour, 2)
-    return canvas
 
 
 def difference(first: Card, second: Card) -> PictureDifference:

@@ -12,14 +12,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import blake3
+import cv2
+import numpy as np
 
+from audit.browse.boxes import Box
+from audit.browse.drawing import draw_boxes
 from audit.browse.images import Card
-from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, make_thumbnail
+from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, jpeg, make_thumbnail
 
 LONGEST = 256  # px
 QUALITY = 82
@@ -90,6 +94,25 @@ class ThumbnailCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
+
+
+def with_boxes(
+    thumbnail: Thumbnail,
+    card: Card,
+    boxes: Sequence[Box],
+    names: Sequence[str] = (),
+    chosen: Callable[[Box], bool] | None = None,
+) -> Thumbnail:
+    """Return a thumbnail with boxes drawn on it, as `draw_boxes` does; itself where it has none."""
+    if not thumbnail.data or not boxes or not card.width:
+        return thumbnail
+    decoded = cv2.imdecode(np.frombuffer(thumbnail.data, np.uint8), cv2.IMREAD_COLOR)
+    if decoded is None:
+        return thumbnail
+    pixels = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB)
+    drawn = draw_boxes(pixels, pixels.shape[1] / card.width, boxes, names, chosen)
+    height, width = pixels.shape[:2]
+    return Thumbnail(jpeg(drawn, QUALITY), width, height, note=thumbnail.note)
 
 
 def _digest(data: bytes) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from audit.annotations.box_summary import load_box_statistics
 from audit.annotations.summary import annotation_sentences
 from audit.checking.check import all_checks, page
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
@@ -104,6 +105,7 @@ def collect_report(
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
         annotated = annotation_sentences(store)
+        boxes = load_box_statistics(store)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
@@ -133,6 +135,7 @@ def collect_report(
         timing=_timing(checks, scan_seconds),
         waived=waived,
         failed=failed,
+        boxes=boxes,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from audit.annotations.box_summary import BoxStatistics
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.run.generations import Generation
 
@@ -209,7 +210,8 @@ class Report:
     `checks` are ordered by their worst finding, then by code; `n_files_concerned` counts distinct
     files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
-    source readers that raised: what they would have found is unknown.
+    source readers that raised: what they would have found is unknown. `boxes` is None without
+    annotations.
     """
 
     run: str
@@ -226,6 +228,7 @@ class Report:
     timing: Mapping[str, Any] = field(default_factory=dict)
     waived: tuple[str, ...] = ()
     failed: tuple[FailedPart, ...] = ()
+    boxes: BoxStatistics | None = None
 
     @property
     def summary(self) -> dict[str, int]:

@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 
 from audit.printable import visible
 from audit.records import Severity
+from audit.report.box_section import render_boxes
 from audit.report.charts import SPLITS, class_bars
 from audit.report.contents import (
     SCHEMA,
@@ -53,7 +54,8 @@ NO_PICTURES = ReportThumbnails({}, 0)
 def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
     title = shown(f"Audit of {report.dataset.name}")
-    body = [_head(report), _codes(report), _dataset(report.dataset), _sections(report, pictures)]
+    body = [_head(report), _codes(report), _dataset(report.dataset)]
+    body += [render_boxes(report.boxes), _sections(report, pictures)]
     body += [_silent(report), _completeness(report, pictures), _next(report)]
     return Template(read_resource("page.html")).substitute(
         policy=POLICY,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from audit.printable import visible
+from audit.report.box_section import box_sentences
 from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
@@ -28,6 +29,8 @@ def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
     blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
     blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
+    if report.boxes is not None:
+        blocks += ["## Boxes", _bullets(escaped(s) for s in box_sentences(report.boxes))]
     blocks += ["## Examined", _bullets(escaped(s) for s in report.completeness)]
     commands = (f"{_code(command)} {gives}" for command, gives in next_commands(report))
     blocks += ["## Next", _bullets(commands)]

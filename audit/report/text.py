@@ -12,6 +12,7 @@ from rich.text import Text
 
 from audit.printable import visible
 from audit.records import Severity
+from audit.report.box_section import box_sentences
 from audit.report.collect import stream_findings
 from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
 from audit.report.wording import (
@@ -175,6 +176,8 @@ def _dataset(report: Report) -> Iterator[RenderableType]:
             number_text(round(v)) for v in (spread.low, spread.median, spread.high)
         )
         yield Text(f"  {spread.name}: {low} to {high}, median {middle}")
+    for sentence in box_sentences(report.boxes) if report.boxes else ():
+        yield Text(f"  {visible(sentence)}")
     for skipped in data.skipped:
         what = f"{skipped.count:,} left out ({skipped.reason}"
         kind = f", .{visible(skipped.extension)}" if skipped.extension else ""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from audit.records import Column
 from audit.run.annotation_tables import ANNOTATION_TABLES
+from audit.run.statistics_tables import BOX_STATISTICS_TABLES
 
 SCHEMA_VERSION = 2
 SAMPLES: tuple[Column, ...] = (
@@ -115,6 +116,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("value", "VARCHAR", "the fact: text, or a number"),
     ),
     **ANNOTATION_TABLES,
+    **BOX_STATISTICS_TABLES,
 }
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (
@@ -159,8 +161,10 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
 IMAGES_VIEW = (
     "CREATE OR REPLACE VIEW images AS SELECT s.*, f.* EXCLUDE (sample_id, file_key), "
     "CAST(f.width AS BIGINT) * f.height AS pixels, f.width / f.height AS aspect, "
+    "b.n_boxes, b.box_cover, b.smallest_box, "
     "concat(s.id, '@' || left(f.content_hash, 16)) AS subject "
-    "FROM samples s JOIN features f ON f.sample_id = s.id"
+    "FROM samples s JOIN features f ON f.sample_id = s.id "
+    "LEFT JOIN box_images b ON b.sample_id = s.id"
 )
 # A unit is what counts once: a group of near-duplicates, else a picture however often it is copied.
 # Pictures of one colour and see-through ones are all alike, so they say nothing about leakage.

@@ -61,7 +61,7 @@ def _card(key: str, sample: str, _run: Opened) -> FileCard:
 def _picture(run: Opened, sample: str) -> None:
     with run.store() as store:
         found = cards(store, [sample])
-        drawn = load_boxes(store, sample)
+        drawn = load_boxes(store, [sample]).get(sample, ())
     if not found:
         html.empty("This run has no such sample.")
         return
@@ -74,7 +74,7 @@ def _picture(run: Opened, sample: str) -> None:
         html.paragraph(shown.note, "quiet small")
     if drawn:
         names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
-        html.paragraph(f"{counted(len(drawn), 'box')}: {names}", "quiet small")
+        html.paragraph(f"{counted(len(drawn), 'box')} drawn: {names}", "quiet small")
 
 
 def _facts(run: Opened, card: FileCard) -> None:

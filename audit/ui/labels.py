@@ -1,4 +1,4 @@
-"""Labels: how the classes fill the splits, names that may be one, one picture under two labels."""
+"""Labels: how the classes fill the splits, what is said of them; boxes on their pictures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from audit.browse.labels import label_table, shown_classes
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.ui import html, link
+from audit.ui.boxes import draw_boxes_view
 from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, ListRow, show_listing
@@ -24,6 +25,7 @@ COLUMNS = (
     ListColumn("message", "What was found"),
     ListColumn("status", "", "chip", "5.4rem"),
 )
+VIEWS = ("Classes", "Boxes")
 SHOWN = 60
 GALLERY = 12
 
@@ -32,6 +34,14 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Labels")
+    annotated = run.report().boxes is not None
+    # A link may ask for boxes that this run has not: it gets the sentence that says so.
+    if (annotated or link.get("view") == VIEWS[1]) and link.switch("View", "view", VIEWS) != VIEWS[
+        0
+    ]:
+        draw_boxes_view(run)
+        dialogue(run)
+        return
     data = run.report().dataset
     table = label_table(data)
     if table.is_empty():

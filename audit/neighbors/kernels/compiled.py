@@ -15,10 +15,11 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from pathlib import Path
 from threading import RLock
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -98,6 +99,10 @@ class FirstCallKernel(Generic[P, R]):
         assert self._dispatcher is not None
         return self._dispatcher(*arguments, **named)
 
+    def plain(self, names: dict[str, Any]) -> Callable[P, R]:
+        """Return the function in plain Python, which finds other functions in `names`."""
+        return cast(Callable[P, R], FunctionType(self._function.__code__, names))
+
     def link(self) -> Callable[P, R]:
         """Return numba's dispatcher of this function, made once; compiling waits for its call.
 
@@ -117,6 +122,20 @@ class FirstCallKernel(Generic[P, R]):
 def compiled_on_first_call(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, without the interpreter lock, and cache it on disk."""
     return FirstCallKernel(function)
+
+
+def plain_functions(names: Mapping[str, Any], **replaced: Any) -> dict[str, Any]:
+    """Return the functions of a module that wait to be compiled, as plain Python, by name.
+
+    `names` are the globals of the module, before any of its kernels was called; the functions call
+    each other as plain ones, and those in `replaced`. For input so small that loading the compiled
+    code would take longer: the result is the same by construction.
+    """
+    space = {**names, **replaced}
+    for name, value in names.items():
+        if isinstance(value, FirstCallKernel) and name not in replaced:
+            space[name] = value.plain(space)
+    return space
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:

@@ -10,13 +10,20 @@ from typing import Any
 
 from PIL import Image
 
-from audit.annotations import judge_boxes, load_results, read_annotations, settle_boxes
+from audit.annotations import (
+    judge_boxes,
+    load_results,
+    measure_boxes,
+    read_annotations,
+    settle_boxes,
+)
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 from audit.scanning import sample_table
 from audit.sources import open_source
 
@@ -59,13 +66,17 @@ def annotated(root: Path) -> Iterator[Store]:
     """The tables of a dataset: samples, features of the headers alone, annotations, boxes."""
     with Store.memory() as store:
         store.create_measurements(FEATURE_ROW)
-        source = open_source([str(root)])
-        samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_table(samples))
-        store.append("features", [_measured(s.id, s.uri) for s in samples])
-        read_annotations(store, source)
-        settle_boxes(store)
+        _fill(store, root)
         yield store
+
+
+def _fill(store: Store, root: Path) -> None:
+    source = open_source([str(root)])
+    samples = [sample for batch in source.batches() for sample in batch]
+    store.append("samples", sample_table(samples))
+    store.append("features", [_measured(s.id, s.uri) for s in samples])
+    read_annotations(store, source)
+    settle_boxes(store)
 
 
 def _measured(sample: str, path: str) -> dict[str, Any]:
@@ -94,7 +105,15 @@ def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
         settle_boxes(store)
         if results is not None:
             judge_boxes(store, load_results(store, results))
-        store.set_meta({"dataset": root.name, "roots": json.dumps(source.roots)})
+        measure_boxes(store)
+        store.append("relate_facts", [{"key": "threshold", "value": "0.0"}])
+        store.set_meta(
+            {
+                "schema_version": str(SCHEMA_VERSION),
+                "dataset": root.name,
+                "roots": json.dumps(source.roots),
+            }
+        )
         target = building / "findings-0001.duckdb"
         run_checks(store, target, configure_checks(["BOX"], {}), lambda done, total: None)
         store.checkpoint()

@@ -12,12 +12,11 @@ import pytest
 from PIL import Image
 
 from audit.browse import images
-from audit.browse.boxes import Box, load_boxes
+from audit.browse.boxes import Box
 from audit.browse.images import Card
 from audit.browse.pictures import difference, view
 from audit.browse.thumbnails import LONGEST, ThumbnailCache
 from audit.run import generations
-from audit.run.store import Store
 from tests.conftest import picture
 
 
@@ -131,21 +130,6 @@ def test_boxes_are_drawn_where_they_lie(tmp_path: Path) -> None:
     assert changed[50, 40]
     assert not changed[50, 90]
     assert not changed[5, 5]
-
-
-@pytest.mark.parametrize(
-    "columns", ["x, y, width, height", "x_min, y_min, x_max, y_max"], ids=["sizes", "corners"]
-)
-def test_boxes_are_found_by_their_columns(columns: str) -> None:
-    with Store.memory() as store:
-        assert load_boxes(store, "a") == ()
-        values = "10, 20, 30, 40" if "width" in columns else "10, 20, 40, 60"
-        named = ", ".join(
-            f"{v} AS {c}" for v, c in zip(values.split(","), columns.split(","), strict=True)
-        )
-        store.execute(f"CREATE TABLE boxes AS SELECT 'a' AS sample_id, 'cat' AS label, {named}")
-        assert load_boxes(store, "a") == (Box("cat", 10, 20, 30, 40),)
-        assert load_boxes(store, "b") == ()
 
 
 @pytest.mark.slow
