@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,6 +95,10 @@ def scan_command(
         Path | None,
         typer.Option("--embeddings", help="Own vectors by path (.npy, .parquet), to judge labels."),
     ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option("--embedder", help="Own model: file.py:make, model.onnx, or lite0 (extra)."),
+    ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Own probabilities by path (.parquet, .csv), likewise."),
@@ -115,6 +120,11 @@ def scan_command(
     settings = load_config(config)
     vectors = VectorOptions(embeddings, predictions)
     vectors.check_files()
+    if embedder is not None:
+        from audit.embeddings.embedder import load_embedder
+
+        vectors = replace(vectors, embedder=load_embedder(embedder))
+        vectors.check_files()
     opened = open_source(
         source,
         layout=layout,

@@ -25,14 +25,16 @@ from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vec
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
 from audit.embeddings.ridge import Decomposition, decompose
 from audit.embeddings.settings import VectorOptions
-from audit.embeddings.vectors import PictureVectors, load_vectors
+from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Advance = Callable[[float], None]
-TABLES = ("label_scores", "vector_neighbours", "embedding_map", "label_facts")
+TABLES = (
+    "label_scores", "vector_neighbours", "embedding_map", "label_facts", "vector_failures",
+)  # fmt: skip
 LEAST_PICTURES = 50
 """Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
 FEW_PICTURES = 3_000
@@ -48,7 +50,8 @@ DOUBTFUL = 10_000
 # The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
 # black or white (IMG001, IMG002) look like each other, whatever they show.
 PICTURES = """
-    SELECT i.pixel_hash, min(i.id) AS id, min(i.content_hash) AS content_hash,
+    SELECT i.pixel_hash, min(i.id) AS id, min_by(i.content_hash, i.id) AS content_hash,
+        min_by(i.uri, i.id) AS uri,
         any_value(g.representative) AS representative,
         list(DISTINCT i.label) FILTER (WHERE trim(coalesce(i.label, '')) <> '') AS labels
     FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash
@@ -83,16 +86,17 @@ def relate_labels(
     options: VectorOptions,
     *,
     advance: Advance = lambda share: None,
+    opening: Opening | None = None,
 ) -> None:
     """Fill the tables of labels and vectors from the measured pictures of `store`.
 
-    `run` holds the signatures. Raises UsageError where the user's own vectors, probabilities or
-    model cannot be used.
+    `run` holds the signatures; a model needs an `opening`. Raises UsageError where the user's own
+    vectors, probabilities or model cannot be used.
     """
     pictures = store.query(PICTURES)
     # on few rows more threads only wait for each other
     with threadpool_limits(1 if len(pictures) < FEW_PICTURES else None, "blas"):
-        _relate(store, load_vectors(store, run, pictures, options, advance))
+        _relate(store, load_vectors(store, run, pictures, options, advance, opening))
     advance(1.0)
 
 
@@ -112,6 +116,8 @@ def _relate(store: Store, found: PictureVectors) -> None:
     with store.transaction():
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
+        failed = [{"sample_id": s, "reason": why} for s, why in found.failures.items()]
+        store.append("vector_failures", failed)
         facts = {"vectors": found.source, **found.facts, **_facts(known, judged, nearest)}
         store.append("label_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
         if judged is not None:

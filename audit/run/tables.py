@@ -110,6 +110,10 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
         Column("y", "DOUBLE", "the other coordinate; the unit of both has no meaning"),
     ),
+    "vector_failures": (
+        Column("sample_id", "VARCHAR", "a sample that the user's model gave no vector for"),
+        Column("reason", "VARCHAR", "what happened, one sentence"),
+    ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | share | share_high | gain | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact: text, or a number"),
