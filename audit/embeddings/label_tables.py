@@ -21,6 +21,7 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from audit.class_names import fold_name
+from audit.embeddings.isolation import LEAST, Isolated, distance_scores, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
 from audit.embeddings.ridge import Decomposition, decompose
@@ -34,6 +35,7 @@ Ints = npt.NDArray[np.int64]
 Advance = Callable[[float], None]
 TABLES = (
     "label_scores", "vector_neighbours", "embedding_map", "label_facts", "vector_failures",
+    "vector_outliers",
 )  # fmt: skip
 LEAST_PICTURES = 50
 """Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
@@ -46,6 +48,8 @@ SHOWN_NEIGHBOURS = 5
 NEIGHBOURS_OF_ALL = 200_000
 """Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
+STORED_CHANCE = 0.05
+"""Outliers of up to this chance are stored; the check has a smaller threshold."""
 
 # The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
 # black or white (IMG001, IMG002) look like each other, whatever they show.
@@ -65,13 +69,15 @@ PICTURES = """
 @dataclass(frozen=True, slots=True)
 class Labelled:
     """The pictures (n,) with what is known of them: `labels` (n,), -1 where they are not judged,
-    numbers of `names`; `groups` (n,) equal within a group of near-duplicates; `reason` why no
+    numbers of `names`; `classes` (n,) like them, of pictures too that are not judged for what
+    they look like; `groups` (n,) equal within a group of near-duplicates; `reason` why no
     label is judged at all, else empty; `conflicting`, `in_small_classes` and `atypical` count
     pictures.
     """
 
     rows: pl.DataFrame
     labels: Ints
+    classes: Ints
     names: list[str]
     groups: Ints
     reason: str
@@ -103,9 +109,12 @@ def relate_labels(
 def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = decomposition = None
+    odd: list[Isolated] = []
     if len(known.rows) > 2:
         decomposition = decompose(found.whole())
         nearest = nearest_rows(decomposition, known.groups)
+        scores = distance_scores(decomposition, known.groups)
+        odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
     if not known.reason and nearest is not None:
         if found.probabilities is not None:
             judged = _judge_own(found, known, nearest)
@@ -123,7 +132,8 @@ def _relate(store: Store, found: PictureVectors) -> None:
         if judged is not None:
             _store_by_picture(store, "label_scores", _score_rows(known, judged))
         if nearest is not None and decomposition is not None:
-            _store_neighbours(store, known, nearest, judged)
+            _store_neighbours(store, known, nearest, judged, odd)
+            store.append("vector_outliers", _outlier_rows(known, odd))
             _store_by_picture(store, "embedding_map", _map_rows(known, decomposition))
 
 
@@ -177,6 +187,7 @@ def label_pictures(
     labels = np.array([numbers.get(name, -1) if name else -1 for name in one], np.int64)
     small = int(one.is_not_null().sum()) - int((labels >= 0).sum())
     odd = int((atypical & (labels >= 0)).sum())
+    classes = labels.copy()
     labels[atypical] = -1
     if probabilities is not None:
         labels[np.isnan(probabilities).any(1)] = -1
@@ -191,7 +202,9 @@ def label_pictures(
         )
     elif len(keys) < 2:
         reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
-    return Labelled(rows, labels, _names(rows, one, keys), groups, reason, conflicting, small, odd)
+    return Labelled(
+        rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd
+    )
 
 
 def _names(rows: pl.DataFrame, folded: pl.Series, keys: list[str]) -> list[str]:
@@ -238,6 +251,18 @@ def _map_rows(known: Labelled, decomposition: Decomposition) -> pl.DataFrame:
     return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "x": axes[:, 0], "y": axes[:, 1]})
 
 
+def _outlier_rows(known: Labelled, odd: list[Isolated]) -> list[dict[str, Any]]:
+    ids = known.rows["id"]
+    return [
+        {
+            "sample_id": ids[one.row],
+            "compared_with": known.names[one.group] if one.group >= 0 else None,
+            **{name: getattr(one, name) for name in ("n", "chance", "distance", "rest", "typical")},
+        }
+        for one in odd
+    ]
+
+
 def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
     """Give every sample of a picture the picture's row."""
     store.create_from("by_picture", rows)
@@ -251,12 +276,17 @@ def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
 
 
 def _store_neighbours(
-    store: Store, known: Labelled, nearest: Nearest, judged: JudgedLabels | None
+    store: Store,
+    known: Labelled,
+    nearest: Nearest,
+    judged: JudgedLabels | None,
+    odd: list[Isolated],
 ) -> None:
     rows = np.arange(len(known.rows))
     if len(rows) > NEIGHBOURS_OF_ALL:
         doubtful = judged.order()[:DOUBTFUL] if judged is not None else rows[:0]
-        rows = np.sort(np.flatnonzero(known.labels >= 0)[doubtful])
+        rows = np.flatnonzero(known.labels >= 0)[doubtful]
+        rows = np.union1d(rows, np.array([one.row for one in odd], np.int64))
     index = nearest.index[rows, :SHOWN_NEIGHBOURS]
     there = index >= 0
     ids = known.rows["id"]
@@ -282,6 +312,8 @@ def _facts(
         "in_small_classes": known.in_small_classes,
         "atypical": known.atypical,
         "reason": known.reason,
+        "compared": len(np.unique(known.groups)),
+        "least_compared": LEAST,
     }
     if nearest is not None:
         facts["references"] = nearest.references

@@ -110,6 +110,15 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
         Column("y", "DOUBLE", "the other coordinate; the unit of both has no meaning"),
     ),
+    "vector_outliers": (
+        Column("sample_id", "VARCHAR", "a sample whose picture is far from all others"),
+        Column("compared_with", "VARCHAR", "class whose pictures it was compared with; null: all"),
+        Column("n", "BIGINT", "pictures it was compared with, near-duplicates counted once"),
+        Column("chance", "DOUBLE", "that a dataset without outliers has one so far, 0..1"),
+        Column("distance", "DOUBLE", "mean distance to its ten nearest, any unit"),
+        Column("rest", "DOUBLE", "the largest distance of those that are no outliers, same unit"),
+        Column("typical", "DOUBLE", "the median distance, same unit"),
+    ),
     "vector_failures": (
         Column("sample_id", "VARCHAR", "a sample that the user's model gave no vector for"),
         Column("reason", "VARCHAR", "what happened, one sentence"),
