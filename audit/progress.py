@@ -24,6 +24,7 @@ PHASE_WORDS = {
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
     "relate": "comparing pictures",
+    "open": "opening pictures",
     "embed": "asking the model for vectors",
     "judge": "running checks",
 }

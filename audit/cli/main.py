@@ -20,6 +20,7 @@ from audit.cli import terminal
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.exit_codes import ExitCode, strongest
+from audit.cli.needs import needs_command
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
@@ -252,6 +253,7 @@ def overlap(
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
     ("export", export_command), ("verify", verify_command), ("drift", drift_command),
+    ("needs", needs_command),
 ):  # fmt: skip
     app.command(name)(command)
 

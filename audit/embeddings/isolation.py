@@ -1,15 +1,16 @@
 """Pictures that are far from all others: k-NN distances, and what chance makes of the largest.
 
-The score of a picture is the logarithm of its mean distance to its ten nearest pictures, copies
-left out. The largest score always is the largest; whether it is too large is asked of the spacings
-below it. Of n values with an exponential tail, the spacings D_i = i (x_i - x_{i+1}) of the sorted
-values are independent and equally distributed (Renyi 1953, On the theory of order statistics), so
-the first over the mean of the next m is a ratio with P(ratio > r) = (1 + r / m)^-m. A logarithm
-turns distances with tails of any power into exponential ones, and lighter tails only make the rule
-more careful: no distribution of the vectors is assumed beyond that. A gap below the first j scores
-says that j pictures are outliers together; j is limited, because more are a kind of their own.
-Each gap is judged by the spacings next to it and by those further in, and the larger chance counts:
-a tail that steepens, or several clusters of unequal width, are not taken for exponential.
+The score of a picture is the logarithm of its distance to its tenth nearest picture, copies left
+out: nine pictures of one odd kind do not hide each other. The largest score always is the largest;
+whether it is too large is asked of the spacings below it. Of n values with an exponential tail, the
+spacings D_i = i (x_i - x_{i+1}) of the sorted values are independent and equally distributed (Renyi
+1953, On the theory of order statistics), so the first over the mean of the next m is a ratio with
+P(ratio > r) = (1 + r / m)^-m. A logarithm turns distances with tails of any power into exponential
+ones, and lighter tails only make the rule more careful: no distribution of the vectors is assumed
+beyond that. A gap below the first j scores says that j pictures are outliers together; j is
+limited, because more are a kind of their own. Each gap is judged by the spacings next to it and by
+those further in, and the larger chance counts: a tail that steepens, or several clusters of unequal
+width, are not taken for exponential.
 
 Asked of the whole dataset (half of the error rate) and of each class of 50 pictures and more by the
 scores of its own (the other half): what is common among all pictures may be rare in a class.
@@ -23,13 +24,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.nearest import mean_distances
+from audit.embeddings.nearest import kth_distances
 from audit.embeddings.ridge import Decomposition
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 K = 10
-"""Neighbours whose distance counts: so many pictures alike, less one, can be outliers together."""
+"""The neighbour whose distance counts: so many pictures alike, less one, can be outliers."""
 LEAST = 50
 SPACINGS = (10, 20, 40, 80)
 SHARE, MOST_TOGETHER = 25, 8
@@ -39,8 +40,8 @@ SHARE, MOST_TOGETHER = 25, 8
 class Isolated(NamedTuple):
     """A picture far from the others: its row, among whom (class number, -1: all), of how many.
 
-    `chance` that any picture of a dataset without outliers lies so far; `distance` to its nearest,
-    the largest of the `rest` and the `typical` one, in one unit.
+    `chance` that any picture of a dataset without outliers lies so far; `distance` to its tenth
+    nearest, the largest of the `rest` and the `typical` one, in one unit.
     """
 
     row: int
@@ -53,8 +54,8 @@ class Isolated(NamedTuple):
 
 
 def distance_scores(decomposition: Decomposition, groups: Ints) -> Floats:
-    """Return the log of the mean distance (n,) of each row to its nearest of other groups."""
-    found = mean_distances(decomposition, groups, K).astype(np.float64)
+    """Return the log of the distance (n,) of each row to the tenth nearest of other groups."""
+    found = kth_distances(decomposition, groups, K).astype(np.float64)
     return np.asarray(np.log(found + 1e-9 * found.max(initial=0.0) + 1e-300))
 
 

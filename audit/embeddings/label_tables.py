@@ -110,6 +110,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = decomposition = None
     odd: list[Isolated] = []
+    scores = np.zeros(0)
     if len(known.rows) > 2:
         decomposition = decompose(found.whole())
         nearest = nearest_rows(decomposition, known.groups)
@@ -134,7 +135,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
         if nearest is not None and decomposition is not None:
             _store_neighbours(store, known, nearest, judged, odd)
             store.append("vector_outliers", _outlier_rows(known, odd))
-            _store_by_picture(store, "embedding_map", _map_rows(known, decomposition))
+            _store_by_picture(store, "embedding_map", _map_rows(known, decomposition, scores))
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:
@@ -242,13 +243,17 @@ def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
     )
 
 
-def _map_rows(known: Labelled, decomposition: Decomposition) -> pl.DataFrame:
+def _map_rows(
+    known: Labelled, decomposition: Decomposition, scores: npt.NDArray[np.float64]
+) -> pl.DataFrame:
     """Return the first two principal axes, in units of the deviation along the first."""
     axes = decomposition.turned[:, :2].astype(np.float64)
     if axes.shape[1] < 2:
         axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     axes /= axes[:, 0].std() + 1e-12
-    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "x": axes[:, 0], "y": axes[:, 1]})
+    isolation = np.exp(scores - np.median(scores))
+    places = {"x": axes[:, 0], "y": axes[:, 1], "isolation": isolation}
+    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **places})
 
 
 def _outlier_rows(known: Labelled, odd: list[Isolated]) -> list[dict[str, Any]]:

@@ -46,18 +46,18 @@ def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS
     return _search(points, np.zeros(len(points), np.float32), groups, k, REFERENCES)
 
 
-def mean_distances(decomposition: Decomposition, groups: Ints, k: int) -> Floats:
-    """Return the mean distance (n,) of every row to its k nearest that are not of its group.
+def kth_distances(decomposition: Decomposition, groups: Ints, k: int) -> Floats:
+    """Return the distance (n,) of every row to the k-th nearest that is not of its group.
 
-    0 for a row without any. Distances, not cosines: a picture may be odd by its length alone.
+    To the last of them where there are fewer, 0 for a row without any. Distances, not cosines: a
+    picture may be odd by its length alone.
     """
     points = scale_axes(decomposition)
     squares = np.einsum("ij,ij->i", points, points)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2): the largest bracket is the nearest
     near = _search(points, squares / 2, groups, k, DISTANCE_REFERENCES)
     apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
-    there = near.index >= 0
-    return np.asarray(np.where(there, apart, 0).sum(1) / np.maximum(there.sum(1), 1))
+    return np.asarray(np.where(near.index >= 0, apart, 0).max(1, initial=0))
 
 
 def _search(points: Floats, offsets: Floats, groups: Ints, k: int, references: int) -> Nearest:
