@@ -32,7 +32,8 @@ Ints = npt.NDArray[np.int64]
 K = 10
 """The neighbour whose distance counts: so many pictures alike, less one, can be outliers."""
 LEAST = 50
-SPACINGS = (10, 20, 40, 80)
+FEWEST, MOST_SPACINGS = 10, 80
+"""Spacings by which a gap is judged: a fifth of the pictures, within these, and half as many."""
 SHARE, MOST_TOGETHER = 25, 8
 """One in so many pictures may be an outlier, and so many at most: fewer than the neighbours."""
 
@@ -112,7 +113,8 @@ def chances_of_largest(falling: Floats) -> Floats:
         return np.ones(0)
     gaps = falling[:-1] - falling[1:]
     spacings = np.arange(1, n) * gaps
-    widths = [m for m in SPACINGS if m <= max(SPACINGS[0], n // 5)]
+    wide = min(max(n // 5, FEWEST), MOST_SPACINGS)
+    widths = (max(wide // 2, FEWEST), wide)
     upper, lower = np.quantile(falling, [0.75, 0.25])
     chances = np.ones(together)
     for j in range(together):

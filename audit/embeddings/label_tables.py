@@ -21,10 +21,11 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from audit.class_names import fold_name
+from audit.embeddings.flat_map import place_on_map
 from audit.embeddings.isolation import LEAST, Isolated, distance_scores, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
-from audit.embeddings.ridge import Decomposition, decompose
+from audit.embeddings.ridge import decompose
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
@@ -111,10 +112,12 @@ def _relate(store: Store, found: PictureVectors) -> None:
     judged = nearest = decomposition = None
     odd: list[Isolated] = []
     scores = np.zeros(0)
+    places, how = np.zeros((0, 2)), ""
     if len(known.rows) > 2:
         decomposition = decompose(found.whole())
         nearest = nearest_rows(decomposition, known.groups)
         scores = distance_scores(decomposition, known.groups)
+        places, how = place_on_map(decomposition)
         odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
     if not known.reason and nearest is not None:
         if found.probabilities is not None:
@@ -128,14 +131,19 @@ def _relate(store: Store, found: PictureVectors) -> None:
             store.execute(f"DELETE FROM {name}")
         failed = [{"sample_id": s, "reason": why} for s, why in found.failures.items()]
         store.append("vector_failures", failed)
-        facts = {"vectors": found.source, **found.facts, **_facts(known, judged, nearest)}
+        facts = {
+            "vectors": found.source,
+            "map": how,
+            **found.facts,
+            **_facts(known, judged, nearest),
+        }
         store.append("label_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
         if judged is not None:
             _store_by_picture(store, "label_scores", _score_rows(known, judged))
         if nearest is not None and decomposition is not None:
             _store_neighbours(store, known, nearest, judged, odd)
             store.append("vector_outliers", _outlier_rows(known, odd))
-            _store_by_picture(store, "embedding_map", _map_rows(known, decomposition, scores))
+            _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:
@@ -244,16 +252,12 @@ def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
 
 
 def _map_rows(
-    known: Labelled, decomposition: Decomposition, scores: npt.NDArray[np.float64]
+    known: Labelled, places: npt.NDArray[np.float64], scores: npt.NDArray[np.float64]
 ) -> pl.DataFrame:
-    """Return the first two principal axes, in units of the deviation along the first."""
-    axes = decomposition.turned[:, :2].astype(np.float64)
-    if axes.shape[1] < 2:
-        axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
-    axes /= axes[:, 0].std() + 1e-12
+    """Return the place of each picture on the map, and how far it is from others (1: typical)."""
     isolation = np.exp(scores - np.median(scores))
-    places = {"x": axes[:, 0], "y": axes[:, 1], "isolation": isolation}
-    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **places})
+    columns = {"x": places[:, 0], "y": places[:, 1], "isolation": isolation}
+    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **columns})
 
 
 def _outlier_rows(known: Labelled, odd: list[Isolated]) -> list[dict[str, Any]]:

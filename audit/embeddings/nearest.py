@@ -50,9 +50,10 @@ def kth_distances(decomposition: Decomposition, groups: Ints, k: int) -> Floats:
     """Return the distance (n,) of every row to the k-th nearest that is not of its group.
 
     To the last of them where there are fewer, 0 for a row without any. Distances, not cosines: a
-    picture may be odd by its length alone.
+    picture may be odd by its length alone. Axes as they are: to scale them makes small ones count
+    as much as those in which a picture is odd.
     """
-    points = scale_axes(decomposition)
+    points = np.ascontiguousarray(decomposition.turned[:, :AXES])
     squares = np.einsum("ij,ij->i", points, points)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2): the largest bracket is the nearest
     near = _search(points, squares / 2, groups, k, DISTANCE_REFERENCES)

@@ -102,6 +102,9 @@ def _modelled(
 
     answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
     views = answers.vectors[answers.found]
+    # what a network does not know it answers weakly, so near the middle: only directions compare
+    # (Sun, Ming, Zhu and Li 2022, Out-of-distribution detection with deep nearest neighbors, ICML)
+    views /= np.sqrt(np.einsum("ij,ij->i", views, views))[:, None] + np.float32(1e-12)
     views -= views.mean(0, dtype=np.float64).astype(np.float32)
     source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
     if failures := answers.failures:
