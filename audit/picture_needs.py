@@ -9,8 +9,7 @@ an interval (Bonett and Price 2012), of as many pictures as are independent.
 The ladder goes down from the largest size and ends at the first that is not shown to lose less than
 the margin: a fixed sequence of tests, which needs no correction (Maurer, Hothorn and Lehmacher
 1995). No loss shown is not the same as no loss: where the interval reaches beyond the margin, it
-cannot be told. A larger network may use details that this classifier does not; a size that loses
-something here will lose something there.
+cannot be told. A larger network may use details that this classifier does not.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def needs_lines(found: PictureNeeds) -> list[str]:
         *lines, *map(_row, (*found.sizes, *found.versions)), "",
         f"Loss in points of accuracy against the whole picture at {found.base} px, 95 % interval, "
         f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
-        "were not tried. A larger network may use more detail: what loses here loses there.",
+        "were not tried. A larger network may use detail that this classifier does not.",
     ]  # fmt: skip
 
 
