@@ -24,6 +24,8 @@ PHASE_WORDS = {
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
     "relate": "comparing pictures",
+    "open": "opening pictures",
+    "embed": "asking the model for vectors",
     "judge": "running checks",
 }
 
@@ -33,7 +35,7 @@ class ProgressState(Protocol):
 
     @property
     def phase(self) -> str:
-        """list, measure, prepare, relate or judge."""
+        """list, measure, prepare, relate, embed or judge."""
 
     @property
     def done(self) -> int:

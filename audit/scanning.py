@@ -55,8 +55,8 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the work is: `phase` is list, measure, prepare, relate or judge; counts are files,
-    pictures, or checks.
+    """Where the work is: `phase` is list, measure, prepare, relate, embed or judge; counts are
+    files, pictures, or checks.
     """
 
     phase: str
@@ -151,7 +151,8 @@ def _scan(
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
-            config, workers = _with_workers(config, jobs, pending, executor)
+            to_open = total if vectors.embedder else pending
+            config, workers = _with_workers(config, jobs, to_open, executor)
             preparation = _prepare_search(workers, total)
             parts = _Parts(store, run)
             _measure(parts, workers, config, progress, done=total - pending, total=total)
@@ -165,7 +166,7 @@ def _scan(
             if predicted is not None:
                 judge_boxes(store, predicted)
             _relate(store, run, previous, config, workers, progress)
-            _relate_labels(store, run, vectors)
+            _relate_labels(store, run, vectors, config, workers, progress)
             measure_boxes(store)
             clock.lap("relate")
             store.set_meta(_facts(source) | _related_facts(config, vectors))
@@ -393,10 +394,19 @@ def _relate(
     )
 
 
-def _relate_labels(store: Store, run: Path, vectors: VectorOptions) -> None:
+def _relate_labels(
+    store: Store,
+    run: Path,
+    vectors: VectorOptions,
+    config: Config,
+    workers: Executor,
+    progress: ProgressCallback,
+) -> None:
     from audit.embeddings.label_tables import relate_labels
+    from audit.embeddings.vectors import Opening
 
-    relate_labels(store, run, vectors)
+    opening = Opening(workers, config.limits, lambda *counts: progress(Progress("embed", *counts)))
+    relate_labels(store, run, vectors, opening=opening)
 
 
 def _paired_as(config: Config) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from audit.browse.thumbnails import FOLDER as THUMBNAILS
 from audit.browse.thumbnails import find_damaged_thumbnails
+from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.pairs.signature_check import check_signatures, repair_signatures
 from audit.review.ledger_check import check_ledger
@@ -23,7 +24,7 @@ from audit.run.verify import DAMAGED, SOUND, CheckedPart, check_scans, repair_sc
 from audit.run.writer_lock import hold_run
 
 SCHEMA = "audit-verify/1"
-PARTS = ("CURRENT", "gen-*", "building", "decisions.*", "signatures", "lock")
+PARTS = ("CURRENT", "gen-*", "building", "decisions.*", "signatures", "vectors", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,30 @@ def verify_run(run: Path) -> Verification:
     if not any(True for pattern in PARTS for _ in run.glob(pattern)):
         raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
     n_thumbnails, bad = find_damaged_thumbnails(run)
-    parts = [*check_scans(run), check_signatures(run), *check_ledger(run)]
+    parts = [*check_scans(run), check_signatures(run), *_check_vectors(run), *check_ledger(run)]
     if bad:
         said = f"{len(bad):,} of {n_thumbnails:,} files"
         parts.append(CheckedPart(THUMBNAILS, DAMAGED, said, "nothing", "the app, when it is shown"))
     elif n_thumbnails:
         parts.append(CheckedPart(THUMBNAILS, SOUND, f"{n_thumbnails:,} files"))
     return Verification(run, parts)
+
+
+def _check_vectors(run: Path) -> list[CheckedPart]:
+    parts = list_vector_parts(run)
+    damaged = sum(not whole for _, whole in parts)
+    if damaged:
+        said = f"{damaged:,} of {len(parts):,} parts changed since"
+        again = "a scan with the same --embedder asks for them again"
+        return [CheckedPart(VECTORS, DAMAGED, said, "nothing", again)]
+    return [CheckedPart(VECTORS, SOUND, f"{len(parts):,} parts")] if parts else []
+
+
+def _repair_vectors(run: Path) -> list[str]:
+    damaged = [path for path, whole in list_vector_parts(run) if not whole]
+    for path in damaged:
+        path.unlink(missing_ok=True)
+    return [f"{len(damaged):,} parts of {VECTORS} removed"] * bool(damaged)
 
 
 def repair_run(run: Path, *, lock: bool = True) -> Verification:
@@ -81,6 +99,7 @@ def repair_run(run: Path, *, lock: bool = True) -> Verification:
         return found
     with hold_run(run, "repair", enabled=lock):
         done = [*repair_ledger(run), *repair_scans(run), *repair_signatures(run)]
+        done += _repair_vectors(run)
         _, bad = find_damaged_thumbnails(run)
         if folders := [path for path in bad if path.is_dir()]:
             set_aside(run, *folders)

@@ -20,7 +20,7 @@ ROOMS = {
         "errors printable class_names, workers, records executors stats progress,"
         "likeness properties association sources neighbors run, picture, pairs annotations,"
         "embeddings, checking, checks, review, report subset, scanning browse,"
-        "verifying run_drift, ui, cli, __main__"
+        "verifying run_drift picture_needs, ui, cli, __main__"
     ),
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"

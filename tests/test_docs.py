@@ -211,6 +211,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "profiler-session.md": prepare_session,
     "profiler.md": prepare_loop,
     "README.md": prepare_scan,
+    "vectors.md": lambda folder: {},
 }
 EXAMPLES = [
     pytest.param(document.name, text, id=f"{document.name}-{number}")

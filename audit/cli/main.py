@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.exit_codes import ExitCode, strongest
 from audit.cli.labels import labels_command
+from audit.cli.needs import needs_command
 from audit.cli.review import decide_command, export_command, log_command, undo_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
@@ -95,6 +97,10 @@ def scan_command(
         Path | None,
         typer.Option("--embeddings", help="Own vectors by path (.npy, .parquet), to judge labels."),
     ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option("--embedder", help="Own model: file.py:make, model.onnx, or lite0 (extra)."),
+    ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -121,6 +127,11 @@ def scan_command(
     vectors.check_files()
     if predictions is not None and holds_boxes(predictions):
         vectors = VectorOptions(embeddings, boxes=predictions)
+    if embedder is not None:
+        from audit.embeddings.embedder import load_embedder
+
+        vectors = replace(vectors, embedder=load_embedder(embedder))
+        vectors.check_files()
     opened = open_source(
         source,
         layout=layout,
@@ -253,7 +264,7 @@ def overlap(
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
     ("export", export_command), ("verify", verify_command), ("drift", drift_command),
-    ("labels", labels_command),
+    ("labels", labels_command), ("needs", needs_command),
 ):  # fmt: skip
     app.command(name)(command)
 

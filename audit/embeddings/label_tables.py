@@ -22,18 +22,23 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from audit.class_names import fold_name
+from audit.embeddings.flat_map import place_on_map
+from audit.embeddings.isolation import LEAST, Isolated, distance_scores, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
-from audit.embeddings.ridge import Decomposition, decompose
+from audit.embeddings.ridge import decompose
 from audit.embeddings.settings import VectorOptions
-from audit.embeddings.vectors import PictureVectors, load_vectors
+from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Advance = Callable[[float], None]
-TABLES = ("label_scores", "vector_neighbours", "embedding_map", "label_facts")
+TABLES = (
+    "label_scores", "vector_neighbours", "embedding_map", "label_facts", "vector_failures",
+    "vector_outliers",
+)  # fmt: skip
 LEAST_PICTURES = 50
 """Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
 FEW_PICTURES = 3_000
@@ -45,11 +50,14 @@ SHOWN_NEIGHBOURS = 5
 NEIGHBOURS_OF_ALL = 200_000
 """Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
+STORED_CHANCE = 0.05
+"""Outliers of up to this chance are stored; the check has a smaller threshold."""
 
 # The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
 # black or white (IMG001, IMG002) look like each other, whatever they show.
 PICTURES = """
-    SELECT i.pixel_hash, min(i.id) AS id, min(i.content_hash) AS content_hash,
+    SELECT i.pixel_hash, min(i.id) AS id, min_by(i.content_hash, i.id) AS content_hash,
+        min_by(i.uri, i.id) AS uri,
         any_value(g.representative) AS representative,
         list(DISTINCT trim(i.group_key)) FILTER (WHERE trim(coalesce(i.group_key, '')) <> '')
             AS group_keys,
@@ -66,13 +74,15 @@ PICTURES = """
 class Labelled:
     """The pictures (n,) with what is known of them.
 
-    `labels` (n,): -1 where they are not judged, else numbers of `names`; `groups` (n,) equal within
-    what belongs together; `reason` why no label is judged at all, else empty; `conflicting`,
+    `labels` (n,): -1 where they are not judged, else numbers of `names`; `classes` (n,) like them,
+    of pictures too that are not judged for what they look like; `groups` (n,) equal within what
+    belongs together; `reason` why no label is judged at all, else empty; `conflicting`,
     `in_small_classes` and `atypical` count pictures.
     """
 
     rows: pl.DataFrame
     labels: Ints
+    classes: Ints
     names: list[str]
     groups: Ints
     reason: str
@@ -87,25 +97,32 @@ def relate_labels(
     options: VectorOptions,
     *,
     advance: Advance = lambda share: None,
+    opening: Opening | None = None,
 ) -> None:
     """Fill the tables of labels and vectors from the measured pictures of `store`.
 
-    `run` holds the signatures. Raises UsageError where the user's own vectors, probabilities or
-    model cannot be used.
+    `run` holds the signatures; a model needs an `opening`. Raises UsageError where the user's own
+    vectors, probabilities or model cannot be used.
     """
     pictures = store.query(PICTURES)
     # on few rows more threads only wait for each other
     with threadpool_limits(1 if len(pictures) < FEW_PICTURES else None, "blas"):
-        _relate(store, load_vectors(store, run, pictures, options, advance))
+        _relate(store, load_vectors(store, run, pictures, options, advance, opening))
     advance(1.0)
 
 
 def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = decomposition = None
+    odd: list[Isolated] = []
+    scores = np.zeros(0)
+    places, how = np.zeros((0, 2)), ""
     if len(known.rows) > 2:
         decomposition = decompose(found.whole())
         nearest = nearest_rows(decomposition, known.groups)
+        scores = distance_scores(decomposition, known.groups)
+        places, how = place_on_map(decomposition)
+        odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
     if not known.reason and nearest is not None:
         if found.probabilities is not None:
             judged = _judge_own(found, known, nearest)
@@ -116,13 +133,21 @@ def _relate(store: Store, found: PictureVectors) -> None:
     with store.transaction():
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
-        facts = {"vectors": found.source, **found.facts, **_facts(known, judged, nearest)}
+        failed = [{"sample_id": s, "reason": why} for s, why in found.failures.items()]
+        store.append("vector_failures", failed)
+        facts = {
+            "vectors": found.source,
+            "map": how,
+            **found.facts,
+            **_facts(known, judged, nearest),
+        }
         store.append("label_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
         if judged is not None:
             _store_by_picture(store, "label_scores", _score_rows(known, judged))
         if nearest is not None and decomposition is not None:
-            _store_neighbours(store, known, nearest, judged)
-            _store_by_picture(store, "embedding_map", _map_rows(known, decomposition))
+            _store_neighbours(store, known, nearest, judged, odd)
+            store.append("vector_outliers", _outlier_rows(known, odd))
+            _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:
@@ -175,6 +200,7 @@ def label_pictures(
     labels = np.array([numbers.get(name, -1) if name else -1 for name in one], np.int64)
     small = int(one.is_not_null().sum()) - int((labels >= 0).sum())
     odd = int((atypical & (labels >= 0)).sum())
+    classes = labels.copy()
     labels[atypical] = -1
     if probabilities is not None:
         labels[np.isnan(probabilities).any(1)] = -1
@@ -188,7 +214,9 @@ def label_pictures(
         )
     elif len(keys) < 2:
         reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
-    return Labelled(rows, labels, _names(rows, one, keys), groups, reason, conflicting, small, odd)
+    return Labelled(
+        rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd
+    )
 
 
 def number_groups(rows: pl.DataFrame) -> Ints:
@@ -253,13 +281,25 @@ def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
     )
 
 
-def _map_rows(known: Labelled, decomposition: Decomposition) -> pl.DataFrame:
-    """Return the first two principal axes, in units of the deviation along the first."""
-    axes = decomposition.turned[:, :2].astype(np.float64)
-    if axes.shape[1] < 2:
-        axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
-    axes /= axes[:, 0].std() + 1e-12
-    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "x": axes[:, 0], "y": axes[:, 1]})
+def _map_rows(
+    known: Labelled, places: npt.NDArray[np.float64], scores: npt.NDArray[np.float64]
+) -> pl.DataFrame:
+    """Return the place of each picture on the map, and how far it is from others (1: typical)."""
+    isolation = np.exp(scores - np.median(scores))
+    columns = {"x": places[:, 0], "y": places[:, 1], "isolation": isolation}
+    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **columns})
+
+
+def _outlier_rows(known: Labelled, odd: list[Isolated]) -> list[dict[str, Any]]:
+    ids = known.rows["id"]
+    return [
+        {
+            "sample_id": ids[one.row],
+            "compared_with": known.names[one.group] if one.group >= 0 else None,
+            **{name: getattr(one, name) for name in ("n", "chance", "distance", "rest", "typical")},
+        }
+        for one in odd
+    ]
 
 
 def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
@@ -275,12 +315,17 @@ def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
 
 
 def _store_neighbours(
-    store: Store, known: Labelled, nearest: Nearest, judged: JudgedLabels | None
+    store: Store,
+    known: Labelled,
+    nearest: Nearest,
+    judged: JudgedLabels | None,
+    odd: list[Isolated],
 ) -> None:
     rows = np.arange(len(known.rows))
     if len(rows) > NEIGHBOURS_OF_ALL:
         doubtful = judged.order()[:DOUBTFUL] if judged is not None else rows[:0]
-        rows = np.sort(np.flatnonzero(known.labels >= 0)[doubtful])
+        rows = np.flatnonzero(known.labels >= 0)[doubtful]
+        rows = np.union1d(rows, np.array([one.row for one in odd], np.int64))
     index = nearest.index[rows, :SHOWN_NEIGHBOURS]
     there = index >= 0
     ids = known.rows["id"]
@@ -306,6 +351,8 @@ def _facts(
         "in_small_classes": known.in_small_classes,
         "atypical": known.atypical,
         "reason": known.reason,
+        "compared": len(np.unique(known.groups)),
+        "least_compared": LEAST,
     }
     if nearest is not None:
         facts["references"] = nearest.references

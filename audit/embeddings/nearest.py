@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 AXES = 128
 NEIGHBOURS = 20
-REFERENCES = 30_000
+REFERENCES, DISTANCE_REFERENCES = 30_000, 10_000
 ROWS, COLUMNS = 512, 4096
 
 
@@ -40,22 +40,43 @@ class Nearest:
 
 
 def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS) -> Nearest:
-    """Return the k nearest rows of every row that are not of its group."""
-    n = len(groups)
-    scale = np.maximum(decomposition.values[:AXES], 1e-12) ** -0.25
-    points = decomposition.turned[:, :AXES] * scale.astype(np.float32)
+    """Return the k nearest rows, by cosine, of every row that are not of its group."""
+    points = scale_axes(decomposition)
     points /= np.sqrt(np.einsum("ij,ij->i", points, points))[:, None] + np.float32(1e-12)
+    return _search(points, np.zeros(len(points), np.float32), groups, k, REFERENCES)
+
+
+def kth_distances(decomposition: Decomposition, groups: Ints, k: int) -> Floats:
+    """Return the distance (n,) of every row to the k-th nearest that is not of its group.
+
+    To the last of them where there are fewer, 0 for a row without any. Distances, not cosines: a
+    picture may be odd by its length alone. Axes as they are: to scale them makes small ones count
+    as much as those in which a picture is odd.
+    """
+    points = np.ascontiguousarray(decomposition.turned[:, :AXES])
+    squares = np.einsum("ij,ij->i", points, points)
+    # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2): the largest bracket is the nearest
+    near = _search(points, squares / 2, groups, k, DISTANCE_REFERENCES)
+    apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
+    return np.asarray(np.where(near.index >= 0, apart, 0).max(1, initial=0))
+
+
+def _search(points: Floats, offsets: Floats, groups: Ints, k: int, references: int) -> Nearest:
+    """Return for every row the k rows y of other groups with the largest x y - offset of y."""
+    n = len(points)
     chosen = np.arange(n)
-    if n > REFERENCES:
-        chosen = np.sort(np.random.default_rng(0).choice(n, REFERENCES, replace=False))
+    if n > references:
+        chosen = np.sort(np.random.default_rng(0).choice(n, references, replace=False))
     library, owners = np.ascontiguousarray(points[chosen]), groups[chosen]
     index = np.full((n, k), -1, np.int64)
-    similarity = np.full((n, k), -2, np.float32)
+    similarity = np.full((n, k), -np.inf, np.float32)
 
     def search(start: int) -> None:
         rows = slice(start, start + ROWS)
         for column in range(0, len(chosen), COLUMNS):
-            block = points[rows] @ library[column : column + COLUMNS].T
+            columns = slice(column, column + COLUMNS)
+            block = points[rows] @ library[columns].T
+            block -= offsets[chosen[columns]]
             offer_neighbours(block, groups[rows], owners, column, index[rows], similarity[rows])
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
@@ -63,6 +84,12 @@ def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS
     found = index >= 0
     index[found] = chosen[index[found]]
     return Nearest(index, similarity, len(chosen))
+
+
+def scale_axes(decomposition: Decomposition) -> Floats:
+    """Return the first axes (n, 128 or fewer), half way to whitening: a copy."""
+    scale = np.maximum(decomposition.values[:AXES], 1e-12) ** -0.25
+    return np.asarray(decomposition.turned[:, :AXES] * scale.astype(np.float32))
 
 
 def vote_shares(

@@ -143,11 +143,15 @@ def learn_dictionary(table: Signatures, seed: int = SEED) -> Dictionary:
     """Learn centroids from patches of these pictures and of their mirror images."""
     rng = np.random.default_rng(seed)
     patches = _sample_patches(table, rng)
+    most = CENTROIDS if len(table) <= MANY_PICTURES else FEWER_CENTROIDS
+    return learn_words(patches, max(1, min(most, len(table)) // 2), rng)
+
+
+def learn_words(patches: Floats, half: int, rng: np.random.Generator) -> Dictionary:
+    """Learn 2 x `half` centroids, with their mirrors, from normalised patches (m, 108)."""
     swapped = _mirrored(patches)
     mean = (patches.mean(0) + swapped.mean(0)) / 2
     axes, signs = _whitening(patches - mean, swapped - mean)
-    most = CENTROIDS if len(table) <= MANY_PICTURES else FEWER_CENTROIDS
-    half = max(1, min(most, len(table)) // 2)
     centred = (patches - mean) @ axes
     centroids = _cluster(centred, signs, half, rng)
     number = np.arange(half)
@@ -231,13 +235,18 @@ def encode(pictures: Floats, words: Dictionary) -> Floats:
 
     Both are the same for a mirror image.
     """
-    k, n = len(words.centroids), len(pictures)
-    patches = np.empty((n * POSITIONS * POSITIONS, SIDE * SIDE * 3), np.float32)
-    cut_patches(pictures, SIDE, STRIDE, np.float32(FLOOR), patches)
+    return np.hstack([code_patches(pictures, words, STRIDE), fold_colours(pictures)])
+
+
+def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
+    """Return the codes (n, 2 k) of square pictures (n, side, side, 3) of any side from 6 px on."""
+    k, n, places = len(words.centroids), len(pictures), (pictures.shape[1] - SIDE) // stride + 1
+    patches = np.empty((n * places * places, SIDE * SIDE * 3), np.float32)
+    cut_patches(pictures, SIDE, stride, np.float32(FLOOR), patches)
     white = patches @ words.axes
     white -= words.mean @ words.axes
     pooled = np.zeros((n, 2, 2, k), np.float32)
-    pool_codes(white @ words.centroids.T, white, (words.centroids**2).sum(1), POSITIONS, pooled)
+    pool_codes(white @ words.centroids.T, white, (words.centroids**2).sum(1), places, pooled)
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
-    return np.hstack([np.sqrt(folded.reshape(n, 2 * k)), fold_colours(pictures)])
+    return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))

