@@ -35,7 +35,7 @@ from audit.report.contents import (
     Spread,
 )
 from audit.report.folding import FOLDS, fold_findings
-from audit.review.box_fixes import count_fixes
+from audit.review.applied_fixes import count_fixes
 from audit.review.rates import reviewed_rates
 from audit.review.status import waived_fingerprints
 from audit.run import generations

@@ -39,7 +39,7 @@ from audit.annotations.reading import READER_VERSION
 from audit.annotations.voc_writer import voc_text
 from audit.annotations.yolo_writer import YoloWriter, label_path, one_ring_each
 from audit.errors import UsageError
-from audit.review.box_fixes import AppliedFixes, find_fixes
+from audit.review.applied_fixes import AppliedFixes, find_fixes
 from audit.review.ledger import Ledger
 from audit.review.status import apply_decisions, open_for_deciding
 from audit.run import generations
