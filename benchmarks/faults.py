@@ -1,6 +1,6 @@
 """Break things on purpose, and count what is lost.
 
-    python benchmarks/faults.py [--repeats 3] [--only WORD] [--seed 1] [--docs docs/faults.md]
+    python benchmarks/faults.py [--repeats 3] [--only WORD] [--part 1/2] [--seed 1] [--docs F.md]
 
 Every fault strikes a real `audit` command on a small dataset: processes are killed, disks fill up,
 files of the run are damaged, two writers meet, the dataset changes under a scan. Each is repeated
@@ -37,8 +37,8 @@ from audit.review.ledger import LEDGER, Ledger
 from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
-TIMES = ("mtime_ns", "ctime_ns", "file_key", "seconds")
-"""Columns that tell when something was done; everything else must be equal."""
+TIMES = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth")
+"""Columns that tell when something was done, or at what cost; everything else must be equal."""
 Index = dict[str, pl.DataFrame]
 
 
@@ -664,7 +664,7 @@ def prepare(folder: Path) -> Stage:
 
 
 def index(run: Path) -> Index:
-    """Return every row of every table of a run, without what tells the time."""
+    """Return every row of every table of a run, without what tells time and cost."""
     with open_run(run) as store:
         columns = store.rows(
             "SELECT table_name, list(column_name ORDER BY column_index) AS columns "
@@ -779,11 +779,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3, help="times that each fault must happen")
     parser.add_argument("--only", help="faults whose name contains this")
+    parser.add_argument(
+        "--part", default="1/1", help="K/N: every N-th of the faults, from the K-th"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--docs", type=Path, help="write the table there")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    part, parts = map(int, options.part.split("/"))
     names = [name for name in FAULTS if not options.only or options.only in name]
+    names = names[part - 1 :: parts]
     rows, bad, happened, survived = [], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         stage = prepare(Path(name))
