@@ -34,7 +34,8 @@ from PIL import Image
 
 from audit.checks.file_hidden_damage import HiddenDamage
 from audit.picture.decode import Limits, components_of, decode_picture
-from audit.picture.jpeg_walk import count_faults, shift_evidence, warm_up_walk
+from audit.picture.jpeg_shift import shift_evidence
+from audit.picture.jpeg_walk import count_faults, warm_up_walk
 
 ROOT = Path(__file__).parent.parent
 LEAST = HiddenDamage.Params().min_jpeg_shift
