@@ -37,8 +37,9 @@ from audit.review.ledger import LEDGER, Ledger
 from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
-TIMES = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth")
-"""Columns that tell when something was done, or at what cost; everything else must be equal."""
+HOW = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth", "completeness")
+"""Columns that tell when, at what cost or by which way something was found, as the tables `meta` and
+`relate_facts` do (a later scan takes pairs over); everything else must be equal."""
 Index = dict[str, pl.DataFrame]
 
 
@@ -664,17 +665,18 @@ def prepare(folder: Path) -> Stage:
 
 
 def index(run: Path) -> Index:
-    """Return every row of every table of a run, without what tells time and cost."""
+    """Return every row of every table of a run, without what tells how they came about."""
     with open_run(run) as store:
         columns = store.rows(
             "SELECT table_name, list(column_name ORDER BY column_index) AS columns "
             "FROM duckdb_columns() JOIN "
             "(SELECT table_oid FROM duckdb_tables()) USING (table_oid) "
-            "WHERE NOT internal AND table_name <> 'meta' GROUP BY ALL ORDER BY ALL"
+            "WHERE NOT internal AND table_name NOT IN ('meta', 'relate_facts') "
+            "GROUP BY ALL ORDER BY ALL"
         )
         found = {}
         for row in columns:
-            kept = ", ".join(f'"{name}"' for name in row["columns"] if name not in TIMES)
+            kept = ", ".join(f'"{name}"' for name in row["columns"] if name not in HOW)
             table = row["table_name"]
             found[table] = store.query(f"SELECT {kept} FROM {table} ORDER BY ALL")
         return found
@@ -722,6 +724,9 @@ def repeat(stage: Stage, name: str, repeats: int, seed: int) -> Tally | str:
     return tally
 
 
+SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # by the faults themselves
+
+
 def judge(stage: Stage, scene: Scene, tally: Tally) -> None:
     """Scan once more without a fault, and compare."""
     struck = len(scene.commands)
@@ -732,7 +737,7 @@ def judge(stage: Stage, scene: Scene, tally: Tally) -> None:
             tally.complaints["traceback: " + done.said.strip().splitlines()[-1][:100]] += 1
         if "this program failed" in done.said:
             tally.complaints[done.said[done.said.index("this program failed") :][:120]] += 1
-        if done.code < 0 and done.code not in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP):
+        if done.code < 0 and -done.code not in SENT:
             tally.complaints[f"died of signal {-done.code}"] += 1
     if last.code != 0:
         tally.complaints["the next scan: " + last.said.strip().splitlines()[-1][:140]] += 1
