@@ -38,8 +38,8 @@ from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
 HOW = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth", "completeness")
-"""Columns that tell when, at what cost or by which way something was found, as the tables `meta` and
-`relate_facts` do (a later scan takes pairs over); everything else must be equal."""
+"""Columns that tell when, at what cost or by which way something was found, as the tables `meta`
+and `relate_facts` do (a later scan takes pairs over); everything else must be equal."""
 Index = dict[str, pl.DataFrame]
 
 

@@ -29,7 +29,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         "schema": SCHEMA,
         "run": report.run,
         "dataset": dataset_facts(report),
-        **({} if report.boxes is None else {"boxes": asdict(report.boxes)}),
+        "boxes": None if report.boxes is None else asdict(report.boxes),
         "summary": report.summary,
         "waived": len(report.waived),
         "failed_checks": [_failed_part(part) for part in report.failed_checks],

@@ -90,16 +90,16 @@ def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> Non
     document = json.loads(documents["json"])
     page = (ROOT / "docs/report.md").read_text("utf-8").partition("## JSON")[2]
     tables = page.partition("## SARIF")[0].split("\n| Field |")[1:]
-    documented = [
+    whole, dataset, _, of_finding = [
         {name for line in table.splitlines() if line.startswith("| `")
          for name in re.findall(r"`(\w+)`", line.split("|")[1])}
         for table in tables
     ]  # fmt: skip
-    assert set(document) == documented[0]
-    assert set(document["dataset"]) == documented[1]
+    assert set(document) == whole
+    assert set(document["dataset"]) == dataset
     assert document["findings"]
     for finding in document["findings"]:
-        assert set(finding) == documented[2]
+        assert set(finding) == of_finding
     named = {one for f in document["findings"] for one in f["sample_ids"]}
     assert any(one.endswith(f"/{NAMES[1]}") for one in named)
     assert not documents["json"].isprintable()  # the line breaks between findings, ...
