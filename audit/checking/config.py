@@ -28,7 +28,7 @@ misspelt threshold that is silently ignored is worse than none.
 
 from __future__ import annotations
 
-import math
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,8 +142,9 @@ def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> 
     """Return a number above 0 of `[scan]`."""
     value = scan.get(key, default)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise UsageError(f"{path}: [scan] {key} is {value!r}: write a number above 0.")
+    # whole numbers of TOML have no end, and beyond this they are no number of seconds or bytes
+    if not number or not 0 < value <= sys.float_info.max:
+        raise UsageError(f"{path}: [scan] {key} is {str(value)[:40]}: write a number above 0.")
     return float(value) if isinstance(value, float) else int(value)
 
 

@@ -285,7 +285,7 @@ class Ledger:
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
-        address = f"{self.path.resolve().as_uri()}?mode={mode}"
+        address = f"{self.path.absolute().as_uri()}?mode={mode}"
         try:
             with closing(
                 sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)

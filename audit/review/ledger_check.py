@@ -180,7 +180,7 @@ def _open_readable(path: Path, found: FoundLedger) -> Iterator[sqlite3.Connectio
 
 def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     """Open a ledger file for checking: text that is no UTF-8 is escaped instead of an error."""
-    address = f"{path.resolve().as_uri()}?mode={mode}"
+    address = f"{path.absolute().as_uri()}?mode={mode}"
     con = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
     con.text_factory = lambda content: content.decode("utf-8", "backslashreplace")
     return con

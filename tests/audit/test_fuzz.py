@@ -85,15 +85,25 @@ def test_a_folder_in_the_place_of_the_ledger_is_repaired(place: Place) -> None:
     assert answer(["log", str(run)]) == 0
 
 
-@pytest.mark.parametrize(("key", "digits"), [("max_pixels", 5000), ("min_sharpness", 400)])
+@pytest.mark.parametrize(
+    ("key", "digits"), [("max_pixels", 5000), ("timeout_s", 400), ("min_sharpness", 400)]
+)
 def test_a_number_without_end_in_the_settings_is_refused(
     place: Place, key: str, digits: int
 ) -> None:
     run = copy_of(place)
     settings = place.folder / "audit.toml"
-    table = "scan" if key == "max_pixels" else "checks.IMG003"
+    table = "checks.IMG003" if key == "min_sharpness" else "scan"
     settings.write_text(f"[{table}]\n{key} = {'9' * digits}\n")
     assert answer(["recheck", str(run), "--config", str(settings)]) == 2
+
+
+def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
+    run = copy_of(place)
+    (run / "decisions.sqlite").unlink()
+    (run / "decisions.sqlite").symlink_to("decisions.sqlite")
+    for words in (["report"], ["log"], ["undo"], ["verify"], ["verify", "--repair"]):
+        assert answer([*words[:1], str(run), *words[1:]]) in (0, 1, 2), words
 
 
 def test_subset_refuses_as_the_other_commands_do(place: Place) -> None:

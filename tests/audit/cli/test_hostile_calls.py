@@ -9,11 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from tests.audit.cli.forked import ForkedAudit
 from tests.conftest import ROOT, picture
 
 pytestmark = pytest.mark.slow
@@ -78,15 +80,25 @@ CONFIGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def forked() -> Iterator[ForkedAudit]:
+    server = ForkedAudit()
+    yield server
+    server.close()
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_hostile_config_is_the_callers(place: Path, name: str) -> None:
+def test_a_hostile_config_is_the_callers(place: Path, forked: ForkedAudit, name: str) -> None:
     (place / f"{name}.toml").write_text(CONFIGS[name])
-    refused(place, f"audit recheck run --config {name}.toml", 2)
+    refused_by(forked.call(place, ["recheck", "run", "--config", f"{name}.toml"]), 2)
 
 
 def refused(folder: Path, line: str, code: int, **environment: str) -> str:
     """Assert that a call ends with a code and a sentence; returns what was said."""
-    done = call(folder, line, **environment)
+    return refused_by(call(folder, line, **environment), code)
+
+
+def refused_by(done: subprocess.CompletedProcess[str], code: int) -> str:
     said = done.stderr
     assert "Traceback" not in said, said
     assert "Exception ignored" not in said, said
@@ -180,9 +192,9 @@ CALLERS = [
 
 
 @pytest.mark.parametrize("line", CALLERS, ids=[line[6:60] for line in CALLERS])
-def test_a_wrong_call_is_one_sentence_and_2(place: Path, line: str) -> None:
+def test_a_wrong_call_is_one_sentence_and_2(place: Path, forked: ForkedAudit, line: str) -> None:
     before = (place / "file").read_text(), sorted(os.listdir(place / "set"))
-    assert refused(place, line, 2).strip()
+    assert refused_by(forked.call(place, shlex.split(line)[1:]), 2).strip()
     assert (place / "file").read_text() == before[0]
     assert sorted(os.listdir(place / "set")) == before[1], "nothing is written into the dataset"
 
