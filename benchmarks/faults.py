@@ -38,8 +38,9 @@ from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
 HOW = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth", "completeness")
-"""Columns that tell when, at what cost or by which way something was found, as the tables `meta`
-and `relate_facts` do (a later scan takes pairs over); everything else must be equal."""
+"""Columns that tell when, at what cost or by which way something was found; all others are equal."""
+WAYS = ("meta", "relate_facts", "rechecks")
+"""Tables that do: a later scan takes pairs over, and keeps what was looked at in full size."""
 Index = dict[str, pl.DataFrame]
 
 
@@ -671,8 +672,8 @@ def index(run: Path) -> Index:
             "SELECT table_name, list(column_name ORDER BY column_index) AS columns "
             "FROM duckdb_columns() JOIN "
             "(SELECT table_oid FROM duckdb_tables()) USING (table_oid) "
-            "WHERE NOT internal AND table_name NOT IN ('meta', 'relate_facts') "
-            "GROUP BY ALL ORDER BY ALL"
+            "WHERE NOT internal AND NOT list_contains(?, table_name) GROUP BY ALL ORDER BY ALL",
+            [list(WAYS)],
         )
         found = {}
         for row in columns:
