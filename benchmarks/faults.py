@@ -38,7 +38,7 @@ from audit.run.generations import open_run
 
 ROOT = Path(__file__).parent.parent
 HOW = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth", "completeness")
-"""Columns that tell when, at what cost or by which way something was found; all others are equal."""
+"""Columns that tell when, at what cost or by which way something was found; no others differ."""
 WAYS = ("meta", "relate_facts", "rechecks")
 """Tables that do: a later scan takes pairs over, and keeps what was looked at in full size."""
 Index = dict[str, pl.DataFrame]
