@@ -104,7 +104,7 @@ def _run_check(measurements: Store, store: Store, config: CheckConfig, gauge: Me
     gauge.start()
     check, start, n_findings, n_left = config.check, time.perf_counter(), 0, 0
     named = _named_files(store, check.left_to)
-    empty = [table for table in check.tables if not _has_rows(measurements, table)]
+    empty = [table for table in check.tables if not measurements.share(_has_rows, table)]
     for found in _batched(iter(()) if empty else check.find(measurements, config.params)):
         batch = [f for f in found if not (f.sample_ids and named.issuperset(f.sample_ids))]
         n_left += len(found) - len(batch)

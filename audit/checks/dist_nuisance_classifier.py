@@ -176,7 +176,7 @@ def _guesses(table: PropertyTable) -> Guesses:
     largest = classes == int(np.bincount(classes).argmax())
     gained, lost = int((right & ~largest).sum()), int((largest & ~right).sum())
     low, high = paired_difference(gained / n, lost / n, n)
-    one_sided = float(mcnemar(gained, lost)) / 2
+    one_sided = float(mcnemar(gained, lost, "midp")) / 2
     return Guesses(
         n, len(present), len(table.properties), float(right.mean()), float(largest.mean()),
         float(low), float(high), one_sided if gained > lost else 1.0,

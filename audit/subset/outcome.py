@@ -50,8 +50,7 @@ class Outcome:
         """Return one metric over the rows that `included` marks with 1."""
         name, label = parse_metric(metric)
         if is_linearised(name):
-            linear = self.linearised(metric, included)
-            estimates = {e: estimate_linear(self.design, linear, e, confidence) for e in ESTIMANDS}
+            estimates = estimate_linear(self.design, self.linearised(metric, included), confidence)
             return MetricScore(metric, estimates, "design-based interval, by linearisation")
         top, bottom = self.share_terms(name, label)
         counts = bottom * self.counts * included
@@ -125,17 +124,19 @@ def is_linearised(name: str) -> bool:
 
 
 def estimate_linear(
-    design: Design, linear: Linearised, estimand: Estimand, confidence: float
-) -> MetricEstimate:
+    design: Design, linear: Linearised, confidence: float
+) -> dict[Estimand, MetricEstimate]:
     """Return a linearised metric with the interval of a share that has its variance."""
     if math.isnan(linear.value):
-        return MetricEstimate(math.nan, 0.0, 1.0, 0.0)
-    value = min(max(linear.value, 0.0), 1.0)
-    if estimand == "full-set" and design.complete:
-        return MetricEstimate(value, value, value, math.inf, True)
-    r = linear.ratio(design)
-    low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
-    return MetricEstimate(value, low, high, effective, caution=rough(r, value))
+        return dict.fromkeys(ESTIMANDS, MetricEstimate(math.nan, 0.0, 1.0, 0.0))
+    value, r = min(max(linear.value, 0.0), 1.0), linear.ratio(design)
+    estimates: dict[Estimand, MetricEstimate] = {}
+    for estimand in ESTIMANDS:
+        low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
+        estimates[estimand] = MetricEstimate(value, low, high, effective, caution=rough(r, value))
+    if design.complete:
+        estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
+    return estimates
 
 
 def estimate_metric(
