@@ -193,6 +193,7 @@ def _use(tab: Any, address: str, repeats: int) -> dict[str, dict[str, object]]:
         for choice in ("FILE002", "IMG003"):
             act = partial(_choose, tab, "Check", choice)
             _timed(seconds, "filter: findings by check", act)
+        _timed(seconds, "open folded findings", partial(_then, tab, tab.locator(FIRST_LINE).click))
         _timed(seconds, "next page: findings", partial(_press, tab, "PageDown"))
         _timed(seconds, "next finding", partial(_press, tab, "n"))
         _switch(tab, "Explore")
@@ -247,6 +248,7 @@ def _then(tab: Any, act: Callable[[], None]) -> None:
 
 
 # The page marks itself while its script runs; what counts is how often that mark went away.
+FIRST_LINE = ".listing tbody tr >> nth=0"
 ENDED = "(window.scriptsEnded || 0)"
 COUNTING = """
 new MutationObserver((changes) => {

@@ -54,7 +54,10 @@ def photographs(source: Path, target: Path, count: int) -> Path:
     paths = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
     originals = [Image.open(path).convert("RGB") for path in paths]
     target.mkdir(parents=True, exist_ok=True)
-    for number in range(len(list(target.iterdir())), count):
+    there = len(list(target.iterdir()))
+    if there > count:
+        return part_of(target, count, target.parent)
+    for number in range(there, count):
         rng = np.random.default_rng(number)
         canvas = originals[number % len(originals)].copy()
         width, height = canvas.width // 2, canvas.height // 2
@@ -169,6 +172,12 @@ def command(arm: str, folder: Path, run: Path, peers: str) -> list[str]:
 # ---- measuring ----
 
 
+def has(python: str, package: str) -> bool:
+    """Say whether a Python has a package; one that is not installed is no arm."""
+    line = f"import importlib.util as u; raise SystemExit(u.find_spec({package!r}) is None)"
+    return subprocess.run([python, "-c", line], check=False).returncode == 0
+
+
 def timed(argv: list[str]) -> tuple[float, float, float]:
     """Run a command; return wall seconds, CPU seconds and peak RSS (MB) of its process tree."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -269,7 +278,7 @@ def main() -> None:
         return
     arms = ["ours", "ours unchanged", "one decode", "floor"]
     if not options.no_peers:
-        arms += ["cleanvision", "imagededup"]
+        arms += [name for name in ("cleanvision", "imagededup") if has(options.peers_python, name)]
     options.work.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict] = {}
     if options.only != "small":
