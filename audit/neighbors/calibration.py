@@ -26,6 +26,7 @@ from audit.neighbors.inspection import check_full_size
 from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import NO_MATCH, Floats, verify
+from audit.stats import wilson_share
 
 LOWEST_THRESHOLD = -1.5
 HIGHEST_THRESHOLD = 4.0
@@ -41,6 +42,8 @@ USUAL_SLOPE = 1.2
 """Decay of the tail per unit of log odds, as seen on photographs and CIFAR-10; it weighs as much as
 `USUAL_WEIGHT` exceedances, so that a handful of pictures cannot invent a tail of their own."""
 USUAL_WEIGHT = 20
+WEAK_UNDER = 0.9
+"""Recall under which a change is named, where the upper end of its interval lies under it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,14 @@ class Calibration:
             f"{self.false_expected:.2g} in this data set.",
         ]
         if self.recall:
-            weak = sorted((r, name) for name, r in self.recall.items() if r < 0.9)
-            worst = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4]) or "none under 90 %"
+            each = self.synthetic_copies / len(self.recall)
+            # with the chance in it: of four copies, one is lost by accident
+            weak = sorted(
+                (r, name)
+                for name, r in self.recall.items()
+                if wilson_share(r, each)[1] < WEAK_UNDER
+            )
+            worst = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4]) or f"none surely under {WEAK_UNDER:.0%}"
             lines.append(
                 f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
                 f"{self.synthetic_copies} "

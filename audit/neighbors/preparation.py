@@ -17,6 +17,10 @@ from audit.neighbors.signatures import GREY_SIDE, SIGNATURE_DTYPE, Signatures
 N_PICTURES = 40
 
 
+_prepared: set[bool] = set()
+"""Of searches with the gate and of those without it: which this process has loaded."""
+
+
 def start_preparation(pictures: int) -> Thread:
     """Start loading what a search among so many pictures needs; join the thread before that."""
     thread = Thread(target=_search_noise, args=(pictures,), name="prepare search", daemon=True)
@@ -28,14 +32,17 @@ def _search_noise(pictures: int) -> None:
     # imported in the thread, because the import alone takes half a second
     from audit.neighbors.search import GATE_FROM, SearchOptions, find_near_duplicates
 
+    gated = pictures >= GATE_FROM
+    if gated in _prepared:
+        return
     table = _noise()
     hashes = np.random.default_rng(0).integers(0, 2**63, len(table)).astype(np.uint64)
     keys = [row.tobytes() for row in table]
-    gate_from = 0 if pictures >= GATE_FROM else GATE_FROM
-    options = SearchOptions(synthetic_sources=0, gate_from=gate_from)
+    options = SearchOptions(synthetic_sources=0, gate_from=0 if gated else GATE_FROM)
     # what fails here fails again in the search itself, where somebody is told
     with suppress(Exception):
         find_near_duplicates(table, keys, hashes, options=options)
+        _prepared.add(gated)
 
 
 def _noise() -> Signatures:

@@ -55,6 +55,7 @@ Advance = Callable[[float], None]
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate."""
+LEAST_SOURCES, PICTURES_PER_SOURCE = 4, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class SearchOptions:
     (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
     `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
-    (needs `open_picture`).
+    (needs `open_picture`): at most so many, and one in 50 but four of a small data set.
     """
 
     radius: int = 10
@@ -200,7 +201,10 @@ class _Search:
         if opener is None or not self.options.synthetic_sources:
             return calibration
         rng = np.random.default_rng(self.options.seed)
-        sources = np.sort(rng.permutation(self.usable)[: self.options.synthetic_sources])
+        # each is changed in 29 ways: of few pictures, that would take longer than the search
+        wanted = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
+        wanted = min(wanted, self.options.synthetic_sources)
+        sources = np.sort(rng.permutation(self.usable)[:wanted])
         opened = {int(row): opener(int(row)) for row in sources}
         pictures = {row: picture for row, picture in opened.items() if picture is not None}
         if not pictures:
