@@ -8,6 +8,7 @@ stdout full (/dev/full), a reader who is gone, and a working folder that was del
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,10 +21,11 @@ import pytest
 from tests.conftest import ROOT, make_tree
 from tests.pipeline_profiler.cli.loaders import FAST, interrupt_when, write_source
 from tests.pipeline_profiler.fakes import made_session, schedule
+from tests.warm import warm_shell
 
 pytestmark = pytest.mark.slow
 QUICK = " ".join(FAST)
-TOOLS = {"audit": "audit.cli.main", "profile": "pipeline_profiler"}
+TOOLS = {"audit": "audit", "profile": "pipeline_profiler"}
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line of the table; its words in capitals say where and with which disk."""
     for tool, module in TOOLS.items():
-        line = (
-            line.replace(f"{tool} ", f"{shlex.quote(sys.executable)} -m {module} ", 1)
-            if (line.startswith(tool))
-            else line
-        )
+        # a start of its own: streams that it meets closed or full, and all of torch
+        if "&-" in line or "2>" in line or line.startswith(f"{tool} run "):
+            line = re.sub(f"^{tool}(?= |$)", f"{shlex.quote(sys.executable)} -m {module}", line)
+        line = warm_shell(line, tool, module)
     line = line.replace("HERE", str(folder))
     if "FULL_DISK" in line:  # no file may grow: as on a disk without a free block
         line = f"ulimit -f 0; {line.replace('FULL_DISK', '')}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,8 @@ from PIL import Image
 from audit import scanning
 from audit.run_drift import find_drift
 from audit.sources import open_source
-from tests.conftest import ROOT, picture
+from tests.conftest import picture
+from tests.warm import warm_audit
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,7 @@ def scanned(folder: Path, seed: int, labels: tuple[str, ...], light: float = 1.0
 
 
 def drift(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "audit", "drift", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return warm_audit("drift", *arguments)
 
 
 def test_drift_between_runs(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from tests.conftest import ROOT, picture
+from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +26,8 @@ RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u2
 def audit(folder: Path, *arguments: object) -> tuple[int, str, str]:
     """Run a command; returns exit code, output and messages."""
     done = subprocess.run(
-        [sys.executable, "-m", "audit", *map(str, arguments)],
-        capture_output=True, cwd=folder, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
+        [*warm_line("audit"), *map(str, arguments)], capture_output=True, cwd=folder, check=False,
+        env={**os.environ, "COLUMNS": "100"},
     )  # fmt: skip
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 

@@ -9,14 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from tests.audit.cli.forked import ForkedAudit
 from tests.conftest import ROOT, picture
+from tests.warm import warm_audit, warm_shell
 
 pytestmark = pytest.mark.slow
 
@@ -51,9 +50,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of the shell in a folder, `audit` standing for this one."""
+    """Run a line of the shell in a folder, `audit` standing for this one.
+
+    A start of its own is needed only where the environment or a closed stream meets it.
+    """
+    if environment or "&-" in line or "2>" in line or not line.startswith("audit "):
+        line = line.replace("audit ", f"{AUDIT} ", 1)
     return subprocess.run(
-        ["bash", "-c", line.replace("audit ", f"{AUDIT} ", 1)],
+        ["bash", "-c", warm_shell(line, "audit", "audit")],
         capture_output=True, text=True, cwd=folder, check=False, errors="replace",
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip
@@ -80,17 +84,10 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def forked() -> Iterator[ForkedAudit]:
-    server = ForkedAudit()
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_hostile_config_is_the_callers(place: Path, forked: ForkedAudit, name: str) -> None:
+def test_a_hostile_config_is_the_callers(place: Path, name: str) -> None:
     (place / f"{name}.toml").write_text(CONFIGS[name])
-    refused_by(forked.call(place, ["recheck", "run", "--config", f"{name}.toml"]), 2)
+    refused_by(warm_audit("recheck", "run", "--config", f"{name}.toml", folder=place), 2)
 
 
 def refused(folder: Path, line: str, code: int, **environment: str) -> str:
@@ -192,9 +189,9 @@ CALLERS = [
 
 
 @pytest.mark.parametrize("line", CALLERS, ids=[line[6:60] for line in CALLERS])
-def test_a_wrong_call_is_one_sentence_and_2(place: Path, forked: ForkedAudit, line: str) -> None:
+def test_a_wrong_call_is_one_sentence_and_2(place: Path, line: str) -> None:
     before = (place / "file").read_text(), sorted(os.listdir(place / "set"))
-    assert refused_by(forked.call(place, shlex.split(line)[1:]), 2).strip()
+    assert refused_by(warm_audit(*shlex.split(line)[1:], folder=place), 2).strip()
     assert (place / "file").read_text() == before[0]
     assert sorted(os.listdir(place / "set")) == before[1], "nothing is written into the dataset"
 

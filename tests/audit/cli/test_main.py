@@ -20,16 +20,13 @@ from audit.checking.check import all_checks
 from audit.cli import main
 from audit.cli.exit_codes import ExitCode, strongest
 from tests.conftest import ROOT
+from tests.warm import warm_audit
 
 pytestmark = pytest.mark.slow
 
 
 def audit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "audit.cli.main", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    return warm_audit(*arguments, folder=cwd)
 
 
 def test_scan_prints_a_summary_and_its_exit_code_follows_fail_on(

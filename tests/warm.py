@@ -1,0 +1,191 @@
+"""`audit` and `pipeline_profiler` in processes of their own, without the two seconds of a start.
+
+Starting Python, importing and loading the search take most of a call in a test. A server does that
+once; each call is a fork of it with the streams, folder, environment and limits of whoever asked.
+What belongs to the start itself (an encoding of the streams, a home folder, signals, killing) is
+tested with real starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.conftest import ROOT, make_tree
+
+CLIENT = ROOT / "tests" / "warm_client.py"
+
+
+def warm_audit(
+    *words: object, folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `audit WORDS` in a folder."""
+    return subprocess.run(
+        [*warm_line("audit"), *map(str, words)], capture_output=True, text=True, errors="replace",
+        cwd=folder, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def warm_line(tool: str) -> list[str]:
+    """Return the words that run `audit` or `pipeline_profiler` in a fork of the server."""
+    return [sys.executable, "-I", "-S", str(CLIENT), str(_server()), tool]
+
+
+def warm_shell(line: str, tool: str, module: str) -> str:
+    """Return a line of the shell with its first word, `tool`, run by the server."""
+    first, *rest = line.split(" ", 1)
+    return " ".join([shlex.join(warm_line(module)), *rest]) if first == tool else line
+
+
+@functools.cache
+def _server() -> Path:
+    """Start the server of this process; return where it listens."""
+    place = Path(tempfile.mkdtemp(prefix="warm")) / "socket"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.warm", str(place)], stdout=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
+    )  # fmt: skip
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return place
+
+
+# ---- the server ----
+
+
+def serve(place: str) -> None:
+    """Answer calls until this process is killed."""
+    _load()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(place)
+        listening.listen()
+        print("ready", flush=True)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            asking, _ = listening.accept()
+            with asking:
+                if not os.fork():
+                    listening.close()
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _answer(asking)
+
+
+def _load() -> None:
+    """Import what a scan and a report import, and load the search; no thread may stay behind."""
+    import pipeline_profiler.cli.main  # noqa: F401
+    from audit.neighbors.preparation import start_preparation
+
+    start_preparation(pictures=24).join()
+    # a scan leaves threads of DuckDB and polars, which a fork would lack: so it is tried in a fork
+    read, write = os.pipe()
+    if not os.fork():
+        os.write(write, json.dumps(_names_after_a_scan()).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as names:
+        for name in json.load(names):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    gc.freeze()  # the pages of what is loaded stay shared
+
+
+def _names_after_a_scan() -> list[str]:
+    """Return the modules that a scan and a report have loaded."""
+    quiet = io.StringIO()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(quiet),
+        contextlib.redirect_stderr(quiet),
+    ):
+        tree, run = make_tree(Path(folder, "tree")), Path(folder, "run")
+        for words in (["scan", str(tree), "--out", str(run)], ["report", str(run), "-o", "r.html"]):
+            with contextlib.chdir(folder):
+                _run(["audit", *words])
+    return [name for name in sys.modules if not name.startswith(("__", "tests"))]
+
+
+def _answer(asking: socket.socket) -> None:
+    """Run one call in a fork, tell its exit code, and end; the fork returns from here."""
+    _, received, *_ = socket.recv_fds(asking, 1, 4)
+    with asking.makefile() as text:
+        request = json.loads(text.readline())
+    child = os.fork()
+    if not child:
+        asking.close()
+        _become(request, received)
+        _end(_run(request["words"]))
+    for number in received:
+        os.close(number)
+    asking.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], received: Sequence[int]) -> None:
+    """Take over what a started process would have inherited."""
+    folder, *streams = received
+    os.fchdir(folder)
+    os.close(folder)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    resource.setrlimit(resource.RLIMIT_FSIZE, tuple(request["file_size"]))
+    for number in (0, 1, 2):
+        os.close(number)
+    for number, stream in zip(request["streams"], streams, strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        mode = "w" if number else "r"
+        opened = number in request["streams"]
+        setattr(sys, name, open(number, mode, closefd=False) if opened else None)  # noqa: SIM115
+
+
+def _run(words: list[str]) -> int:
+    """Run the command; return its exit code."""
+    if words[0] == "audit":
+        from audit.cli.main import command_line
+    else:
+        from pipeline_profiler.cli.main import command_line
+    sys.argv = words
+    try:
+        return int(command_line() or 0)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - the test reads what is printed
+        sys.excepthook(*sys.exc_info())
+        return 1
+
+
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does, without taking every module down: that is half a second."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            os.write(2, b"Exception ignored while the streams were flushed\n")
+            code = 120
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
