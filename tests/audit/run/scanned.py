@@ -10,6 +10,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from audit import scanning
+from audit.checking.config import Config
 from audit.executors import Serial
 from audit.picture.measure import FileJob
 from audit.run.generations import open_run
@@ -20,6 +21,9 @@ TABLES = (
     "findings", "finding_samples",
 )  # fmt: skip
 N_FILES = 24
+CHECKS = ("FILE", "DUP", "SPLIT001", "IMG001")
+"""A few of the checks: half of a small scan's time are the others, and what is stored is alike."""
+QUICK = Config(relate={"synthetic_sources": 0})
 
 
 class Watching(Serial):
@@ -37,8 +41,14 @@ class Watching(Serial):
 def scan_tree(tree: Path, run: Path, **options: Any) -> list[str]:
     """Scan in this process; returns the ids of the files that were read."""
     executor = Watching()
-    scanning.scan(open_source([str(tree)]), run, executor=executor, **options)
+    settings = {"checks": CHECKS, "config": QUICK, **options}
+    scanning.scan(open_source([str(tree)]), run, executor=executor, **settings)
     return sorted(executor.read)
+
+
+def recheck_run(run: Path, **options: Any) -> None:
+    """Run the checks of `scan_tree` again."""
+    scanning.recheck(run, **{"checks": CHECKS, "config": QUICK, **options})
 
 
 def read_index(run: Path, tables: Sequence[str] = TABLES) -> dict[str, pl.DataFrame]:

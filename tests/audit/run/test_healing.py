@@ -21,7 +21,7 @@ from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.healing import heal_run
 from tests.audit.run.conftest import Undisturbed
-from tests.audit.run.scanned import N_FILES, assert_index, read_index, scan_tree
+from tests.audit.run.scanned import N_FILES, assert_index, read_index, recheck_run, scan_tree
 
 pytestmark = pytest.mark.slow
 FIX = "scan its source again into this run; decisions stay."
@@ -200,7 +200,7 @@ def test_current_that_is_a_folder_is_moved_aside(undisturbed: Undisturbed, run: 
     (run / "CURRENT").mkdir()
     (run / "CURRENT" / "note").write_text("someone's")
     assert_index(run, undisturbed.index)
-    scanning.recheck(run)
+    recheck_run(run)
     assert_index(run, undisturbed.index)
     assert [path.read_text() for path in run.glob("damaged-*/CURRENT/note")] == ["someone's"]
 
@@ -248,7 +248,7 @@ def test_a_damaged_only_generation_is_measured_again(
     # it may lie where no row is
     assert fix_of(lambda: assert_index(run, undisturbed.index)).endswith(FIX)
     with pytest.raises(RunError, match=FIX):
-        scanning.recheck(run)
+        recheck_run(run)
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
     assert generations.require(run).path.name == "gen-0002"
@@ -275,7 +275,7 @@ def test_damaged_findings_are_made_again_by_scan_and_by_recheck(
     damage(run / "gen-0001" / "findings-0001.duckdb")
     other = Path(shutil.copytree(run, tmp_path / "other"))
     assert scan_tree(undisturbed.tree, run) == []
-    scanning.recheck(other)
+    recheck_run(other)
     for healed in (run, other):
         assert_index(healed, undisturbed.index)
         assert generations.require(healed).path.name == "gen-0001"
@@ -345,8 +345,8 @@ def test_healing_a_sound_run_writes_nothing(run: Path) -> None:
 
 
 def test_the_seal_holds_the_digests_of_all_databases(run: Path) -> None:
-    scanning.recheck(run)
-    scanning.recheck(run)
+    recheck_run(run)
+    recheck_run(run)
     sealed = json.loads((run / "gen-0001" / "generation.json").read_text())["files"]
     databases = sorted((run / "gen-0001").glob("*.duckdb"))
     assert sealed == {path.name: digests.file_digest(path) for path in databases}

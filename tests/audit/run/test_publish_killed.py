@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from audit import scanning
 from audit.run import generations
 from tests.audit.run.conftest import Undisturbed
-from tests.audit.run.scanned import assert_index, scan_tree
+from tests.audit.run.scanned import assert_index, recheck_run, scan_tree
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -76,7 +75,7 @@ def built(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     other = Path(shutil.copytree(undisturbed.tree, folder / "pets"))
     shutil.copytree(undisturbed.run, runs["recheck"])
     for _ in range(1):
-        scanning.recheck(runs["recheck"])
+        recheck_run(runs["recheck"])
     scan_tree(other, runs["third"])
     (other / "train/cat/0.jpg").unlink()
     scan_tree(other, runs["third"])
@@ -87,7 +86,7 @@ def built(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
             with pytest.raises(Stop):
                 scan_tree(undisturbed.tree, runs[name])
         with pytest.raises(Stop):
-            scanning.recheck(runs["recheck"])
+            recheck_run(runs["recheck"])
     return runs
 
 
@@ -137,5 +136,5 @@ def test_readers_see_the_generation_before_until_the_next_one_is_named(
             generations.publish(run, "findings-0001.duckdb")
     assert (run / "gen-0003").is_dir()
     assert generations.require(run).path.name == "gen-0002"
-    scanning.recheck(run)
+    recheck_run(run)
     assert generations.require(run).path.name == "gen-0003"

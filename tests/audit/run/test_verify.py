@@ -25,7 +25,7 @@ from audit.run.writer_lock import hold_run
 from audit.sources import open_source
 from audit.verifying import repair_run, verify_run
 from tests.audit.run.conftest import Undisturbed
-from tests.audit.run.scanned import N_FILES, assert_index, scan_tree
+from tests.audit.run.scanned import N_FILES, assert_index, recheck_run, scan_tree
 
 pytestmark = pytest.mark.slow
 Command = Callable[..., tuple[int, str, str]]
@@ -40,7 +40,7 @@ def complete(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory)
     shutil.copy(undisturbed.run / LEDGER, run / LEDGER)
     shutil.copy(undisturbed.run / "decisions.chain", run / "decisions.chain")
     scan_tree(undisturbed.tree, run)
-    scanning.recheck(run)
+    recheck_run(run)
     store_thumbnails(run)
     return run
 
