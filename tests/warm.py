@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,7 +44,11 @@ def warm_audit(
 
 
 def warm_line(tool: str) -> list[str]:
-    """Return the words that run `audit` or `pipeline_profiler` in a fork of the server."""
+    """Return the words that run a tool in a fork of the server.
+
+    `tool`: audit, pipeline_profiler, or python with code and arguments after it. A fork that is
+    killed kills the process that asked for it, not the other way round.
+    """
     return [sys.executable, "-I", "-S", str(CLIENT), str(_server()), tool]
 
 
@@ -159,18 +163,28 @@ def _become(request: dict[str, Any], received: Sequence[int]) -> None:
 
 def _run(words: list[str]) -> int:
     """Run the command; return its exit code."""
-    if words[0] == "audit":
-        from audit.cli.main import command_line
-    else:
-        from pipeline_profiler.cli.main import command_line
-    sys.argv = words
     try:
-        return int(command_line() or 0)
+        return int(_command(words)() or 0)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - the test reads what is printed
         sys.excepthook(*sys.exc_info())
         return 1
+
+
+def _command(words: list[str]) -> Callable[[], object]:
+    """Return what words run: a tool, or `python CODE WORD...`, as `python -c` runs it."""
+    if words[0] == "python":
+        sys.argv = ["-c", *words[2:]]
+        return lambda: exec(words[1], {"__name__": "__main__"})
+    sys.argv = words
+    if words[0] == "audit":
+        from audit.cli.main import command_line as audit_line
+
+        return audit_line
+    from pipeline_profiler.cli.main import command_line as profiler_line
+
+    return profiler_line
 
 
 def _end(code: int) -> NoReturn:

@@ -41,4 +41,7 @@ def _is_open(number: int) -> bool:
 
 
 if __name__ == "__main__":
-    os._exit(main())
+    ended = main()
+    if ended < 0:
+        os.kill(os.getpid(), -ended)  # as the command ended
+    os._exit(ended)

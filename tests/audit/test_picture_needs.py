@@ -17,6 +17,8 @@ from audit.executors import Serial
 from audit.picture_needs import LOSES, NOTHING_LOST, PictureNeeds, Version, judge_pictures
 from audit.sources import open_source
 
+pytestmark = pytest.mark.slow
+
 N, BASE = 240, 32
 
 
@@ -83,7 +85,6 @@ def test_classes_that_show_nothing() -> None:
     assert found.sizes == ()
 
 
-@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     for number in range(210):

@@ -37,13 +37,16 @@ from audit.scanning import Progress, ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.read_log import ReadLog
-from tests.conftest import ROOT, make_tree, picture
+from tests.audit.run.scanned import CHECKS
+from tests.conftest import make_tree, picture
+from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
 
 def scan(root: Path, run: Path, **options: object) -> ScanResult:
-    return scanning.scan(open_source([str(root)]), run, **{"jobs": 1, **options})  # type: ignore[arg-type]
+    settings = {"jobs": 1, "checks": CHECKS, **options}
+    return scanning.scan(open_source([str(root)]), run, **settings)  # type: ignore[arg-type]
 
 
 def index(run: Path) -> dict[str, pl.DataFrame]:
@@ -99,7 +102,8 @@ def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
 
 
 def scan_smaller(tree: Path, run: Path) -> None:
-    scanning.scan(open_source([str(tree)], exclude=["train/dog/0.jpg"]), run, jobs=1)
+    source = open_source([str(tree)], exclude=["train/dog/0.jpg"])
+    scanning.scan(source, run, jobs=1, checks=CHECKS)
 
 
 def test_a_scan_measures_every_file(tree: Path, tmp_path: Path) -> None:
@@ -232,13 +236,14 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
 STOPPING = """
 import os, pathlib, shutil, sys, time
 from audit import scanning
+from tests.audit.run.scanned import CHECKS
 from audit.executors import Serial
 from audit.sources import open_source
 
 tree, run, marker, moment, count = sys.argv[1:]
 
 def stop():
-    pathlib.Path(marker).touch()
+    pathlib.Path(marker).write_text(str(os.getpid()))
     time.sleep(600)
 
 def progress(step):
@@ -264,7 +269,10 @@ if moment == "point":
 if moment == "prune":
     stops_at(shutil, "rmtree", lambda path: "gen-" in path)
 scanning.APPEND_ROWS = 1
-scanning.scan(open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress)
+scanning.scan(
+    open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress,
+    checks=CHECKS,
+)
 """
 
 
@@ -272,19 +280,19 @@ def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
     """Scan in a process of its own, wait until it has come that far, and kill it with signal 9."""
     marker = run.with_name(f"{run.name}.reached")
     marker.unlink(missing_ok=True)
-    line = [sys.executable, "-c", STOPPING, tree, run, marker, moment, count]
-    with subprocess.Popen([str(word) for word in line], cwd=ROOT) as process:
-        while not marker.exists():
+    line = [*warm_line("python"), STOPPING, tree, run, marker, moment, count]
+    with subprocess.Popen([str(word) for word in line]) as process:
+        while not (marker.exists() and marker.read_text()):
             assert process.poll() is None, f"the scan ended before {moment} {count}"
             time.sleep(0.02)
-        process.kill()
+        os.kill(int(marker.read_text()), signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "count"),
-    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 20), ("rename", 0)],
+    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 5), ("rename", 0)],
 )
 def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
     moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
@@ -301,7 +309,7 @@ def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 20), ("point", 0)])
+@pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 5), ("point", 0)])
 def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
     moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -491,7 +499,7 @@ def broken_check(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken_check")
 def test_a_check_that_raises_is_a_failure_and_the_others_run(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    scan(tree, run)
+    scan(tree, run, checks=None)
     with open_run(run) as store:
         (failed,) = store.rows("SELECT * FROM failed_checks")
         assert store.scalar("SELECT count(*) FROM check_runs") == len(check_module.all_checks()) - 1
@@ -512,10 +520,10 @@ def test_a_failed_check_is_tried_again_although_nothing_changed(
     sound = check_module.all_checks()["DIST001"]
     with monkeypatch.context() as patched:
         patched.setattr(type(sound), "find", Broken.find)
-        scan(tree, run)
+        scan(tree, run, checks=None)
     with open_run(run) as store:
         assert store.rows("SELECT code FROM failed_checks") == [{"code": "DIST001"}]
-    assert scan(tree, run).unchanged
+    assert scan(tree, run, checks=None).unchanged
     with open_run(run) as store:
         assert store.rows("SELECT code FROM failed_checks") == []
         assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
@@ -527,7 +535,7 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
 ) -> None:
     run = tmp_path / "run"
     monkeypatch.setattr(type(check_module.all_checks()["IMG003"]), "features", ("whash",))
-    scan(tree, run)
+    scan(tree, run, checks=None)
     with open_run(run) as store:
         (skipped,) = store.rows("SELECT code, reason FROM skipped_checks")
         assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
@@ -536,7 +544,7 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
     report = collect_report(run)
     assert not report.failed
     assert any("IMG003 blurry-image did not run" in line for line in report.completeness)
-    scan(tree, run, config=Config(hashes=("whash",)))
+    scan(tree, run, config=Config(hashes=("whash",)), checks=None)
     with open_run(run) as store:
         assert store.rows("FROM skipped_checks") == []
 

@@ -10,6 +10,8 @@ import pytest
 from audit.annotations.summary import annotation_sentences
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, codes, judge
 
+pytestmark = pytest.mark.slow
+
 
 def problems(root: Path) -> dict[str, str]:
     with annotated(root) as store:

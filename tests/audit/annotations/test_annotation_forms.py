@@ -10,6 +10,8 @@ import pytest
 from audit.annotations.class_names import plain_names, yaml_names
 from tests.audit.annotations.datasets import annotated, codes, judge, picture
 
+pytestmark = pytest.mark.slow
+
 VOC = """<annotation><filename>0.jpg</filename>
 <size><width>64</width><height>48</height></size>
 <object><name>cat</name><bndbox><xmin>5</xmin><ymin>6</ymin><xmax>25</xmax><ymax>16</ymax></bndbox>

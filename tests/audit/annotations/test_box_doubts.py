@@ -15,6 +15,8 @@ from audit.errors import UsageError
 from audit.records import Finding
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, judge
 
+pytestmark = pytest.mark.slow
+
 CODES = ("BOX027", "BOX028", "BOX029")
 N = 40
 

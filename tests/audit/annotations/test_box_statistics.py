@@ -119,6 +119,7 @@ def test_the_page_shows_hostile_classes_as_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.slow
 def test_compiled_and_plain_covering_agree() -> None:
     draw = np.random.default_rng(5)
     low = draw.integers(0, 40, (900, 2)).astype(float)

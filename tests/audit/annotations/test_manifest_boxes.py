@@ -12,6 +12,8 @@ from audit.run.store import Store
 from audit.sources import open_source
 from tests.audit.annotations.datasets import annotated, judge, picture
 
+pytestmark = pytest.mark.slow
+
 ROWS: list[dict[str, Any]] = [
     {"path": "a.jpg", "label": "cat", "xmin": 5.5, "ymin": 6, "xmax": 25, "ymax": 16, "split": "a"},
     {"path": "a.jpg", "label": "dog", "xmin": 30, "ymin": 6, "xmax": 45, "ymax": 16, "split": "a"},

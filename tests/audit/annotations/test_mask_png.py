@@ -12,6 +12,8 @@ from PIL import Image
 from audit.annotations.mask_png import column_runs, voc_colours
 from tests.audit.annotations.datasets import annotated, codes, judge, picture
 
+pytestmark = pytest.mark.slow
+
 W, H = 64, 48
 
 

@@ -24,6 +24,8 @@ from audit.run import generations
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 
+pytestmark = pytest.mark.slow
+
 X, Y, WIDTH, HEIGHT = 40, 20, 80, 100  # of the white patch in the shown picture, px
 TURN_BACK = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,

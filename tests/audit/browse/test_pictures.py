@@ -50,6 +50,7 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
     assert files[0].stat().st_mtime_ns >= stamp
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_to_its_bound_and_drops_the_oldest(tmp_path: Path) -> None:
     made = ThumbnailCache(tmp_path / "cache", limit=1 << 40)
     cards = [card(saved(tmp_path / f"{i}.jpg", picture(i))) for i in range(6)]

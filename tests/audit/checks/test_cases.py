@@ -34,7 +34,7 @@ def judge(check: Check, case: Case) -> tuple[list[Finding], str, dict[str, str |
                 list(check.find(store, params)),
                 check.completeness(store, params),
             )
-            hashes = dict(store.query("SELECT id, content_hash FROM images").iter_rows())
+            hashes = dict(store.query("SELECT sample_id, content_hash FROM features").iter_rows())
             JUDGED[id(case)] = findings, completeness, hashes
     return JUDGED[id(case)]
 

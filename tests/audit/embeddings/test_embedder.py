@@ -23,6 +23,8 @@ from audit.sources import open_source
 from audit.verifying import repair_run, verify_run
 from tests.conftest import picture
 
+pytestmark = pytest.mark.slow
+
 COUNTING = """
 import numpy as np
 from pathlib import Path
@@ -118,7 +120,6 @@ def asked(model_file: Path) -> int:
     return counted
 
 
-@pytest.mark.slow
 def test_a_model_that_fails_on_some_pictures(
     shots: Path, model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,7 +165,6 @@ def damage_and_repair(root: Path, run: Path, model_file: Path) -> None:
     assert asked(model_file) >= 30
 
 
-@pytest.mark.slow
 def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
@@ -183,7 +183,6 @@ def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path
         assert store.scalar("SELECT count(*) FROM embedding_map") == 30
 
 
-@pytest.mark.slow
 def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="never gave no vector for any of 32 pictures"):
         scan(shots, tmp_path / "run", f"{model_file}:never")

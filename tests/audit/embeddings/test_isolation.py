@@ -41,6 +41,7 @@ def clustered(rng: np.random.Generator, n: int) -> np.ndarray:
     return centres[own] + widths[own, None] * rng.normal(size=(n, 32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [normal, heavy, skewed, clustered])
 def test_sets_without_outliers_are_silent(make: Callable[..., np.ndarray]) -> None:
     rng = np.random.default_rng(3)

@@ -60,7 +60,7 @@ def pets(tree: Path) -> Path:
 
 
 def scan(root: Path, run: Path, **options: object) -> scanning.ScanResult:
-    options.setdefault("executor", Serial())
+    options = {"executor": Serial(), "checks": ["DUP"], **options}
     return scanning.scan(open_source([str(root)]), run, **options)  # type: ignore[arg-type]
 
 

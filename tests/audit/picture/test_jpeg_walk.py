@@ -125,6 +125,7 @@ def test_a_header_that_lies_is_not_walked() -> None:
     assert count_faults(data[: len(data) // 2]) == 0
 
 
+@pytest.mark.slow
 def test_a_scan_walks_only_where_asked(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

@@ -24,7 +24,8 @@ ALL = tuple(column.name for column in LIBRARY_HASHES)
 
 
 def scan(tree: Path, run: Path, *hashes: str) -> scanning.ScanResult:
-    return scanning.scan(open_source([str(tree)]), run, jobs=1, config=Config(hashes=hashes))
+    source, config = open_source([str(tree)]), Config(hashes=hashes)
+    return scanning.scan(source, run, jobs=1, config=config, checks=["DUP"])
 
 
 @pytest.mark.slow

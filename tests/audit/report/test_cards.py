@@ -16,6 +16,8 @@ from audit.report.file_card_text import card_text
 from audit.run.generations import open_run
 from audit.sources import open_source
 
+pytestmark = pytest.mark.slow
+
 
 def picture(path: Path, level: int, size: tuple[int, int] = (32, 32)) -> Path:
     """Write a noisy PNG of a mean grey level."""
@@ -46,7 +48,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.slow
 def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, wanted = folder / "run", "train/cat/3.png"
     monkeypatch.chdir(folder / "data")
@@ -58,7 +59,6 @@ def test_an_end_is_a_whole_name(folder: Path) -> None:
     assert make_file_card(folder / "run", "2.png").sample.id == "train/cat/2.png"
 
 
-@pytest.mark.slow
 def test_several_files_are_named(tmp_path: Path) -> None:
     for i in range(7):
         picture(tmp_path / "data" / f"c{i}" / "a.png", 50 + i)
@@ -80,7 +80,6 @@ def test_no_run_is_said(tmp_path: Path) -> None:
         make_file_card(tmp_path, "a.jpg")
 
 
-@pytest.mark.slow
 def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
     picture(tmp_path / "one" / "cat" / "1.png", 50)
     picture(tmp_path / "two" / "cat" / "2.png", 60)
@@ -161,7 +160,6 @@ def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
     assert card.twins == ()
 
 
-@pytest.mark.slow
 def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     path = picture(tmp_path / "data" / "a" / "1.png", 50)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
@@ -172,7 +170,6 @@ def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     assert make_file_card(run, "1.png").on_disk == "absent"
 
 
-@pytest.mark.slow
 def test_manifest_columns_are_shown(tmp_path: Path) -> None:
     picture(tmp_path / "a.png", 50)
     manifest = tmp_path / "list.csv"

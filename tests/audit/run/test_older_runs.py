@@ -20,6 +20,7 @@ from audit.run import generations
 from audit.run.store import Store
 from audit.sources import open_source
 from audit.verifying import repair_run, verify_run
+from tests.audit.run.scanned import CHECKS
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,8 @@ OLD_TABLES = (
 
 def scan(source: Path, run: Path, **options: object) -> scanning.ScanResult:
     made = open_source([str(source)])
-    return scanning.scan(made, run, executor=Serial(), **options)  # type: ignore[arg-type]
+    settings = {"executor": Serial(), "checks": CHECKS, **options}
+    return scanning.scan(made, run, **settings)  # type: ignore[arg-type]
 
 
 def make_old(database: Path, *, finished: bool = True) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from audit.run import generations
 from tests.audit.run.conftest import Undisturbed
 from tests.audit.run.scanned import assert_index, recheck_run, scan_tree
-from tests.conftest import ROOT
+from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +50,8 @@ print(calls)
 
 def publish(run: Path, what: str, count: int) -> int | None:
     """The calls that publishing took; None: it was killed before it made so many."""
-    line = [sys.executable, "-c", PUBLISHING, str(run), what, str(count)]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
+    line = [*warm_line("python"), PUBLISHING, str(run), what, str(count)]
+    done = subprocess.run(line, capture_output=True, text=True)
     if done.returncode == -signal.SIGKILL:
         return None
     assert done.returncode == 0, done.stderr

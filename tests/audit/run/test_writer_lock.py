@@ -20,6 +20,7 @@ from audit.run.generations import open_run
 from audit.run.writer_lock import hold_run
 from audit.scanning import Progress, ProgressCallback
 from audit.sources import open_source
+from tests.audit.run.scanned import CHECKS
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -35,7 +36,8 @@ with hold_run(Path(sys.argv[1]), "scan"):
 
 
 def scan(tree: Path, run: Path, **options: object) -> scanning.ScanResult:
-    return scanning.scan(open_source([str(tree)]), run, jobs=1, **options)  # type: ignore[arg-type]
+    settings = {"jobs": 1, "checks": CHECKS, **options}
+    return scanning.scan(open_source([str(tree)]), run, **settings)  # type: ignore[arg-type]
 
 
 class Blocked:

@@ -26,6 +26,7 @@ def correlated(rng: np.random.Generator, share: float, count: int = 512) -> np.n
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.9])
 def test_noise_on_a_falling_loss_is_not_called_periodic(share: float) -> None:
     rng = np.random.default_rng(0)
@@ -34,6 +35,7 @@ def test_noise_on_a_falling_loss_is_not_called_periodic(share: float) -> None:
     assert alarms == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.9])
 def test_the_stated_chance_is_kept_for_noise(share: float) -> None:
     rng = np.random.default_rng(1)
