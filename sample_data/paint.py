@@ -67,13 +67,17 @@ class Canvas:
 
     def paint(self, mask: Array, colour: Colour | Array, *, subject: bool = False) -> None:
         """Lay a colour (one, or an H x W x 3 field) over the picture where the mask is."""
-        self.rgb += mask[..., None] * (np.asarray(colour, dtype=np.float64) - self.rgb)
+        place = _extent(mask)
+        part, over = self.rgb[place], mask[place]
+        field = np.asarray(colour, dtype=np.float64)
+        part += over[..., None] * ((field[place] if field.ndim > 1 else field) - part)
         if subject:
-            self.subject = np.maximum(self.subject, mask)
+            self.subject[place] = np.maximum(self.subject[place], over)
 
     def darken(self, mask: Array, amount: float) -> None:
         """Multiply the light by 1 - amount where the mask is: a cast shadow."""
-        self.rgb *= 1.0 - amount * mask[..., None]
+        place = _extent(mask)
+        self.rgb[place] *= 1.0 - amount * mask[place][..., None]
 
     def local(
         self, cx: float, cy: float, scale: float = 1.0, turn: float = 0.0
@@ -106,6 +110,14 @@ class Canvas:
             return 0.0, 0.0, 1.0, 1.0
         x, y = int(columns[0]), int(rows[0])
         return float(x), float(y), float(columns[-1] + 1 - x), float(rows[-1] + 1 - y)
+
+
+def _extent(mask: Array) -> tuple[slice, slice]:
+    """Return the rows and columns outside which the mask is nought: painting there is waiting."""
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    if not rows.size:
+        return slice(0), slice(0)
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
 def circle(u: Array, v: Array, radius: float = 1.0) -> Array:
