@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from audit.neighbors.calibration import FALSE_PAIRS_PER_IMAGE
 from audit.neighbors.descriptor import cosine_basis
 from audit.neighbors.signatures import GREY_SIDE, Flag, Signatures
 
@@ -30,13 +31,14 @@ SAMPLE_ROWS = 1500
 LEAST_ROWS = 50
 """With fewer pictures chance cannot be seen: the highest limit holds."""
 LOWEST_LIMIT, HIGHEST_LIMIT = 0.85, 0.95
-FALSE_PAIRS = 0.5
-"""Pairs of strangers expected above the limit in the whole data set."""
 LEAST_TEXTURED = 8
 """Cells of 16 that must hold texture: an outline through the middle crosses six or seven."""
 LEAST_SLOPE = 2.0
 """Grey levels a pixel under which a cell is plain: sensor noise and JPEG blocks stay below."""
 SAME_CELL = 0.85
+WEAK_SHARE, LEAST_WEAK_SLOPE, SAME_WEAK = 0.5, 0.7, 0.6
+"""Half of the gradients are weaker than outlines; they must be there (grey levels a pixel) and
+correlate. Rounding to whole levels makes slopes of 0.2 to 0.3, strangers correlate below 0.3."""
 
 
 def cut_centres(table: Signatures) -> Floats:
@@ -71,7 +73,7 @@ def describe_centres(centres: Floats) -> Floats:
     spectrum = np.einsum("vy,nyx,ux->nvu", basis, local, basis, optimize=True)
     vectors = spectrum.reshape(n, -1)[:, 1:]
     length = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-    return (vectors / np.maximum(length, 1e-4)).astype(np.float32)
+    return np.asarray(vectors / np.maximum(length, 1e-4), np.float32)
 
 
 def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Floats]:
@@ -83,6 +85,8 @@ def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Float
     centres = cut_centres(table)
     # a plain middle with one outline agrees with any other of that outline: it has no vote
     rows = np.flatnonzero(_count_textured(centres) >= LEAST_TEXTURED)
+    if len(rows) < 2:
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     vectors = describe_centres(centres[rows])
     limit = accident_limit(vectors, seed)
     found = []
@@ -96,27 +100,29 @@ def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Float
             value = likeness[near[:, 0], near[:, 1]]
             near[:, 0] += start
             found.append(near[_best_of_each(near[:, 0], value)])
-    if not found:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     pairs = np.concatenate(found)
     similarity = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+    if not len(pairs):
+        return pairs, np.zeros(0, np.float32)
     kept = _agree(centres[rows[pairs[:, 0]]], centres[rows[pairs[:, 1]]])
     return np.asarray(rows[pairs[kept]][:, ::-1], np.int64), similarity[kept]
 
 
 def accident_limit(vectors: Floats, seed: int = 0) -> float:
-    """Similarity that two strangers are not expected to reach anywhere in this data set.
+    """Similarity that hardly any two strangers of this data set are expected to reach.
 
     From the similarities of random pairs, in Fisher's z: an exponential through the points that 1
-    in 100 and 1 in 1,000 of them reach, which falls slower than accident does and so asks for more.
+    in 10 and 1 in 100 of them reach, which falls slower than accident does and so asks for more.
+    What lies above the lowest limit is left out, or the copies of a small folder would raise it.
     """
     n = len(vectors)
     if n < LEAST_ROWS:
         return HIGHEST_LIMIT
     rows = np.random.default_rng(seed).permutation(n)[:SAMPLE_ROWS]
     likeness = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
-    often, seldom = np.arctanh(np.minimum(np.quantile(likeness, (0.99, 0.999)), 0.999))
-    decades = np.log10(n * (n - 1) / 2 / FALSE_PAIRS) - 3
+    often, seldom = np.arctanh(np.quantile(likeness[likeness < LOWEST_LIMIT], (0.9, 0.99)))
+    allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
+    decades = np.log10(n * (n - 1) / 2 / allowed) - 2
     return float(np.clip(np.tanh(seldom + decades * (seldom - often)), LOWEST_LIMIT, HIGHEST_LIMIT))
 
 
@@ -135,7 +141,7 @@ def _cells(planes: Floats) -> Floats:
 def _slopes(centres: Floats) -> tuple[Floats, Floats]:
     """Central differences across and down."""
     down, across = np.gradient(centres, axis=(1, 2))
-    return across, down
+    return np.asarray(across, np.float32), np.asarray(down, np.float32)
 
 
 def _count_textured(centres: Floats) -> npt.NDArray[np.int64]:
@@ -159,4 +165,17 @@ def _agree(first: Floats, second: Floats) -> npt.NDArray[np.bool_]:
     textured = _is_textured(weight)
     good = (textured & (ab / weight > SAME_CELL)).sum(axis=1)
     count = textured.sum(axis=1)
-    return np.asarray((count >= LEAST_TEXTURED) & (good >= 0.75 * count), np.bool_)
+    same = (count >= LEAST_TEXTURED) & (good >= 0.75 * count)
+    return np.asarray(same & _agree_beside_outlines(ax, ay, bx, by), np.bool_)
+
+
+def _agree_beside_outlines(ax: Floats, ay: Floats, bx: Floats, by: Floats) -> npt.NDArray[np.bool_]:
+    """Do the weaker gradients agree as well: those that no outline makes?"""
+    aa, bb, ab = ax * ax + ay * ay, bx * bx + by * by, ax * bx + ay * by
+    weight = np.sqrt(aa * bb)
+    strong = np.quantile(weight, WEAK_SHARE, axis=(1, 2), keepdims=True)
+    weak = (weight <= strong).astype(np.float32)
+    aa, bb, ab = ((weak * plane).mean(axis=(1, 2)) / WEAK_SHARE for plane in (aa, bb, ab))
+    # two plain surfaces have nothing but noise to agree about
+    enough = np.minimum(aa, bb) >= LEAST_WEAK_SLOPE**2
+    return np.asarray(enough & (ab >= SAME_WEAK * np.sqrt(np.maximum(aa * bb, 1e-9))), np.bool_)

@@ -2,9 +2,11 @@
 
 Candidates are generous and come from two sides: every pair of perceptual hashes within a stated
 radius (complete), and the k nearest by descriptor in any orientation (a stated cap; a burst of
-forty shots is still found whole, through its representative). Each candidate is verified. Pairs
-whose score lies near the threshold and whose files hold more than a signature are checked at full
-resolution, nearest to the threshold first, up to a bound. Then groups.
+forty shots is still found whole, through its representative). Pairs that share the middle
+only (`centres`: soft frames, replaced backgrounds) are found apart, upright and in place. Each
+candidate is verified. Pairs whose score lies near the threshold and whose files hold more than a
+signature are checked at full resolution, nearest to the threshold first, up to a bound. Then
+groups.
 
 Everything works in the order of the keys (content hashes), so neither the order of the input nor
 the number of workers shows in the result.
@@ -342,9 +344,22 @@ class _Search:
         """Pairs at or above the threshold, and which of them a full-resolution check decided."""
         score = self._final_scores(verified)
         rows = np.flatnonzero(score >= self.threshold)
-        same = replace(verified.take(rows), score=score[rows])
+        same = replace(self._with_middles(verified).take(rows), score=score[rows])
         checked = [tuple(sorted(p)) in self.verdicts for p in same.pairs.tolist()]
         return same, np.array(checked, bool)
+
+    def _with_middles(self, verified: VerifiedPairs) -> VerifiedPairs:
+        """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+        asked = np.sort(verified.pairs, axis=1).tolist()
+        middle = np.array([self.framed.get((a, b), -1.0) for a, b in asked])
+        by_middle = (middle > 0) & (verified.score < self.threshold)
+        return replace(
+            verified,
+            similarity=np.where(by_middle, middle, verified.similarity),
+            overlap=np.where(by_middle, 0.25, verified.overlap),
+            orientation=np.where(by_middle, 0, verified.orientation),
+            matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
+        )
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
