@@ -88,7 +88,7 @@ def layout() -> _Layout:
 
 
 @cache
-def _cosines(side: int, frequencies: int) -> npt.NDArray[np.float32]:
+def cosine_basis(side: int, frequencies: int) -> npt.NDArray[np.float32]:
     """The first rows of the orthonormal DCT-II, (frequencies, side)."""
     # orthonormal, so that all frequencies count alike before `weight`
     angle = np.pi * np.outer(np.arange(frequencies), np.arange(side) + 0.5) / side
@@ -128,7 +128,7 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
     parts = []
     for field in FIELDS:
         plane = planes[field.name]
-        basis = _cosines(plane.shape[-1], field.frequencies)
+        basis = cosine_basis(plane.shape[-1], field.frequencies)
         spectrum = np.einsum("vy,nyx,ux->nvu", basis, plane, basis, optimize=True)
         # each field to length one before its weight: contrast must not decide between fields
         parts.append(_unit(spectrum.reshape(len(plane), -1)[:, 1:]))

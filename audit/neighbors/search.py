@@ -2,9 +2,11 @@
 
 Candidates are generous and come from two sides: every pair of perceptual hashes within a stated
 radius (complete), and the k nearest by descriptor in any orientation (a stated cap; a burst of
-forty shots is still found whole, through its representative). Each candidate is verified. Pairs
-whose score lies near the threshold and whose files hold more than a signature are checked at full
-resolution, nearest to the threshold first, up to a bound. Then groups.
+forty shots is still found whole, through its representative). Pairs that share the middle
+only (`centres`: soft frames, replaced backgrounds) are found apart, upright and in place. Each
+candidate is verified. Pairs whose score lies near the threshold and whose files hold more than a
+signature are checked at full resolution, nearest to the threshold first, up to a bound. Then
+groups.
 
 Everything works in the order of the keys (content hashes), so neither the order of the input nor
 the number of workers shows in the result.
@@ -25,6 +27,7 @@ from audit.neighbors.candidates import (
     merge_pairs,
     neighbour_pairs,
 )
+from audit.neighbors.centres import find_same_centres
 from audit.neighbors.completeness import Completeness, count_left_out
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours
 from audit.neighbors.descriptor import Descriptors, describe
@@ -151,6 +154,7 @@ class _Search:
         self.threshold = 0.0
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
         self.verdicts: dict[tuple[int, int], bool] = {}  # of full-resolution checks, by rows
+        self.framed: dict[tuple[int, int], float] = {}  # similarity of middles that are the same
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
     def run(self, opener: Opener | None, known: PairCache) -> Relation:
@@ -165,7 +169,9 @@ class _Search:
         calibration = self._with_recall(calibration, opener)
         self.threshold = calibration.threshold if options.threshold is None else options.threshold
         hash_pairs, radius, plan = self._hash_pairs()
-        candidates = merge_pairs(hash_pairs, neighbour_pairs(near))
+        self._compare_centres()
+        framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
+        candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
         verified, rejected, rejected_before = self._verify_new(candidates, known.rejected_pairs)
         self._load_verdicts(known.rechecks)
         uncertain = select_rechecks(self.table, verified, self.threshold, options.uncertainty_band)
@@ -229,6 +235,14 @@ class _Search:
             seed=self.options.seed,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
+
+    def _compare_centres(self) -> None:
+        """Find the pairs that share the middle: beyond the exact limit they are not looked for."""
+        if len(self.usable) > self.options.exact_limit:
+            return
+        pairs, similarity = find_same_centres(self.table[self.usable], seed=self.options.seed)
+        rows = self.usable[pairs].tolist()
+        self.framed = {(a, b): s for (a, b), s in zip(rows, similarity.tolist(), strict=True)}
 
     def _hash_pairs(self) -> tuple[Pairs, int, str]:
         """Pairs of usable rows within the radius, which shrinks where there would be too many."""
@@ -319,10 +333,13 @@ class _Search:
     def _final_scores(self, verified: VerifiedPairs) -> Floats:
         """Scores, overruled where a full-resolution check decided."""
         score = verified.score.copy()
-        if self.verdicts:
+        if self.verdicts or self.framed:
             for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
                 same = self.verdicts.get((a, b))
-                if same is not None:
+                if (a, b) in self.framed:
+                    # whatever the whole says: the frame is what differs there
+                    score[k] = max(score[k], self.threshold)
+                elif same is not None:
                     # at least the threshold, not more: the check says same, not how surely
                     score[k] = max(score[k], self.threshold) if same else NO_MATCH
         return score
@@ -331,9 +348,22 @@ class _Search:
         """Pairs at or above the threshold, and which of them a full-resolution check decided."""
         score = self._final_scores(verified)
         rows = np.flatnonzero(score >= self.threshold)
-        same = replace(verified.take(rows), score=score[rows])
+        same = replace(self._with_middles(verified).take(rows), score=score[rows])
         checked = [tuple(sorted(p)) in self.verdicts for p in same.pairs.tolist()]
         return same, np.array(checked, bool)
+
+    def _with_middles(self, verified: VerifiedPairs) -> VerifiedPairs:
+        """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+        asked = np.sort(verified.pairs, axis=1).tolist()
+        middle = np.array([self.framed.get((a, b), -1.0) for a, b in asked])
+        by_middle = (middle > 0) & (verified.score < self.threshold)
+        return replace(
+            verified,
+            similarity=np.where(by_middle, middle, verified.similarity),
+            overlap=np.where(by_middle, 0.25, verified.overlap),
+            orientation=np.where(by_middle, 0, verified.orientation),
+            matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
+        )
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:

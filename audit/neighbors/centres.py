@@ -1,0 +1,181 @@
+"""Copies that share the middle only: a vignette, a feathered frame, a replaced background.
+
+Such a frame changes half of the gradients of a picture, so neither the descriptor of the whole nor
+the registration of the whole sees through it; the middle half of either side stays what it was,
+pixel for pixel. Here the middles are compared, upright and in place: level relative to its
+surroundings (so that one outline does not outweigh a field of texture), seen through the low
+frequencies of a cosine transform. What was trimmed is put back first, or an object cut out on a
+plain ground would be larger than in the original.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from audit.neighbors.calibration import FALSE_PAIRS_PER_IMAGE
+from audit.neighbors.descriptor import cosine_basis
+from audit.neighbors.signatures import GREY_SIDE, Flag, Signatures
+
+Pairs = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+SIDE = GREY_SIDE // 2
+FREQUENCIES = 9
+"""Cosines along each axis, the constant left out."""
+BLOCK = 1024
+MOST_A_ROW = 4
+SAMPLE_ROWS = 1500
+LEAST_ROWS = 50
+"""With fewer pictures chance cannot be seen: the highest limit holds."""
+LOWEST_LIMIT, HIGHEST_LIMIT = 0.85, 0.95
+LEAST_TEXTURED = 8
+"""Cells of 16 that must hold texture: an outline through the middle crosses six or seven."""
+LEAST_SLOPE = 2.0
+"""Grey levels a pixel under which a cell is plain: sensor noise and JPEG blocks stay below."""
+SAME_CELL = 0.85
+WEAK_SHARE, LEAST_WEAK_SLOPE, SAME_WEAK = 0.5, 0.7, 0.6
+"""Half of the gradients are weaker than outlines; they must be there (grey levels a pixel) and
+correlate. Rounding to whole levels makes slopes of 0.2 to 0.3, strangers correlate below 0.3."""
+
+
+def cut_centres(table: Signatures) -> Floats:
+    """Return the middle half of either side of the untrimmed pictures, (n, 16, 16)."""
+    edge = (GREY_SIDE - SIDE) // 2
+    out = table["grey"][:, edge:-edge, edge:-edge].astype(np.float32)
+    for row in np.flatnonzero(table["flags"] & Flag.TRIMMED):
+        left, top, right, bottom = (float(v) for v in table["trim"][row])
+        width, height = (float(v) for v in table["size"][row])
+        x, y = GREY_SIDE / (width - left - right), GREY_SIDE / (height - top - bottom)
+        # pixel centres of the middle, in pixels of the plane that trimming left
+        step = np.array([width / GREY_SIDE * x, height / GREY_SIDE * y])
+        first = np.array([(width / 4 - left) * x, (height / 4 - top) * y]) + step / 2 - 0.5
+        warp = np.array([[step[0], 0, first[0]], [0, step[1], first[1]]])
+        out[row] = cv2.warpAffine(
+            table["grey"][row].astype(np.float32), warp, (SIDE, SIDE),
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE,
+        )  # fmt: skip
+    return out
+
+
+def describe_centres(centres: Floats) -> Floats:
+    """Return unit vectors (n, 80) of the middles; a middle without contrast is all zeros."""
+    n = len(centres)
+    local = np.empty_like(centres)
+    for k in range(n):
+        mean = cv2.blur(centres[k], (7, 7))
+        rest = centres[k] - mean
+        power = cv2.blur(rest * rest, (7, 7))
+        local[k] = rest / np.sqrt(power + 0.2 * power.mean() + 1.0)
+    basis = cosine_basis(SIDE, FREQUENCIES)
+    spectrum = np.einsum("vy,nyx,ux->nvu", basis, local, basis, optimize=True)
+    vectors = spectrum.reshape(n, -1)[:, 1:]
+    length = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    return np.asarray(vectors / np.maximum(length, 1e-4), np.float32)
+
+
+def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Floats]:
+    """Return pairs of rows (m, 2) whose middles are one texture, and their similarity (m,).
+
+    The similarity to ask for follows from the odds: `accident_limit`. Costs one product of all
+    pairs; at most `MOST_A_ROW` pairs of a row are kept.
+    """
+    centres = cut_centres(table)
+    # a plain middle with one outline agrees with any other of that outline: it has no vote
+    rows = np.flatnonzero(_count_textured(centres) >= LEAST_TEXTURED)
+    if len(rows) < 2:
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+    vectors = describe_centres(centres[rows])
+    limit = accident_limit(vectors, seed)
+    found = []
+    with threadpool_limits(limits=1, user_api="blas"):
+        for start in range(0, len(rows), BLOCK):
+            block = vectors[start : start + BLOCK]
+            # every pair once: columns up to the end of this block, the diagonal left out below
+            likeness = block @ vectors[: start + BLOCK].T
+            near = np.argwhere(likeness >= limit)
+            near = near[near[:, 0] + start > near[:, 1]]
+            value = likeness[near[:, 0], near[:, 1]]
+            near[:, 0] += start
+            found.append(near[_best_of_each(near[:, 0], value)])
+    pairs = np.concatenate(found)
+    similarity = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+    if not len(pairs):
+        return pairs, np.zeros(0, np.float32)
+    kept = _agree(centres[rows[pairs[:, 0]]], centres[rows[pairs[:, 1]]])
+    return np.asarray(rows[pairs[kept]][:, ::-1], np.int64), similarity[kept]
+
+
+def accident_limit(vectors: Floats, seed: int = 0) -> float:
+    """Similarity that hardly any two strangers of this data set are expected to reach.
+
+    From the similarities of random pairs, in Fisher's z: an exponential through the points that 1
+    in 10 and 1 in 100 of them reach, which falls slower than accident does and so asks for more.
+    What lies above the lowest limit is left out, or the copies of a small folder would raise it.
+    """
+    n = len(vectors)
+    if n < LEAST_ROWS:
+        return HIGHEST_LIMIT
+    rows = np.random.default_rng(seed).permutation(n)[:SAMPLE_ROWS]
+    likeness = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
+    often, seldom = np.arctanh(np.quantile(likeness[likeness < LOWEST_LIMIT], (0.9, 0.99)))
+    allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
+    decades = np.log10(n * (n - 1) / 2 / allowed) - 2
+    return float(np.clip(np.tanh(seldom + decades * (seldom - often)), LOWEST_LIMIT, HIGHEST_LIMIT))
+
+
+def _best_of_each(row: npt.NDArray[np.intp], value: Floats) -> npt.NDArray[np.intp]:
+    """Places of the `MOST_A_ROW` highest values of each row."""
+    order = np.lexsort((-value, row))
+    first = np.searchsorted(row[order], row[order])
+    return order[np.arange(len(order)) - first < MOST_A_ROW]
+
+
+def _cells(planes: Floats) -> Floats:
+    """Sum over 4x4 cells of 4 px, (n, 16)."""
+    return np.asarray(planes.reshape(-1, 4, 4, 4, 4).sum(axis=(2, 4)).reshape(-1, 16), np.float32)
+
+
+def _slopes(centres: Floats) -> tuple[Floats, Floats]:
+    """Central differences across and down."""
+    down, across = np.gradient(centres, axis=(1, 2))
+    return np.asarray(across, np.float32), np.asarray(down, np.float32)
+
+
+def _count_textured(centres: Floats) -> npt.NDArray[np.int64]:
+    """Cells of 16 that hold structure of their own: not noise, not little beside the others."""
+    across, down = _slopes(centres)
+    energy = _cells(across * across + down * down)
+    return np.asarray(_is_textured(energy).sum(axis=1), np.int64)
+
+
+def _is_textured(energy: Floats) -> npt.NDArray[np.bool_]:
+    """Which cells count: against the middle one, because an outline raises the mean."""
+    usual = np.median(energy, axis=1, keepdims=True)
+    return np.asarray(energy >= np.maximum(16 * LEAST_SLOPE**2, 0.2 * usual), np.bool_)
+
+
+def _agree(first: Floats, second: Floats) -> npt.NDArray[np.bool_]:
+    """Do the gradients agree in three of four textured cells, enough of which are textured?"""
+    (ax, ay), (bx, by) = _slopes(first), _slopes(second)
+    aa, bb, ab = _cells(ax * ax + ay * ay), _cells(bx * bx + by * by), _cells(ax * bx + ay * by)
+    weight = np.sqrt(np.maximum(aa * bb, 1e-9))
+    textured = _is_textured(weight)
+    good = (textured & (ab / weight > SAME_CELL)).sum(axis=1)
+    count = textured.sum(axis=1)
+    same = (count >= LEAST_TEXTURED) & (good >= 0.75 * count)
+    return np.asarray(same & _agree_beside_outlines(ax, ay, bx, by), np.bool_)
+
+
+def _agree_beside_outlines(ax: Floats, ay: Floats, bx: Floats, by: Floats) -> npt.NDArray[np.bool_]:
+    """Do the weaker gradients agree as well: those that no outline makes?"""
+    aa, bb, ab = ax * ax + ay * ay, bx * bx + by * by, ax * bx + ay * by
+    weight = np.sqrt(aa * bb)
+    strong = np.quantile(weight, WEAK_SHARE, axis=(1, 2), keepdims=True)
+    weak = (weight <= strong).astype(np.float32)
+    aa, bb, ab = ((weak * plane).mean(axis=(1, 2)) / WEAK_SHARE for plane in (aa, bb, ab))
+    # two plain surfaces have nothing but noise to agree about
+    enough = np.minimum(aa, bb) >= LEAST_WEAK_SLOPE**2
+    return np.asarray(enough & (ab >= SAME_WEAK * np.sqrt(np.maximum(aa * bb, 1e-9))), np.bool_)

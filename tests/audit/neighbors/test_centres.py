@@ -1,0 +1,79 @@
+"""Copies that share the middle: soft frames are found, equal frames and outlines are not."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from audit.neighbors.centres import find_same_centres
+from audit.neighbors.search import SearchOptions, find_near_duplicates
+from audit.neighbors.signatures import make_signature, stack_signatures
+from audit.neighbors.synthetic import FRAMES, make_duplicate
+
+
+def found_pairs(pictures: list[np.ndarray]) -> set[tuple[int, int]]:
+    pairs, _ = find_same_centres(stack_signatures([make_signature(p) for p in pictures]))
+    return {(int(a), int(b)) for a, b in pairs}
+
+
+def silhouette(seed: int) -> np.ndarray:
+    """The same outline on the same sky; what it is made of differs."""
+    rng = np.random.default_rng(seed)
+    board = np.full((128, 128, 3), 190, np.uint8)
+    wings = np.array([[10, 70], [60, 60], [90, 20], [80, 62], [120, 66], [78, 74], [60, 110]])
+    cv2.fillPoly(board, [wings.astype(np.int32)], (70, 80, 90), cv2.LINE_AA)
+    return np.clip(board + rng.normal(0, 8, board.shape), 0, 255).astype(np.uint8)
+
+
+def disc(texture: np.ndarray) -> np.ndarray:
+    """A textured disc, as large as the middle, on white."""
+    y, x = np.mgrid[-1:1:128j, -1:1:128j]
+    inside = (np.hypot(x, y) < 0.6)[..., None]
+    return np.where(inside, cv2.resize(texture, (128, 128)), 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", list(FRAMES))
+def test_framed_copies_are_found_and_strangers_in_the_same_frame_are_not(
+    scenes: list[np.ndarray], kind: str
+) -> None:
+    # one seed: every copy of a kind has the same frame, so any two are hard negatives
+    copies = [make_duplicate(scene, kind, np.random.default_rng(1)) for scene in scenes[:20]]
+    called = found_pairs([*scenes, *copies])
+    wanted = {(k, len(scenes) + k) for k in range(20)}
+    # drawn grain is finer than a signature shows; benchmarks/soft_frames.py has real pictures
+    assert len(called & wanted) >= 12
+    assert not called - wanted
+
+
+def test_pictures_without_copies_are_silent(scenes: list[np.ndarray]) -> None:
+    assert found_pairs(scenes) == set()
+
+
+def test_one_outline_of_different_stuff_is_not_one_picture(scenes: list[np.ndarray]) -> None:
+    plain = [silhouette(seed) for seed in range(30)]
+    discs = [disc(scene) for scene in scenes[:30]]
+    assert found_pairs(plain) == set()
+    assert found_pairs([*discs, *scenes[30:]]) == set()
+
+
+def test_too_little_to_compare() -> None:
+    assert found_pairs([]) == set()
+    assert found_pairs([np.full((40, 40, 3), 90, np.uint8)] * 3) == set()
+
+
+@pytest.mark.slow
+def test_the_search_groups_framed_copies(scenes: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(3)
+    pictures = [*scenes[:20], *(make_duplicate(s, "vignette", rng) for s in scenes[:10])]
+    relation = find_near_duplicates(
+        stack_signatures([make_signature(p) for p in pictures]),
+        [bytes([k]) for k in range(30)],
+        np.random.default_rng(0).integers(0, 2**63, 30).astype(np.uint64),
+        options=SearchOptions(synthetic_sources=0, nearest=1),
+        open_picture=lambda row: pictures[row],
+    )
+    called = {(int(a), int(b)) for a, b in np.sort(relation.pairs.pairs, axis=1)}
+    assert called == {(k, 20 + k) for k in range(10)}
+    assert len(relation.grouping.groups) == 10
+    assert (relation.pairs.similarity > 0).all()
