@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 ROOMS = {
     "audit": (
         "errors printable class_names, workers, records executors stats progress,"
-        "likeness properties association sources neighbors run, picture, pairs annotations,"
+        "likeness properties association rare_cells sources neighbors run, picture, pairs annotations,"
         "embeddings, checking, checks, review, report subset, scanning browse,"
         "verifying run_drift picture_needs, ui, cli, __main__"
     ),
