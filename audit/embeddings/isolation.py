@@ -8,9 +8,10 @@ spacings D_i = i (x_i - x_{i+1}) of the sorted values are independent and equall
 P(ratio > r) = (1 + r / m)^-m. A logarithm turns distances with tails of any power into exponential
 ones, and lighter tails only make the rule more careful: no distribution of the vectors is assumed
 beyond that. A gap below the first j scores says that j pictures are outliers together; j is
-limited, because more are a kind of their own. Each gap is judged by the spacings next to it and by
-those further in, and the larger chance counts: a tail that steepens, or several clusters of unequal
-width, are not taken for exponential.
+limited, because more are a kind of their own. Each gap is judged by the spacings next to it, by
+twice as many, and so on inwards, and the largest chance counts: a tail that becomes heavier
+outwards (one column of many is extreme in a few rows), or several clusters of unequal width, are
+not taken for exponential.
 
 Asked of the whole dataset (half of the error rate) and of each class of 50 pictures and more by the
 scores of its own (the other half): what is common among all pictures may be rare in a class.
@@ -32,8 +33,9 @@ Ints = npt.NDArray[np.int64]
 K = 10
 """The neighbour whose distance counts: so many pictures alike, less one, can be outliers."""
 LEAST = 50
-FEWEST, MOST_SPACINGS = 10, 80
-"""Spacings by which a gap is judged: a fifth of the pictures, within these, and half as many."""
+FEWEST, LEAST_WIDE, MOST_SPACINGS = 4, 10, 80
+"""Spacings by which a gap is judged: a fifth of the pictures, within the last two, half as many,
+half of those, and so on down to the first."""
 SHARE, MOST_TOGETHER = 25, 8
 """One in so many pictures may be an outlier, and so many at most: fewer than the neighbours."""
 
@@ -113,8 +115,9 @@ def chances_of_largest(falling: Floats) -> Floats:
         return np.ones(0)
     gaps = falling[:-1] - falling[1:]
     spacings = np.arange(1, n) * gaps
-    wide = min(max(n // 5, FEWEST), MOST_SPACINGS)
-    widths = (max(wide // 2, FEWEST), wide)
+    widths = [min(max(n // 5, LEAST_WIDE), MOST_SPACINGS)]
+    while widths[-1] > FEWEST:
+        widths.append(max(widths[-1] // 2, FEWEST))
     upper, lower = np.quantile(falling, [0.75, 0.25])
     chances = np.ones(together)
     for j in range(together):
