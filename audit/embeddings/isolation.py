@@ -103,8 +103,10 @@ def _strata(labels: Ints) -> Iterator[tuple[int, Ints]]:
             yield number, np.flatnonzero(labels == number)
 
 
-def chances_of_largest(falling: Floats) -> Floats:
+def chances_of_largest(falling: Floats, fewest: int = FEWEST) -> Floats:
     """Return for the largest of sorted values (falling) the chance that they are so large.
+
+    `fewest` spacings judge a gap: more find more, and need tails that do not become heavier.
 
     Entry i is the least chance of a gap that separates the first i + 1 or more, times the number of
     gaps that were looked at: the chance that any entry is below c is at most c.
@@ -116,8 +118,8 @@ def chances_of_largest(falling: Floats) -> Floats:
     gaps = falling[:-1] - falling[1:]
     spacings = np.arange(1, n) * gaps
     widths = [min(max(n // 5, LEAST_WIDE), MOST_SPACINGS)]
-    while widths[-1] > FEWEST:
-        widths.append(max(widths[-1] // 2, FEWEST))
+    while widths[-1] > fewest:
+        widths.append(max(widths[-1] // 2, fewest))
     upper, lower = np.quantile(falling, [0.75, 0.25])
     chances = np.ones(together)
     for j in range(together):
