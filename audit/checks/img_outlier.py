@@ -25,9 +25,9 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.embeddings.isolation import chances_of_largest
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
+from audit.spacings import chances_of_largest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,11 +9,11 @@ import pytest
 
 from audit.embeddings.isolation import (
     Isolated,
-    chances_of_largest,
     distance_scores,
     find_isolated,
 )
 from audit.embeddings.ridge import decompose
+from audit.spacings import chances_of_largest
 
 RATE = 0.01  # the default of IMG009
 ROWS = np.arange(250)
