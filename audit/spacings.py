@@ -2,9 +2,10 @@
 
 The largest value always is the largest; whether it is too large is asked of the spacings below it.
 Of n values with an exponential tail, the spacings D_i = i (x_i - x_{i+1}) of the sorted values are
-independent and equally distributed (Renyi 1953, On the theory of order statistics), so the first over the mean of the next m is a ratio with
-P(ratio > r) = (1 + r / m)^-m. A logarithm turns distances with tails of any power into exponential
-ones, and lighter tails only make the rule more careful: no distribution of the vectors is assumed
+independent and equally distributed (Renyi 1953, On the theory of order statistics), so the first
+over the mean of the next m is a ratio with P(ratio > r) = (1 + r / m)^-m.
+A logarithm turns distances with tails of any power into exponential
+ones, and lighter tails only make the rule more careful: no distribution is assumed
 beyond that. A gap below the first j scores says that j values are outliers together; j is
 limited, because more are a kind of their own. Each gap is judged by the spacings next to it, by
 twice as many, and so on inwards, and the largest chance counts: a tail that becomes heavier
