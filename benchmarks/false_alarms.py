@@ -1,6 +1,7 @@
 """How often the statistical checks speak where nothing is wrong, and where something is.
 
     python benchmarks/false_alarms.py [FOLDER ...] [--datasets 500] [--planted 40] [--labels 100]
+        [--results F.jsonl] [--pictures F.parquet] [--shard 0/2]
 
 judges right labels over vectors that are drawn: classes that overlap or lie apart, normal, of heavy
 tails (rows or columns of Student's t), skewed, of several clusters, of unlike spreads; 2 to 20
@@ -12,6 +13,11 @@ other dataset (the rest keep the labels they have); files are renamed in one of 
 sizes, qualities, cameras, times and columns of a manifest are dealt at random too. Every check
 judges each; any finding is a false alarm. Then effects of stated size are planted in such datasets,
 to see that silence is not all the checks are capable of. One line of JSON at the end.
+
+With --results each dataset appends one line, what is there is not judged again, and the summary
+counts every line of the file: the run can be stopped, resumed, and split into shards. Such a file
+is of one state of the checks; take another file after a change. --pictures keeps the measured
+columns of the scan.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ import polars as pl
 from audit import scanning
 from audit.checking.check import all_checks, make_params
 from audit.checks.label_suspect import SuspectLabel
-from audit.embeddings.judged import JudgedLabels, judge_vectors
+from audit.embeddings.judged import judge_vectors
 from audit.embeddings.nearest import nearest_rows
 from audit.embeddings.patches import scale_columns
 from audit.embeddings.ridge import decompose
@@ -168,13 +174,13 @@ def filled(store: Store, dataset: pl.DataFrame, rng: Rng) -> Iterator[None]:
         yield
 
 
-def findings(store: Store) -> Counter[str]:
-    """Return how many findings each check has."""
-    return Counter(
-        finding.code
+def findings(store: Store) -> list[dict[str, Any]]:
+    """Return the code, subject and message of every finding."""
+    return [
+        {"code": finding.code, "subject": finding.subject, "message": finding.message}
         for check in all_checks().values()
         for finding in check.find(store, make_params(check, {}))
-    )
+    ]
 
 
 # ---- effects of stated size ----
@@ -289,43 +295,87 @@ def right_labels(kind: str, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
     return scale_columns(points[known].astype(np.float32)), labels
 
 
-def reported(judged: JudgedLabels) -> int:
-    """Return how many labels LABEL006 would report at its defaults."""
-    params = SuspectLabel.Params()
-    return int((judged.error_chance >= params.min_chance).sum() * (judged.gain >= params.min_gain))
-
-
 RIGHT = ("normal", "Student rows", "Student columns", "skewed", "clusters", "unlike spreads",
          "lying apart")  # fmt: skip
 
 
-def label_alarms(datasets: int, seed: int) -> dict[str, Any]:
-    """Judge so many datasets of each kind, print and return how many have a label reported."""
-    found: dict[str, Any] = {}
-    for number, kind in enumerate(RIGHT):
-        alarms = 0
-        for i in range(datasets):
-            points, labels = right_labels(kind, np.random.default_rng([seed, 100 + number, i]))
-            own = np.arange(len(labels))
-            near = nearest_rows(decompose(points), own)
-            alarms += reported(judge_vectors(points[None], near, labels, own, labels.max() + 1)) > 0
-        low, high = (float(x) for x in wilson(alarms, max(datasets, 1)))
-        print(f"{alarms} of {datasets} with LABEL006: right labels, {kind}", flush=True)
-        found[kind] = {"datasets": datasets, "alarms": alarms, "interval": [low, high]}
+def judge_right_labels(kind: str, seed: int, number: int) -> list[dict[str, Any]]:
+    """Return the labels that LABEL006 would report at its defaults, of drawn vectors."""
+    rng = np.random.default_rng([seed, 100 + RIGHT.index(kind), number])
+    points, labels = right_labels(kind, rng)
+    own = np.arange(len(labels))
+    near = nearest_rows(decompose(points), own)
+    judged = judge_vectors(points[None], near, labels, own, labels.max() + 1)
+    params = SuspectLabel.Params()
+    rows = np.flatnonzero(judged.error_chance >= params.min_chance)
+    if judged.gain < params.min_gain:
+        return []
+    return [{"code": SuspectLabel.code, "subject": str(row), "message": ""} for row in rows]
+
+
+# ---- the run ----
+
+NULL = "null datasets"
+
+
+class Trials:
+    """One dataset after another, judged in one store."""
+
+    def __init__(self, seed: int, pictures: pl.DataFrame | None) -> None:
+        """Keep the pictures that datasets are drawn from; right labels need none."""
+        self.seed, self.pictures = seed, pictures
+        self.store = Store.memory()
+        self.store.create_measurements(FEATURE_ROW)
+
+    def judge(self, name: str, number: int) -> list[dict[str, Any]]:
+        """Return the findings in dataset `number` of a set."""
+        if name.removeprefix("right labels, ") in RIGHT:
+            return judge_right_labels(name.removeprefix("right labels, "), self.seed, number)
+        assert self.pictures is not None
+        place = 0 if name == NULL else 1 + list(PLANTED).index(name)
+        rng = np.random.default_rng([self.seed, place, number])
+        dataset = null_dataset(self.pictures, rng)
+        if name != NULL:
+            dataset = PLANTED[name](dataset, rng)
+        with filled(self.store, dataset, np.random.default_rng([self.seed, number])):
+            return findings(self.store)
+
+
+def saved(path: Path | None) -> list[dict[str, Any]]:
+    """Return the lines of a file of results; one that was cut off by a kill is left out."""
+    found = []
+    for line in path.read_text().splitlines() if path and path.exists() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
     return found
 
 
-def measured(datasets: Iterator[pl.DataFrame], seed: int) -> list[Counter[str]]:
-    """Return the findings in each dataset, check by check."""
-    store = Store.memory()
-    store.create_measurements(FEATURE_ROW)
-    counted = []
-    for number, dataset in enumerate(datasets):
-        rng = np.random.default_rng([seed, number])
-        with filled(store, dataset, rng):
-            counted.append(findings(store))
-    store.close()
-    return counted
+def load_pictures(folders: list[str], kept: Path | None, jobs: int) -> pl.DataFrame:
+    """Return the measured columns of pictures without finding, from `kept` where that is there."""
+    if kept and kept.exists():
+        return pl.read_parquet(kept)
+    pictures = silent_pictures(folders, jobs)
+    if kept:
+        pictures.write_parquet(kept)
+    return pictures
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print and return, by set, how many datasets have a finding, and of which checks."""
+    found: dict[str, Any] = {}
+    for name in sorted({line["set"] for line in lines}):
+        codes = [{f["code"] for f in line["found"]} for line in lines if line["set"] == name]
+        wanted = name.split()[0] if name in PLANTED else ""
+        hits = sum(bool(c) if not wanted else wanted in c for c in codes)
+        low, high = (round(float(x), 4) for x in wilson(hits, len(codes)))
+        by_check = dict(Counter(code for some in codes for code in sorted(some)))
+        seconds = [line["cpu_s"] for line in lines if line["set"] == name]
+        found[name] = {
+            "datasets": len(codes), "reported": hits, "interval": [low, high],
+            "by_check": by_check, "cpu_s_per_dataset": round(float(np.mean(seconds)), 2),
+        }  # fmt: skip
+        print(f"{hits} of {len(codes)} ({low:.1%} to {high:.1%}): {name} {by_check}", flush=True)
+    return found
 
 
 def main() -> None:
@@ -335,39 +385,36 @@ def main() -> None:
     parser.add_argument("--datasets", type=int, default=500)
     parser.add_argument("--planted", type=int, default=40, help="datasets per planted effect")
     parser.add_argument("--labels", type=int, default=100, help="sets of each kind of vectors")
+    parser.add_argument("--results", type=Path, metavar="F.jsonl", help="append to and resume from")
+    parser.add_argument("--pictures", type=Path, metavar="F.parquet", help="keep the scan here")
+    parser.add_argument(
+        "--shard", default="0/1", metavar="I/N", help="every N-th dataset from I on"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    labels = label_alarms(options.labels, options.seed)
-    if not options.folders:
-        print(json.dumps({"right_labels": labels}))
-        return
-    pictures = silent_pictures(options.folders, options.jobs)
-    print(f"{len(pictures):,} pictures without a finding")
-    began = time.process_time()
-    rngs = (np.random.default_rng([options.seed, 0, i]) for i in range(options.datasets))
-    null = measured((null_dataset(pictures, rng) for rng in rngs), options.seed)
-    alarms = sum(bool(c) for c in null)
-    low, high = wilson(alarms, max(len(null), 1))
-    by_code = Counter(code for counted in null for code in counted)
-    seconds = (time.process_time() - began) / max(len(null), 1)
-    print(f"{alarms} of {len(null)} null datasets have a finding: {dict(by_code)}")
-    power: dict[str, Any] = {}
-    for number, (name, plant) in enumerate(PLANTED.items(), 1):
-        rngs = (np.random.default_rng([options.seed, number, i]) for i in range(options.planted))
-        counted = measured((plant(null_dataset(pictures, r), r) for r in rngs), options.seed)
-        power[name] = sum(name.split()[0] in c for c in counted) / max(len(counted), 1)
-        print(f"{power[name]:.0%} found: {name}")
-    print(
-        json.dumps(
-            {
-                "right_labels": labels,
-                "null_datasets": len(null), "with_a_finding": alarms / max(len(null), 1),
-                "interval": [float(low), float(high)], "by_check": by_code, "power": power,
-                "cpu_s_per_dataset": seconds,
-            }
-        )
-    )  # fmt: skip
+    sets = {f"right labels, {kind}": options.labels for kind in RIGHT}
+    pictures = None
+    if options.folders or options.pictures:
+        pictures = load_pictures(options.folders, options.pictures, options.jobs)
+        print(f"{len(pictures):,} pictures without a finding", flush=True)
+        sets |= {NULL: options.datasets} | dict.fromkeys(PLANTED, options.planted)
+    lines = saved(options.results)
+    done = {(line["set"], line["number"]) for line in lines}
+    at, of = map(int, options.shard.split("/"))
+    trials = Trials(options.seed, pictures)
+    for name, number in ((name, i) for name, n in sets.items() for i in range(at, n, of)):
+        if (name, number) in done:
+            continue
+        began = time.process_time()
+        found = trials.judge(name, number)
+        seconds = time.process_time() - began
+        lines.append({"set": name, "number": number, "cpu_s": seconds, "found": found})
+        if options.results:
+            with options.results.open("a") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+    # another shard may have written to the same file meanwhile
+    print(json.dumps(summary(saved(options.results) or lines)))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ import polars as pl
 from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.properties import MAX_LEVELS, metadata_columns, names_class
+from audit.rare_cells import count_cells, count_values, evaluation_rows, judge_cells, say_cells
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
-from audit.stats import rarity, wilson_share
-
-ALL = "the dataset"
 
 
 def _weather(**counts: int) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
@@ -30,6 +28,10 @@ EVEN, EVEN_TABLE = _weather(cat_sun=30, cat_rain=25, dog_sun=30, dog_rain=35)
 NIGHT, NIGHT_TABLE = _weather(
     cat_sun=60, cat_rain=60, cat_night=3, dog_sun=60, dog_rain=60, dog_night=4
 )
+SMALL, SMALL_TABLE = _weather(
+    cat_sun=60, cat_rain=60, cat_fog=60, dog_sun=60, dog_rain=60, dog_fog=60, hen_sun=8,
+    hen_rain=7, hen_fog=1,
+)  # fmt: skip
 CELL, CELL_TABLE = _weather(cat_sun=60, cat_rain=60, dog_sun=60, dog_rain=3)
 
 
@@ -39,9 +41,10 @@ class RareAttribute(Check):
     ## What it does
     Takes each column of the manifest with 2 to 30 different values that does not name the class
     (weather, hospital, camera), in each evaluation split (every split not in `train_splits`; the
-    whole dataset if there is none). A value, or a class under a value, is reported if it has at
-    most `max_share_of_median` of the pictures that the median value (the median class under any
-    value) has, and if the 95 % Wilson interval of a measured recall of `recall` is wider than
+    whole dataset if there is none). A value is reported if it has at most `max_share` of the
+    pictures that the median value has, and a class under a value if it has at most so much of what
+    it would have there if class and value had nothing to do with each other; and if that is less
+    than chance allows, and the 95 % Wilson interval of a measured recall of `recall` is wider than
     +-`max_half_width` at its size. Copies count once. One finding per column lists the rarest.
 
     ## Why is this bad
@@ -71,15 +74,15 @@ class RareAttribute(Check):
     class Params:
         """Thresholds.
 
-        max_share_of_median: rare if at most this share of the median cell's pictures, 0..1
+        max_share: rare if at most this share of the pictures that are expected, 0..1
         max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
         recall: the measured recall whose interval is computed, 0..1
-        rate: and only if chance makes a cell so rare in at most this share of columns, 0..1
+        rate: and only if chance makes any cell so rare in at most this share of datasets, 0..1
         max_listed: cells that a finding names, at most
         train_splits: splits that are not used for evaluation
         """
 
-        max_share_of_median: float = 0.2
+        max_share: float = 0.2
         max_half_width: float = 0.1
         recall: float = 0.8
         rate: float = 0.01
@@ -89,6 +92,7 @@ class RareAttribute(Check):
     CLEAN: ClassVar[Sequence[Case]] = (
         Case("no manifest", [{"label": x} for x in "ab" for _ in range(30)]),
         Case("even values", EVEN, tables=EVEN_TABLE),
+        Case("a small class has small cells", SMALL, tables=SMALL_TABLE),
         Case("a column that names the class", [{"id": f"{i:04d}.jpg", "label": x}
              for i, x in enumerate("a" * 60 + "b" * 3)], tables={"metadata": [
                  {"sample_id": f"{i:04d}.jpg", "code": int(i >= 60)} for i in range(63)]}),
@@ -108,11 +112,7 @@ class RareAttribute(Check):
                 yield self._finding(column, sorted(rare, key=lambda c: c["n"]), params)
 
     def _finding(self, column: str, rare: Sequence[dict[str, Any]], params: Params) -> Finding:
-        named = "; ".join(
-            f"{c['cell']} has {c['n']:,} pictures in {c['split']} (median {c['median']:,.0f}), "
-            f"where a recall of {params.recall:.0%} means {c['low']:.0%} to {c['high']:.0%}"
-            for c in rare[: params.max_listed]
-        )
+        named = say_cells(rare[: params.max_listed], params.recall)
         evidence: dict[str, float | int | str] = {"column": column, "rare_cells": len(rare)}
         evidence |= {f"{c['split']} {c['cell']}": c["n"] for c in rare[: params.max_listed]}
         return Finding(
@@ -144,56 +144,33 @@ def _cells(store: Store, params: RareAttribute.Params) -> dict[str, list[dict[st
         FROM images i JOIN pictures p USING (id) JOIN metadata m ON m.sample_id = i.id
         ORDER BY i.id
     """)
-    split = pl.col("split of i")
-    evaluated = frame.filter(split.is_null() | ~split.is_in(list(params.train_splits)))
-    evaluated = evaluated if len(evaluated) else frame.with_columns(pl.lit(ALL).alias("split of i"))
-    evaluated = evaluated.with_columns(split.fill_null(ALL))
+    # a manifest may have columns of the same names
+    own = frame.select(
+        pl.int_range(pl.len()).alias("row"),
+        *(pl.col(old).alias(old.split()[0]) for old in ("label of i", "split of i", "unit of p")),
+    )
+    evaluated = evaluation_rows(own, params.train_splits)
     found = {}
     for name in names:
-        known = evaluated.filter(pl.col(name).is_not_null())
-        if not 2 <= known[name].n_unique() <= MAX_LEVELS:
+        values = frame[name].gather(evaluated["row"])
+        known = evaluated.with_columns(values.cast(pl.String).alias("value"))
+        known = known.filter(pl.col("value").is_not_null())
+        if not 2 <= known["value"].n_unique() <= MAX_LEVELS:
             continue
         if names_class(name, frame[name], frame["label of i"]):
             continue
-        found[name] = _rows(known, name, params)
-    return found
+        value = pl.format("{} = {}", pl.lit(name), "value").alias("value")
+        found[name] = known.with_columns(value)
+    # half of the rate is for values, half for cells; the columns share both
+    rate = params.rate / 2 / max(len(found), 1)
+    return {name: _rows(known, rate, params) for name, known in found.items()}
 
 
-def _rows(known: pl.DataFrame, name: str, params: RareAttribute.Params) -> list[dict[str, Any]]:
-    size = pl.col("unit of p").n_unique().alias("n")
-    keys = known.rename({"split of i": "split"}).with_columns(
-        pl.format("{} = {}", pl.lit(name), pl.col(name).cast(pl.String)).alias("value")
-    )
-    values = keys.group_by("split", "value").agg(size).with_columns(pl.col("value").alias("cell"))
-    classes = keys.filter(pl.col("label of i").is_not_null()).rename({"label of i": "label"})
-    # Every class under every value of its split, those without a picture too.
-    grid = (
-        classes.select("split", "value")
-        .unique()
-        .join(classes.select("split", "label").unique(), on="split")
-    )
-    counted = classes.group_by("split", "value", "label").agg(size)
-    cells = grid.join(counted, on=["split", "value", "label"], how="left")
-    cells = cells.with_columns(
-        pl.col("n").fill_null(0),
-        pl.format("class {} under {}", "label", "value").alias("cell"),
-    )
+def _rows(known: pl.DataFrame, rate: float, params: RareAttribute.Params) -> list[dict[str, Any]]:
+    median = pl.col("n").median().over("split").alias("expected")
+    limits = params.recall, params.max_share, rate
+    rows = judge_cells(count_values(known).with_columns(median), *limits)
     # A value that is rare itself makes all of its cells rare: said once.
-    rows = [*_judged(values, params)]
     told = {(r["split"], r["value"]) for r in rows if r["rare"]}
-    rows += [r for r in _judged(cells, params) if (r["split"], r["value"]) not in told]
-    return rows
-
-
-def _judged(cells: pl.DataFrame, params: RareAttribute.Params) -> list[dict[str, Any]]:
-    medians = cells.with_columns(pl.col("n").median().over("split").alias("median"))
-    rows = medians.sort("split", "cell").to_dicts()
-    low, high = wilson_share(params.recall, [r["n"] for r in rows])
-    chance = rarity([r["n"] for r in rows], [r["median"] for r in rows])
-    return [
-        {
-            **row, "low": float(a), "high": float(b), "half": float(b - a) / 2,
-            "rare": row["n"] <= params.max_share_of_median * row["median"] and p <= params.rate,
-        }
-        for row, a, b, p in zip(rows, low, high, chance.tolist(), strict=True)
-    ]  # fmt: skip
+    cells = judge_cells(count_cells(known), *limits)
+    return rows + [r for r in cells if (r["split"], r["value"]) not in told]

@@ -27,6 +27,7 @@ from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
+from audit.spacings import chances_of_largest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -90,7 +91,9 @@ class StatisticalOutlier(Check):
     tails of the estimated shape: in a dataset without outliers, at most `rate` false findings per
     image are expected, and at most `max_false` in all, however many images it has. Several modes
     are allowed; up to 3 images can be outliers together; a value that images of several other
-    classes have is not odd.
+    classes have is not odd. Noise is no kind of subject: up to 8 images that are noisier than all
+    others are reported together, whatever their classes, if chance makes such a gap in half of
+    `max_false` of the datasets.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
@@ -109,6 +112,7 @@ class StatisticalOutlier(Check):
     group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
     a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
     with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
+    Noise in large photographs is seen at a reduced size, where much of it is averaged away.
     Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
 
     ## References
@@ -157,6 +161,8 @@ class StatisticalOutlier(Check):
                 for i, row in enumerate(_varied(300, saturation=0.0) + _varied(300))
             ],
         ),
+        Case("six grey pictures are a kind of subject",
+             _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6),
         Case("a flat or dark picture is reported elsewhere",
              [*_varied(60), {"contrast": 0.0, "entropy": 0.0}, {"brightness_p99": 0.1,
               "brightness": 0.001}]),
@@ -174,6 +180,10 @@ class StatisticalOutlier(Check):
         Case("two outliers together",
              _varied(100) + [{**_varied(100)[50], "id": f"{i}.jpg", "noise": 0.4} for i in "xy"],
              ["x.jpg", "y.jpg"]),
+        Case("six pictures of noise among 230",
+             [{**row, "label": "ab"[i % 2]} for i, row in enumerate(_varied(230))]
+             + [{**_varied(230)[50], "id": f"{i}.jpg", "label": "ab"[i % 2],
+                 "noise": 0.11 + 0.002 * i} for i in range(6)], [f"{i}.jpg" for i in range(6)]),
     )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
@@ -189,6 +199,25 @@ class StatisticalOutlier(Check):
             compared = int(sizes[group]) if group >= 0 else len(frame)
             where = f"class {names[group]}" if group >= 0 else "the dataset"
             yield self._finding(frame, odd[row], f"{compared - 1:,} of {where}", params)
+        noisy, chance = _noisiest(frame["log noise"].to_numpy(), params.max_false / 2)
+        for place in sorted(set(noisy[:-1]) - set(odd)):
+            yield self._noisy(frame, place, noisy, chance)
+
+    def _noisy(self, frame: pl.DataFrame, row: int, noisy: Sequence[int], chance: float) -> Finding:
+        *together, nearest = (float(frame["noise"][i]) for i in noisy)
+        value = float(frame["noise"][row])
+        return Finding(
+            self.code,
+            self.severity,
+            (frame["id"][row],),
+            f"This image is one of {len(together)} with more noise than all others: {value:.3g} "
+            f"(the next of {len(frame):,} has {nearest:.3g}), a gap that chance makes in "
+            f"{chance:.2g} of datasets.",
+            {"noise": value, "noise_nearest": nearest, "together": len(together),
+             "chance": chance, "compared_with": f"{len(frame):,} of the dataset"},
+            Action.REVIEW,
+            frame["subject"][row],
+        )  # fmt: skip
 
     def _finding(
         self, frame: pl.DataFrame, odd: Mapping[str, Oddity], others: str, params: Params
@@ -255,6 +284,19 @@ def _measurements(
     numbers = {name: number for number, name in enumerate(names)}
     classes = frame["label"].replace_strict(numbers, default=-1, return_dtype=pl.Int64)
     return frame, classes.fill_null(-1).to_numpy(), names
+
+
+def _noisiest(values: Floats, most: float) -> tuple[list[int], float]:
+    """Return the rows that are noisier than all others together, and the next; and their chance.
+
+    The chance is that of any such gap in a dataset without outliers; no rows where it is above
+    `most`.
+    """
+    order = np.argsort(-values, kind="stable")
+    # ten spacings: the logarithm of noise has no tail that becomes heavier outwards
+    chances = chances_of_largest(values[order], 10)
+    found = int((chances <= most).sum())
+    return (order[: found + 1].tolist(), float(chances[0])) if found else ([], 1.0)
 
 
 def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) -> list[Oddity]:

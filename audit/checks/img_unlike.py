@@ -61,7 +61,7 @@ class UnlikeAllOthers(Check):
     Ten and more pictures of one odd kind are neighbours of each other, and are not found. Among
     photographs of all kinds many are odd, and an odd one more is ranked but seldom reported. Built-
     in vectors see shapes and colours at 32 px, where fine noise is averaged away, and a network
-    sees through it: a picture mixed with noise is not found here. Distances with tails heavier than
+    sees through it: a picture mixed with noise is left to IMG008. Distances with tails heavier than
     any power would raise false alarms. Below 50 pictures nothing is said.
 
     ## References

@@ -2,15 +2,8 @@
 
 The score of a picture is the logarithm of its distance to its tenth nearest picture, copies left
 out: nine pictures of one odd kind do not hide each other. The largest score always is the largest;
-whether it is too large is asked of the spacings below it. Of n values with an exponential tail, the
-spacings D_i = i (x_i - x_{i+1}) of the sorted values are independent and equally distributed (Renyi
-1953, On the theory of order statistics), so the first over the mean of the next m is a ratio with
-P(ratio > r) = (1 + r / m)^-m. A logarithm turns distances with tails of any power into exponential
-ones, and lighter tails only make the rule more careful: no distribution of the vectors is assumed
-beyond that. A gap below the first j scores says that j pictures are outliers together; j is
-limited, because more are a kind of their own. Each gap is judged by the spacings next to it and by
-those further in, and the larger chance counts: a tail that steepens, or several clusters of unequal
-width, are not taken for exponential.
+whether it is too large is asked of the spacings below it (`audit.spacings`), of a logarithm, which
+turns distances with tails of any power into exponential ones.
 
 Asked of the whole dataset (half of the error rate) and of each class of 50 pictures and more by the
 scores of its own (the other half): what is common among all pictures may be rare in a class.
@@ -26,16 +19,12 @@ import numpy.typing as npt
 
 from audit.embeddings.nearest import kth_distances
 from audit.embeddings.ridge import Decomposition
+from audit.spacings import LEAST, chances_of_largest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 K = 10
 """The neighbour whose distance counts: so many pictures alike, less one, can be outliers."""
-LEAST = 50
-FEWEST, MOST_SPACINGS = 10, 80
-"""Spacings by which a gap is judged: a fifth of the pictures, within these, and half as many."""
-SHARE, MOST_TOGETHER = 25, 8
-"""One in so many pictures may be an outlier, and so many at most: fewer than the neighbours."""
 
 
 class Isolated(NamedTuple):
@@ -99,30 +88,3 @@ def _strata(labels: Ints) -> Iterator[tuple[int, Ints]]:
     if len(large) > 1 or (len(large) and counts.sum() < len(labels)):
         for number in large.tolist():
             yield number, np.flatnonzero(labels == number)
-
-
-def chances_of_largest(falling: Floats) -> Floats:
-    """Return for the largest of sorted values (falling) the chance that they are so large.
-
-    Entry i is the least chance of a gap that separates the first i + 1 or more, times the number of
-    gaps that were looked at: the chance that any entry is below c is at most c.
-    """
-    n = len(falling)
-    together = max(1, min(MOST_TOGETHER, n // SHARE))
-    if n < LEAST:
-        return np.ones(0)
-    gaps = falling[:-1] - falling[1:]
-    spacings = np.arange(1, n) * gaps
-    wide = min(max(n // 5, FEWEST), MOST_SPACINGS)
-    widths = (max(wide // 2, FEWEST), wide)
-    upper, lower = np.quantile(falling, [0.75, 0.25])
-    chances = np.ones(together)
-    for j in range(together):
-        means = [spacings[j + 1 : j + 1 + m].mean() + 1e-300 for m in widths]
-        ratios = [float(spacings[j] / mean) for mean in means]
-        chance = max((1 + r / m) ** -m for r, m in zip(ratios, widths, strict=True))
-        # values that crowd at an end make any next one look far
-        if gaps[j] >= (upper - lower) / 4:
-            chances[j] = chance
-    least = np.minimum.accumulate(chances[::-1])[::-1]
-    return np.asarray(np.minimum(least * together, 1.0))
