@@ -974,6 +974,7 @@ class LargeSource:
         from audit.sources.folder import FolderScope
 
         self.trees = [FolderScope(str(root), "", (), ())]
+        self.box_tables: list[Any] = []
 
 
 def run_large(root: Path, out: Path, pictures: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.annotations.class_names import plain_names, yaml_names
+from audit.annotations.class_names import plain_names, yaml_items
 from tests.audit.annotations.datasets import annotated, codes, judge, picture
 
 VOC = """<annotation><filename>0.jpg</filename>
@@ -127,7 +127,7 @@ def test_real_sets_are_silent(real_data: Path) -> None:
     ],
 )
 def test_names_in_yaml(text: str, names: list[str]) -> None:
-    assert list(yaml_names(text).values()) == names
+    assert list(yaml_items(text, "names").values()) == names
 
 
 def test_names_one_a_line() -> None:
@@ -136,5 +136,5 @@ def test_names_one_a_line() -> None:
 
 def test_a_number_sign_in_quotes_begins_no_comment() -> None:
     block = "names:\n  0: 'label #0'  # the first\n  1: \"it's #1\"\n  2: plain # said\n"
-    assert yaml_names(block) == {"0": "label #0", "1": "it's #1", "2": "plain"}
-    assert yaml_names("names: ['a #1', b] # two\n") == {"0": "a #1", "1": "b"}
+    assert yaml_items(block, "names") == {"0": "label #0", "1": "it's #1", "2": "plain"}
+    assert yaml_items("names: ['a #1', b] # two\n", "names") == {"0": "a #1", "1": "b"}
