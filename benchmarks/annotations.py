@@ -179,7 +179,7 @@ def write_coco(folder: Path, document: Document) -> None:
 # ---- damage ----
 
 Plant = tuple[str, str, Callable[[Path], str]]  # name, expected code, do it and name the picture
-PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": []}
+PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": [], "pose": []}
 FILE = ""  # the damage is the file's, no single picture's
 
 
@@ -790,9 +790,83 @@ def _(folder: Path) -> str:
     return FILE
 
 
+# ---- poses of YOLO ----
+
+
+def make_pose(data: Path, folder: Path) -> None:
+    """Write the boxes as YOLO poses: nose, left and right eye of each raccoon."""
+    make_yolo(data, folder)
+    yaml = "nc: 2\nnames: ['raccoon', 'cat']\nkpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\n"
+    (folder / "data.yaml").write_text(yaml)
+    for path in (folder / "labels" / "train").iterdir():
+        path.write_text("".join(posed(line) for line in path.read_text().splitlines()))
+
+
+def posed(line: str) -> str:
+    """Return a line with keypoints inside its box."""
+    x, y, w, h = map(float, line.split()[1:])
+    points = [(x, y), (x + w / 5, y - h / 5), (x - w / 5, y - h / 5)]
+    return line + "".join(f" {a:.6f} {b:.6f} 2" for a, b in points) + "\n"
+
+
+def pose(name: str, code: str, change: Callable[[str], str], whole: bool = False) -> None:
+    """Enter damage to the text of one label file of poses."""
+
+    @plant("pose", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "labels" / "train" / "raccoon-42.txt"
+        path.write_text(change(path.read_text()))
+        return FILE if whole else "images/train/raccoon-42.jpg"
+
+
+def pose_yaml(name: str, code: str, old: str, new: str) -> None:
+    """Enter a replacement in data.yaml."""
+
+    @plant("pose", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "data.yaml"
+        path.write_text(path.read_text().replace(old, new))
+        return FILE
+
+
+def exchanged(text: str) -> str:
+    """Exchange left and right of the first line."""
+    first, *rest = text.splitlines()
+    columns = first.split()
+    columns[8:14] = columns[11:14] + columns[8:11]
+    return "\n".join([" ".join(columns), *rest]) + "\n"
+
+
+def off_box(text: str) -> str:
+    """Put the keypoints of the first line where its box is not."""
+    for at in (5, 6, 8, 9, 11, 12):
+        text = number(text, at, "0.001")
+    return text
+
+
+pose("keypoint outside (pose)", "BOX019", lambda t: number(t, 5, "1.3"))
+pose("keypoint below zero", "BOX019", lambda t: number(t, 6, "-0.2"))
+pose("keypoint in px", "BOX019", lambda t: number(t, 8, "212"))
+pose("visibility 3 (pose)", "BOX019", lambda t: number(t, 7, "3"))
+pose("keypoints off their box (pose)", "BOX019", off_box)
+pose("left and right exchanged (pose)", "BOX020", exchanged)
+pose("a keypoint lost", "BOX013", lambda t: " ".join(t.split()[:11]) + "\n")
+pose("a number too many", "BOX013", lambda t: t.strip() + " 0.5\n")
+pose("box without keypoints", "BOX013", lambda t: t + "0 0.1 0.1 0.1 0.1\n")
+pose("outline among poses", "BOX013", lambda t: t + "0 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2\n")
+pose("a word for a keypoint", "BOX013", lambda t: number(t, 9, "ear"))
+pose("nan for a keypoint", "BOX019", lambda t: number(t, 9, "nan"))
+pose_yaml("flip_idx of another set", "BOX013", "[0, 2, 1]", "[0, 2, 1, 4, 3]")
+pose_yaml("flip_idx that does not go back", "BOX013", "[0, 2, 1]", "[1, 2, 0]")
+pose_yaml("kpt_shape of another set", "BOX013", "[3, 3]", "[17, 3]")
+pose_yaml("kpt_shape without visibility", "BOX013", "[3, 3]", "[3, 2]")
+
+
 # ---- the measurement ----
 
-MAKERS = {"voc": make_voc, "yolo": make_yolo, "coco": make_coco, "masks": make_masks}
+MAKERS = {
+    "voc": make_voc, "yolo": make_yolo, "coco": make_coco, "masks": make_masks, "pose": make_pose,
+}  # fmt: skip
 
 
 def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
@@ -819,11 +893,11 @@ def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
     return found
 
 
-def measure_damage(work: Path, clean: set[str]) -> list[dict[str, Any]]:
+def measure_damage(work: Path, clean: set[str], only: str | None) -> list[dict[str, Any]]:
     """Plant one kind at a time in a copy; say whether it was found and what was invented."""
     rows = []
     for base, plants in PLANTS.items():
-        for name, code, damage in plants:
+        for name, code, damage in plants if only in (None, base) else ():
             copy = work / "copy"
             shutil.copytree(work / base, copy, symlinks=True)
             sample = damage(copy)
@@ -848,6 +922,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pictures", type=int, default=200_000, help="with --scale")
+    parser.add_argument("--base", choices=PLANTS, help="only the damage of one original")
     parser.add_argument("--scale", action="store_true", help="time and memory of two million boxes")
     parser.add_argument("--form", choices=FORMS, help="with --scale: one of the two alone")
     parser.add_argument("--folder", type=Path, help="with --scale: keep the files here, use again")
@@ -862,7 +937,7 @@ def main() -> int:
             for finding in findings:
                 print(f"    {finding.code} {finding.message}")
         known = {f.fingerprint for findings in clean.values() for f in findings}
-        rows = measure_damage(Path(folder), known)
+        rows = measure_damage(Path(folder), known, arguments.base)
     for row in rows:
         mark = "found " if row["found"] else "MISSED"
         also = f"  also {', '.join(row['also'])}" if row["also"] else ""
