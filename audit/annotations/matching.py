@@ -69,7 +69,7 @@ def _match_group(
     if without:  # a dot in such a name begins no extension
         rest = rest.with_columns(bare=pl.col("path"), bare_name=pl.col("name"))
     # Ids of Open Images have no extension; files that other programs write have names there.
-    keys = ("path", "bare")
+    keys: tuple[str, ...] = ("path", "bare")
     if without:
         keys = ("bare", "path") if group.format == "Open Images" else ("bare",)
     for key in keys:

@@ -49,7 +49,7 @@ def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
             used.setdefault(label or "", thing.line)
             outcome.objects += 1
     if rings:
-        add_rings(sink, pl.DataFrame(rings, schema=_RINGS))
+        add_rings(sink, pl.DataFrame(rings, schema=pl.Schema(_RINGS)))
     declared = _declared(group)
     for entry, label in enumerate(declared or [label for label in used if label]):
         sink.add(
