@@ -23,8 +23,8 @@ from audit.records import sample_id
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _COORDINATE = re.compile(r"[xy]\d+$")
-_RINGS = {
-    "file": pl.String, "image_key": pl.String, "entry": pl.Int64, "part": pl.Int32,
+_RINGS: dict[str, pl.DataType] = {
+    "file": pl.String(), "image_key": pl.String(), "entry": pl.Int64(), "part": pl.Int32(),
     "points": pl.List(pl.Float64),
 }  # fmt: skip
 _TRAITS = ("difficult", "truncated", "occluded", "pose", "difficulty")
@@ -49,7 +49,7 @@ def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
             used.setdefault(label or "", thing.line)
             outcome.objects += 1
     if rings:
-        add_rings(sink, pl.DataFrame(rings, schema=pl.Schema(_RINGS)))
+        add_rings(sink, pl.DataFrame(rings, schema=_RINGS))
     declared = _declared(group)
     for entry, label in enumerate(declared or [label for label in used if label]):
         sink.add(
