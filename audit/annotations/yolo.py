@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from audit.annotations.ahead import look_ahead
 from audit.annotations.class_names import load_class_names
 from audit.annotations.discovery import AnnotationGroup
 from audit.annotations.geometry import Numbers
@@ -52,8 +53,9 @@ def read_yolo(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     pose = load_pose(group.tree, group.folder, problems)
     reading = _Reading(group, sink, problems, outcome, pose)
     used: set[str] = set()
-    for first in range(0, len(group.names), FILES):
-        used |= _read_some(reading, first)
+    parts = range(0, len(group.names), FILES)
+    for first, raws in look_ahead(parts, lambda first: _read_files(group, first)):
+        used |= _read_some(reading, first, raws)
     if not names:
         numbers = sorted(used, key=lambda key: (len(key), key))
         names = {key: f"class {key}" for key in numbers}
@@ -71,12 +73,10 @@ def read_yolo(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     return outcome
 
 
-def _read_some(reading: _Reading, first: int) -> set[str]:
-    """Read some files; returns the classes that they use."""
+def _read_some(reading: _Reading, first: int, raws: Sequence[bytes | OSError]) -> set[str]:
+    """Add some files, given their bytes; returns the classes that they use."""
     group = reading.group
-    names = group.names[first : first + FILES]
-    keys = [sample_id(name) for name in names]
-    raws = _read_files(group, names)
+    keys = [sample_id(name) for name in group.names[first : first + FILES]]
     if first == 0 and reading.pose is None:
         reading.pose = guess_pose(raws)
     reading.sink.add_frame(
@@ -100,9 +100,9 @@ def _read_some(reading: _Reading, first: int) -> set[str]:
     return used | (_add_objects(reading, frame) if frame.height else set())
 
 
-def _read_files(group: AnnotationGroup, names: Sequence[str]) -> list[bytes | OSError]:
-    """Return the bytes of each file, or why it cannot be read; threads wait for the disk."""
-    folder = group.path("")
+def _read_files(group: AnnotationGroup, start: int) -> list[bytes | OSError]:
+    """Return the bytes of each of `FILES` files, or why one cannot be read; threads wait."""
+    folder, names = group.path(""), group.names[start : start + FILES]
 
     def read(name: str) -> bytes | OSError:
         try:
