@@ -8,7 +8,6 @@ found means that the expected check names the damaged picture (or the file, wher
 file's); invented is any finding that speaks of another picture.
 
     python benchmarks/annotations.py --data ../shared/data      about two minutes
-    python benchmarks/annotations.py --scale                    200,000 pictures, 2,000,000 boxes
 
 Pictures are opened for their size only. The last line is one JSON document.
 """
@@ -19,11 +18,9 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from audit.annotations import measure_boxes, read_annotations, settle_boxes
+from audit.annotations import read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
@@ -179,7 +176,7 @@ def write_coco(folder: Path, document: Document) -> None:
 # ---- damage ----
 
 Plant = tuple[str, str, Callable[[Path], str]]  # name, expected code, do it and name the picture
-PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": []}
+PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": [], "pose": []}
 FILE = ""  # the damage is the file's, no single picture's
 
 
@@ -790,9 +787,83 @@ def _(folder: Path) -> str:
     return FILE
 
 
+# ---- poses of YOLO ----
+
+
+def make_pose(data: Path, folder: Path) -> None:
+    """Write the boxes as YOLO poses: nose, left and right eye of each raccoon."""
+    make_yolo(data, folder)
+    yaml = "nc: 2\nnames: ['raccoon', 'cat']\nkpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\n"
+    (folder / "data.yaml").write_text(yaml)
+    for path in (folder / "labels" / "train").iterdir():
+        path.write_text("".join(posed(line) for line in path.read_text().splitlines()))
+
+
+def posed(line: str) -> str:
+    """Return a line with keypoints inside its box."""
+    x, y, w, h = map(float, line.split()[1:])
+    points = [(x, y), (x + w / 5, y - h / 5), (x - w / 5, y - h / 5)]
+    return line + "".join(f" {a:.6f} {b:.6f} 2" for a, b in points) + "\n"
+
+
+def pose(name: str, code: str, change: Callable[[str], str], whole: bool = False) -> None:
+    """Enter damage to the text of one label file of poses."""
+
+    @plant("pose", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "labels" / "train" / "raccoon-42.txt"
+        path.write_text(change(path.read_text()))
+        return FILE if whole else "images/train/raccoon-42.jpg"
+
+
+def pose_yaml(name: str, code: str, old: str, new: str) -> None:
+    """Enter a replacement in data.yaml."""
+
+    @plant("pose", name, code)
+    def _(folder: Path) -> str:
+        path = folder / "data.yaml"
+        path.write_text(path.read_text().replace(old, new))
+        return FILE
+
+
+def exchanged(text: str) -> str:
+    """Exchange left and right of the first line."""
+    first, *rest = text.splitlines()
+    columns = first.split()
+    columns[8:14] = columns[11:14] + columns[8:11]
+    return "\n".join([" ".join(columns), *rest]) + "\n"
+
+
+def off_box(text: str) -> str:
+    """Put the keypoints of the first line where its box is not."""
+    for at in (5, 6, 8, 9, 11, 12):
+        text = number(text, at, "0.001")
+    return text
+
+
+pose("keypoint outside (pose)", "BOX019", lambda t: number(t, 5, "1.3"))
+pose("keypoint below zero", "BOX019", lambda t: number(t, 6, "-0.2"))
+pose("keypoint in px", "BOX019", lambda t: number(t, 8, "212"))
+pose("visibility 3 (pose)", "BOX019", lambda t: number(t, 7, "3"))
+pose("keypoints off their box (pose)", "BOX019", off_box)
+pose("left and right exchanged (pose)", "BOX020", exchanged)
+pose("a keypoint lost", "BOX013", lambda t: " ".join(t.split()[:11]) + "\n")
+pose("a number too many", "BOX013", lambda t: t.strip() + " 0.5\n")
+pose("box without keypoints", "BOX013", lambda t: t + "0 0.1 0.1 0.1 0.1\n")
+pose("outline among poses", "BOX013", lambda t: t + "0 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2\n")
+pose("a word for a keypoint", "BOX013", lambda t: number(t, 9, "ear"))
+pose("nan for a keypoint", "BOX019", lambda t: number(t, 9, "nan"))
+pose_yaml("flip_idx of another set", "BOX013", "[0, 2, 1]", "[0, 2, 1, 4, 3]")
+pose_yaml("flip_idx that does not go back", "BOX013", "[0, 2, 1]", "[1, 2, 0]")
+pose_yaml("kpt_shape of another set", "BOX013", "[3, 3]", "[17, 3]")
+pose_yaml("kpt_shape without visibility", "BOX013", "[3, 3]", "[3, 2]")
+
+
 # ---- the measurement ----
 
-MAKERS = {"voc": make_voc, "yolo": make_yolo, "coco": make_coco, "masks": make_masks}
+MAKERS = {
+    "voc": make_voc, "yolo": make_yolo, "coco": make_coco, "masks": make_masks, "pose": make_pose,
+}  # fmt: skip
 
 
 def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
@@ -819,11 +890,11 @@ def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
     return found
 
 
-def measure_damage(work: Path, clean: set[str]) -> list[dict[str, Any]]:
+def measure_damage(work: Path, clean: set[str], only: str | None) -> list[dict[str, Any]]:
     """Plant one kind at a time in a copy; say whether it was found and what was invented."""
     rows = []
     for base, plants in PLANTS.items():
-        for name, code, damage in plants:
+        for name, code, damage in plants if only in (None, base) else ():
             copy = work / "copy"
             shutil.copytree(work / base, copy, symlinks=True)
             sample = damage(copy)
@@ -847,14 +918,8 @@ def measure_damage(work: Path, clean: set[str]) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--pictures", type=int, default=200_000, help="with --scale")
-    parser.add_argument("--scale", action="store_true", help="time and memory of two million boxes")
-    parser.add_argument("--form", choices=FORMS, help="with --scale: one of the two alone")
-    parser.add_argument("--folder", type=Path, help="with --scale: keep the files here, use again")
+    parser.add_argument("--base", choices=PLANTS, help="only the damage of one original")
     arguments = parser.parse_args()
-    if arguments.scale:
-        forms = [arguments.form] if arguments.form else list(FORMS)
-        return measure_scale(arguments.pictures, forms, arguments.folder)
     with tempfile.TemporaryDirectory() as folder:
         clean = originals(arguments.data.resolve(), Path(folder))
         for name, findings in clean.items():
@@ -862,7 +927,7 @@ def main() -> int:
             for finding in findings:
                 print(f"    {finding.code} {finding.message}")
         known = {f.fingerprint for findings in clean.values() for f in findings}
-        rows = measure_damage(Path(folder), known)
+        rows = measure_damage(Path(folder), known, arguments.base)
     for row in rows:
         mark = "found " if row["found"] else "MISSED"
         also = f"  also {', '.join(row['also'])}" if row["also"] else ""
@@ -878,151 +943,6 @@ def main() -> int:
     }  # fmt: skip
     print(json.dumps(summary))
     return 0 if found == len(rows) else 1
-
-
-OBJECTS_EACH = 10
-FORMS = ("COCO", "YOLO")
-
-
-def measure_scale(pictures: int, forms: list[str], kept: Path | None) -> int:
-    """Read and check many pictures, ten boxes each, as COCO, then as YOLO."""
-    results = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = kept or Path(temporary)
-        for form in forms:
-            root = folder / form
-            if not root.exists():
-                (write_large_coco if form == "COCO" else write_large_yolo)(root, pictures)
-            # a process of its own, so that its peak of memory is its own
-            pid = os.fork()
-            if pid == 0:
-                run_large(root, folder / f"{form}.json", pictures)
-                os._exit(0)
-            os.waitpid(pid, 0)
-            results[form] = json.loads((folder / f"{form}.json").read_text())
-            if kept is None:
-                shutil.rmtree(root)
-    print(json.dumps(results))
-    return 0
-
-
-def large_boxes(pictures: int, seed: int = 7) -> tuple[Any, Any, Any]:
-    """Return picture number, class and box (x, y, w, h) of every object, in 640 x 480."""
-    rng, n = np.random.default_rng(seed), OBJECTS_EACH * pictures
-    owner = np.sort(rng.integers(0, pictures, n))
-    size = np.exp(rng.normal(4, 0.6, (n, 2))).clip(8, 400)
-    corner = rng.uniform(0, 1, (n, 2)) * (np.array([640, 480]) - size)
-    return owner, rng.integers(1, 81, n), np.hstack([corner, size]).round(2)
-
-
-def write_large_coco(root: Path, pictures: int) -> None:
-    """Write one file; a tenth of the objects have a polygon of 40 points."""
-    (root / "annotations").mkdir(parents=True)
-    owner, labels, boxes = large_boxes(pictures)
-    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], 1)
-    with open(root / "annotations" / "instances.json", "w") as file:
-        file.write('{"images": [')
-        for i in range(pictures):
-            name = f'"file_name": "images/{i:06d}.jpg", "width": 640, "height": 480'
-            file.write(f'{", " if i else ""}{{"id": {i}, {name}}}')
-        file.write('], "categories": [')
-        file.write(", ".join(f'{{"id": {k}, "name": "class {k}"}}' for k in range(1, 81)))
-        file.write('], "annotations": [')
-        for n, (i, label, (x, y, w, h)) in enumerate(
-            zip(owner.tolist(), labels.tolist(), boxes.tolist(), strict=True)
-        ):
-            rings, area = "[]", w * h
-            if n % 10 == 0:
-                ring = np.array([x + w / 2, y + h / 2]) + circle * np.array([w / 2, h / 2])
-                rings, area = json.dumps([ring.round(2).ravel().tolist()]), 0.7822 * w * h
-            file.write(
-                f'{", " if n else ""}{{"id": {n}, "image_id": {i}, "category_id": {label}, "bbox": '
-                f'[{x}, {y}, {w}, {h}], "area": {area:.2f}, "iscrowd": 0, "segmentation": {rings}}}'
-            )
-        file.write("]}")
-
-
-def write_large_yolo(root: Path, pictures: int) -> None:
-    """Write a label file a picture; a tenth of the objects have a polygon."""
-    (root / "labels").mkdir(parents=True)
-    (root / "data.yaml").write_text(
-        "train: images\nnames:\n" + "".join(f"  {k}: class {k}\n" for k in range(81))
-    )
-    owner, labels, boxes = large_boxes(pictures)
-    ends = np.searchsorted(owner, np.arange(pictures + 1)).tolist()
-    shares = boxes / (640, 480, 640, 480)
-    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], 1) / 2
-    for i in range(pictures):
-        lines = []
-        for n in range(ends[i], ends[i + 1]):
-            x, y, w, h = shares[n]
-            line = f"{x + w / 2:.6f} {y + h / 2:.6f} {w:.6f} {h:.6f}"
-            if n % 10 == 0:
-                ring = (np.array([x + w / 2, y + h / 2]) + circle * (w, h)).clip(0, 1)
-                line = " ".join(f"{v:.5f}" for v in ring.ravel())
-            lines.append(f"{labels[n]} {line}\n")
-        (root / "labels" / f"{i:06d}.txt").write_text("".join(lines))
-
-
-class LargeSource:
-    """The pictures of the large set, which are names and sizes only, and its root."""
-
-    def __init__(self, root: Path) -> None:
-        """Have one root."""
-        from audit.sources.folder import FolderScope
-
-        self.trees = [FolderScope(str(root), "", (), ())]
-
-
-def run_large(root: Path, out: Path, pictures: int) -> None:
-    """Read and check one set; writes seconds by phase and the peak of memory, MB."""
-    import polars as pl
-
-    database = root.parent / f"{root.name}.duckdb"
-    database.unlink(missing_ok=True)
-    names = pl.Series("id", [f"images/{i:06d}.jpg" for i in range(pictures)])
-    n_bytes = sum(path.stat().st_size for path in (root / "annotations").glob("*.json"))
-    with Store.create(database) as store:
-        store.create_measurements(FEATURE_ROW)
-        store.append("samples", pl.DataFrame({"id": names, "uri": names, "source": ""}))
-        digests = names.str.replace("images/", "", literal=True)
-        store.append(
-            "features",
-            pl.DataFrame(
-                {"sample_id": names, "status": "ok", "width": 640, "height": 480, "orientation": 1,
-                 "content_hash": digests, "pixel_hash": digests}
-            ),
-        )  # fmt: skip
-        before, cpu = time.perf_counter(), time.process_time()
-        read_annotations(store, LargeSource(root))  # type: ignore[arg-type]
-        read, read_cpu = time.perf_counter() - before, time.process_time() - cpu
-        settle_boxes(store)
-        settled, settle_cpu = time.perf_counter() - before, time.process_time() - cpu - read_cpu
-        seconds, counts = {}, {}
-        for code, check in all_checks().items():
-            if code.startswith("BOX"):
-                start = time.process_time()
-                counts[code] = sum(1 for _ in check.find(store, make_params(check, {})))
-                check.completeness(store, make_params(check, {}))
-                seconds[code] = round(time.process_time() - start, 2)
-        start = time.process_time()
-        measure_boxes(store)
-        seconds["statistics"] = round(time.process_time() - start, 2)
-        total = time.perf_counter() - before
-        n = store.scalar("SELECT count(*) FROM boxes")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = {
-        "megabytes": round(n_bytes / 1e6), "boxes": n, "read_s": round(read, 1),
-        "settle_s": round(settled - read, 1), "checks_s": round(total - settled, 1),
-        "total_s": round(total, 1), "read_cpu_s": round(read_cpu, 1),
-        "settle_cpu_s": round(settle_cpu, 1), "cpu_s": round(time.process_time() - cpu, 1),
-        "peak_mb": round(peak), "cpu_by_check_s": seconds,
-        "findings": {code: n for code, n in counts.items() if n},
-    }  # fmt: skip
-    print(json.dumps(result, indent=1), flush=True)
-    out.write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ is done. Server memory is the peak resident set of the app's process. The rows c
 drawing 24 thumbnails that are on disk already is measured by the browser tests' sample data.
 
     python benchmarks/app_scale.py --rows 1000000 --findings 100000 --repeats 7
+    python benchmarks/app_scale.py --rows 200000 --boxes 2000000 --run runs/app_boxes
 
+With boxes, a tenth of them with an outline, their view of the page Labels is used as well.
 Targets: page switch and filter below 1.0 s at the median, next page below 0.3 s, memory below
 1.5 GB. Making the run takes about 20 s and 700 MB of disk; it is kept under --run and used again.
 """
@@ -33,6 +35,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from audit.annotations import measure_boxes
 from audit.picture.features import FEATURE_ROW, MEASURED
 from audit.run.generations import MEASUREMENTS, building, discard_building, publish
 from audit.run.store import Store
@@ -50,7 +53,7 @@ CODES = (
 )
 
 
-def make_run(run: Path, rows: int, findings: int, classes: int = 200) -> None:
+def make_run(run: Path, rows: int, findings: int, boxes: int = 0, classes: int = 200) -> None:
     """Write a published run of the real schema: random features, a few findings a code."""
     shutil.rmtree(run, ignore_errors=True)
     draw = np.random.default_rng(7)
@@ -67,6 +70,8 @@ def make_run(run: Path, rows: int, findings: int, classes: int = 200) -> None:
             }
         )  # fmt: skip
         store.append("relate_facts", [{"key": "threshold", "value": "0.0"}])
+        if boxes:
+            _add_boxes(store, draw, boxes)
         store.checkpoint()
     with Store.create(building(run) / "findings-0001.duckdb") as store:
         store.create_findings()
@@ -116,6 +121,42 @@ def _features(draw: np.random.Generator, ids: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(columns).sample(fraction=1.0, shuffle=True, seed=5)  # order of completion
 
 
+def _add_boxes(store: Store, draw: np.random.Generator, n: int) -> None:
+    """Append one COCO file of 80 classes; every tenth box has an outline of 20 points."""
+    sizes = store.query("SELECT sample_id, width AS w, height AS h FROM features ORDER BY 1")
+    owner = np.sort(draw.integers(0, sizes.height, n))
+    near = sizes[owner.tolist()]
+    wide, tall = draw.uniform(0.02, 0.4, (2, n))
+    file = {"file": "boxes.json", "format": "COCO", "n_files": 1, "pictures": sizes.height,
+            "matched": sizes.height, "objects": n, "classes": 80, "complete": True,
+            "form": "xywh px", "reading": "xywh px", "frame": "displayed",
+            "not_read": ""}  # fmt: skip
+    store.append("annotation_files", [file])
+    kind = draw.integers(0, 80, n)
+    boxes = near.select(
+        "sample_id", image_key="sample_id", file=pl.lit("boxes.json"), entry=pl.int_range(pl.len()),
+        kind=pl.lit("box"), width=pl.col("w") * wide, height=pl.col("h") * tall,
+        x=pl.col("w") * (1 - wide) * draw.random(n), y=pl.col("h") * (1 - tall) * draw.random(n),
+        picture_width="w", picture_height="h", other_unit=pl.lit(False), crowd=pl.lit(False),
+    ).with_columns(
+        label=pl.format("class {}", pl.Series(kind)), category_key=pl.Series(kind).cast(pl.String)
+    )  # fmt: skip
+    store.append("boxes", boxes)
+    outlined = boxes[::10]
+    x, y, w, h = (outlined[name].to_numpy()[:, None] for name in ("x", "y", "width", "height"))
+    around = np.linspace(0, 2 * np.pi, 20, endpoint=False)
+    ring = np.stack([x + w / 2 * (1 + np.cos(around)), y + h / 2 * (1 + np.sin(around))], 2)
+    points = pl.Series("points", ring.reshape(len(ring), 40)).cast(pl.List(pl.Float64))
+    store.append(
+        "annotation_shapes",
+        outlined.select("file", "image_key", "entry", kind=pl.lit("polygon"), part=pl.lit(0),
+                        n_points=pl.lit(20)).with_columns(points),
+    )  # fmt: skip
+    listed = sizes.select("sample_id", file=pl.lit("boxes.json"), image_key="sample_id")
+    store.append("annotated_images", listed)
+    measure_boxes(store)
+
+
 def _findings(
     draw: np.random.Generator, ids: list[str], n: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -156,7 +197,9 @@ def _check_runs(heads: pl.DataFrame) -> list[dict[str, object]]:
 # ---- the visit ----
 
 
-def visit(run: Path, repeats: int, patience_ms: int = 60_000) -> dict[str, object]:
+def visit(
+    run: Path, repeats: int, boxes: bool = False, patience_ms: int = 60_000
+) -> dict[str, object]:
     """Start the app on the run, use it in Chromium, return seconds by action and memory in MB."""
     from playwright.sync_api import sync_playwright
 
@@ -171,7 +214,7 @@ def visit(run: Path, repeats: int, patience_ms: int = 60_000) -> dict[str, objec
             )
             tab = browser.new_page(viewport={"width": 1440, "height": 900})
             tab.set_default_timeout(patience_ms)
-            times = _use(tab, f"http://127.0.0.1:{port}", repeats)
+            times = _use(tab, f"http://127.0.0.1:{port}", repeats, boxes)
             browser.close()
         return {"seconds": times, "peak_memory_mb": _peak_mb(process.pid)}
     finally:
@@ -179,7 +222,7 @@ def visit(run: Path, repeats: int, patience_ms: int = 60_000) -> dict[str, objec
         process.wait(20)
 
 
-def _use(tab: Any, address: str, repeats: int) -> dict[str, dict[str, object]]:
+def _use(tab: Any, address: str, repeats: int, boxes: bool) -> dict[str, dict[str, object]]:
     """Time each action: `first` is the one that fills caches, `median` of those after it."""
     tab.add_init_script(COUNTING)
     tab.goto(address)
@@ -202,11 +245,25 @@ def _use(tab: Any, address: str, repeats: int) -> dict[str, dict[str, object]]:
         for _ in range(3):
             _timed(seconds, "next page: images", partial(_press, tab, "PageDown"))
         _timed(seconds, "filter: images by class", partial(_filter_class, tab))
+        if boxes:
+            _use_boxes(tab, seconds)
     return {
         name: {"first": round(values[0], 3), "median": round(statistics.median(values[1:]), 3),
                "n": len(values) - 1}
         for name, values in seconds.items()
     }  # fmt: skip
+
+
+def _use_boxes(tab: Any, seconds: dict[str, list[float]]) -> None:
+    _switch(tab, "Labels")
+    view = tab.get_by_role("radio", name="Boxes", exact=True)
+    _timed(seconds, "labels: view of boxes", partial(_then, tab, view.click))
+    for choice in ("class 7", "class 33"):
+        _timed(seconds, "boxes: filter by class", partial(_choose, tab, "Class", choice))
+    for choice in ("small", "medium"):
+        _timed(seconds, "boxes: filter by size", partial(_choose, tab, "Size", choice))
+    for _ in range(2):
+        _timed(seconds, "boxes: next page", partial(_press, tab, "PageDown"))
 
 
 def _timed(seconds: dict[str, list[float]], name: str, act: Callable[[], None]) -> None:
@@ -286,14 +343,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--findings", type=int, default=100_000)
+    parser.add_argument("--boxes", type=int, default=0, help="boxes on the pictures")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--run", type=Path, default=Path("runs") / "app_scale")
     args = parser.parse_args()
     if not (args.run / "CURRENT").exists():
-        make_run(args.run, args.rows, args.findings)
-    found = visit(args.run, args.repeats)
-    print(json.dumps({"benchmark": "app_scale", "rows": args.rows, "findings": args.findings,
-                      "load": round(os.getloadavg()[0], 1), **found}))  # fmt: skip
+        make_run(args.run, args.rows, args.findings, args.boxes)
+    found = visit(args.run, args.repeats, args.boxes > 0)
+    size = {"rows": args.rows, "findings": args.findings, "boxes": args.boxes}
+    load = round(os.getloadavg()[0], 1)
+    print(json.dumps({"benchmark": "app_scale", **size, "load": load, **found}))
 
 
 if __name__ == "__main__":

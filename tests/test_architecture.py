@@ -119,6 +119,7 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
     ours |= {"audit.rare_cells", "audit.spacings"}
     ours |= {"audit.checking.check", "audit.checking.cases", "audit.run.store"}
     ours |= {"audit.annotations.findings", "audit.annotations.overlap_sql"}
+    ours |= {"audit.annotations.keypoints"}
     known = {dotted(path) for path in modules("audit")}
     others = {"audit", "numpy", "scipy", "polars"} | set(sys.stdlib_module_names)
     for path in modules("audit/checks"):

@@ -1,6 +1,6 @@
 """The class names of YOLO: `data.yaml`, `obj.names`, `classes.txt`, read without a YAML library.
 
-Of YAML only `names` is needed, in its three spellings: a list in brackets, a list of lines,
+Of YAML only lists are needed, in their three spellings: a list in brackets, a list of lines,
 numbered lines. The nearest file above the folder of labels counts.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 from audit.annotations.discovery import Tree
 
-_NAMES = re.compile(r"^names\s*:[ \t]*(.*)$", re.MULTILINE)
 _ITEM = re.compile(r"^\s*-\s*(.+?)\s*$")
 _NUMBERED = re.compile(r"^\s*['\"]?(\d+)['\"]?\s*:\s*(.+?)\s*$")
 # A comment begins at `#` behind a blank; not inside quotes, which open where a word begins.
@@ -20,20 +20,25 @@ _COMMENT = re.compile(r"""((?:^|[\s:\[,])(?:'[^']*'|"[^"]*"))|(?:^|\s)#.*$""")
 
 def load_class_names(tree: Tree, folder: str) -> tuple[dict[str, str], str]:
     """Return {class number: name} and the file that says so; ({}, '') without one."""
+    for path, text in nearest_texts(tree, folder):
+        yaml = path.lower().endswith((".yaml", ".yml"))
+        found = yaml_items(text, "names") if yaml else plain_names(text)
+        if found:
+            return found, path
+    return {}, ""
+
+
+def nearest_texts(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
+    """Yield path and text of the files that may name classes, the nearest to a folder first."""
     ranked = sorted(tree.named, key=lambda path: (-_shared(path, folder), _rank(path), path))
     for path in ranked:
         if os.path.basename(path) == "labelmap.txt":
             continue
         try:
             with open(os.path.join(tree.root, path), encoding="utf-8-sig", errors="replace") as f:
-                text = f.read(1 << 22)
+                yield path, f.read(1 << 22)
         except OSError:
             continue
-        yaml = path.lower().endswith((".yaml", ".yml"))
-        found = yaml_names(text) if yaml else plain_names(text)
-        if found:
-            return found, path
-    return {}, ""
 
 
 def _shared(path: str, folder: str) -> int:
@@ -60,9 +65,9 @@ def plain_names(text: str) -> dict[str, str]:
     return {str(i): line for i, line in enumerate(lines) if line}
 
 
-def yaml_names(text: str) -> dict[str, str]:
-    """Return what `names` lists, {} without."""
-    match = _NAMES.search(text)
+def yaml_items(text: str, key: str) -> dict[str, str]:
+    """Return what a key of the document lists, by number, {} without."""
+    match = re.search(rf"^{key}\s*:[ \t]*(.*)$", text, re.MULTILINE)
     if not match:
         return {}
     inline = _COMMENT.sub(r"\1", match[1]).strip()

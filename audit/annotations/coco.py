@@ -12,20 +12,19 @@ import io
 import json
 import mmap
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
 from audit.annotations import coco_entry, json_scan
+from audit.annotations.ahead import look_ahead
 from audit.annotations.discovery import AnnotationGroup
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.shapes import add_keypoints, add_segmentations
 from audit.annotations.sink import Sink
 
-BLOCK = 16 << 20  # bytes
 LISTS = ("images", "annotations", "categories")
 STATUS = {
     json_scan.TRUNCATED: ("truncated", "the file ends inside its JSON: it was not written whole"),
@@ -94,11 +93,12 @@ def _recoded(text: json_scan.Bytes, problems: ProblemLog) -> json_scan.Bytes | N
 
 
 def _read_text(reading: _Reading) -> None:
-    for part in json_scan.scan_document(reading.text, LISTS):
+    parts = json_scan.scan_document(reading.text, LISTS)
+    for part, frame in look_ahead(parts, lambda part: _parse_fast(reading.text, part)):
         if isinstance(part, json_scan.Elements):
             if part.first == 0:
                 _begin_list(reading, part.key)
-            _read_elements(reading, part)
+            _read_elements(reading, part, frame)
         elif isinstance(part, json_scan.Value):
             if part.key in LISTS:
                 what = f"`{part.key}` is no list, so it was not read"
@@ -118,13 +118,11 @@ def _begin_list(reading: _Reading, key: str) -> None:
 
 
 def _place(reading: _Reading, at: int) -> str:
-    # In blocks: the comparison of a whole gigabyte would take another one.
-    blocks = range(0, at, BLOCK)
-    line = 1 + sum(int((reading.text[i : min(i + BLOCK, at)] == 10).sum()) for i in blocks)
+    line = 1 + json_scan.count_lines(reading.text, 0, at)
     return f"line {line:,}, byte {at:,} of {len(reading.text):,}"
 
 
-def _read_elements(reading: _Reading, part: json_scan.Elements) -> None:
+def _read_elements(reading: _Reading, part: json_scan.Elements, frame: pl.DataFrame | None) -> None:
     if not len(part.starts):
         return
     origin = reading.at if reading.at <= int(part.starts[0]) else 0
@@ -142,7 +140,6 @@ def _read_elements(reading: _Reading, part: json_scan.Elements) -> None:
     if part.key == "categories":
         coco_entry.add_categories(reading.file, reading.sink, reading.problems, reading.text, part)
         return
-    frame = _parse_fast(reading.text, part, coco_entry.SCHEMAS[part.key])
     if frame is None:
         frame = coco_entry.parse_entries(reading.text, part, lines, reading.problems)
     places = pl.DataFrame(
@@ -161,14 +158,16 @@ def _read_elements(reading: _Reading, part: json_scan.Elements) -> None:
 
 
 def _parse_fast(
-    text: json_scan.Bytes,
-    part: json_scan.Elements,
-    schema: Mapping[str, pl.DataType | type[pl.DataType]],
+    text: json_scan.Bytes, part: json_scan.Elements | json_scan.Value | json_scan.Broken
 ) -> pl.DataFrame | None:
-    """Return the entries as a frame, None where the strict parser refuses some."""
+    """Return the entries as a frame, None where there are none or the strict parser refuses."""
+    if not isinstance(part, json_scan.Elements) or part.key not in coco_entry.SCHEMAS:
+        return None
+    if not len(part.starts):
+        return None
     lines = json_scan.as_lines(text, part)
     try:
-        frame = pl.read_ndjson(io.BytesIO(lines), schema=dict(schema))
+        frame = pl.read_ndjson(io.BytesIO(lines), schema=dict(coco_entry.SCHEMAS[part.key]))
     except (pl.exceptions.PolarsError, ValueError):
         return None
     return None if frame.height != len(part.starts) else frame.with_columns(present=pl.lit(True))

@@ -25,6 +25,7 @@ from audit.sources.walk import Exclusion
 SNIFFED = 20  # files of one folder that are opened to learn what the folder holds
 MANY = 3  # small files of one folder: from here on the first few speak for all
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
+_ANNOTATION = re.compile(r"<annotation[\s>]")  # `annotations` are those of CVAT
 _LABELME = re.compile(r'"(shapes|imagePath|imageHeight)"\s*:')
 _LABEL_LINE = re.compile(r"\s*\S+(?:[ \t]+[-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf)){4,}\s*$", re.I)
 # Pascal VOC: an index of a class for each pixel; SegmentationObject beside it tells objects apart.
@@ -186,10 +187,11 @@ def _xml_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("xml", {}).items():
         texts = [head_and_tail(os.path.join(tree.root, folder + n)) for n in names[:SNIFFED]]
-        found = [text for text in texts if "<annotation" in text]
+        found = [text for text in texts if _ANNOTATION.search(text)]
         if not found or len(found) * 2 < len(texts):
             continue
-        polygons = sum("<polygon>" in text for text in found)
+        # VOC has outlines too, each behind its box; LabelMe has no boxes.
+        polygons = sum("<polygon>" in text and "<bndbox>" not in text for text in found)
         form = "LabelMe" if polygons * 2 > len(found) else "VOC"
         groups.append(_group(tree, form, folder, names))
     return groups

@@ -132,7 +132,7 @@ _DOUBTS = """
         row_number() OVER (ORDER BY score, probability DESC, sample_id) AS rank
     FROM ranked r JOIN images i ON i.id = r.sample_id
     LEFT JOIN (SELECT DISTINCT ON (file, image_key, entry) file, image_key, entry, line, byte,
-        annotation_id FROM boxes) b
+        annotation_id FROM boxes SEMI JOIN hits USING (file, image_key, entry)) b
         ON b.file = r.file AND b.image_key = r.image_key AND b.entry = r.entry
     WHERE place = 1 ORDER BY rank
 """

@@ -25,6 +25,7 @@ DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five level
 CHUNK = 1 << 15  # elements
 CHUNK_BYTES = 8 << 20
 SMALL = 2 << 20  # bytes of a document up to which it is read without compiled code
+LINE_BLOCK = 16 << 20  # bytes in which line ends are looked for together
 KEYS = 64  # keys of one element that are compared with each other
 
 
@@ -280,10 +281,18 @@ def _text_of(text: Bytes, start: int, end: int) -> str:
         return raw.decode("utf-8", "replace")
 
 
+def count_lines(text: Bytes, start: int, end: int) -> int:
+    """Return the line ends between two bytes, in blocks: to compare a gigabyte takes another."""
+    blocks = range(start, end, LINE_BLOCK)
+    return sum(int((text[i : min(i + LINE_BLOCK, end)] == 10).sum()) for i in blocks)
+
+
 def lines_before(text: Bytes, positions: Positions, origin: int, line: int) -> Positions:
     """Return the line (from 1) of each position; `line` is that of the byte `origin`."""
     if not len(positions):
         return positions
+    near = max(origin, int(positions[0]) - LINE_BLOCK)
+    line, origin = line + count_lines(text, origin, near), near
     breaks = np.flatnonzero(text[origin : int(positions[-1])] == 10)
     return np.searchsorted(breaks, positions - origin, side="left") + line
 

@@ -26,17 +26,27 @@ _POWERS = 10.0 ** np.arange(19)
 class PlainLines:
     """Lines of plain files, a row each; numbers of row r: numbers[starts[r]:starts[r + 1]].
 
-    `owner` is the position of the file, `line` counts from 1, `posed` says that keypoints follow
-    the box. `plain` says of each file whether it was read here.
+    `owner` is the position of the file, `line` counts from 1. `plain` says of each file whether it
+    was read here.
     """
 
     owner: Positions
     line: Positions
     label: Positions
     starts: Positions
-    posed: NDArray[np.bool_]
     numbers: NDArray[np.float64]
     plain: NDArray[np.bool_]
+
+    def of_length(self, n: int) -> PlainLines:
+        """Return the lines of those files all of whose lines have `n` numbers."""
+        counts, plain = np.diff(self.starts), self.plain.copy()
+        plain[self.owner[counts != n]] = False
+        kept = plain[self.owner]
+        starts = n * np.arange(int(kept.sum()) + 1)
+        numbers = self.numbers[np.repeat(kept, counts)]
+        return PlainLines(
+            self.owner[kept], self.line[kept], self.label[kept], starts, numbers, plain
+        )
 
 
 @compiled_on_first_call
@@ -94,23 +104,12 @@ def _class_number(text: Bytes, start: int, end: int) -> int:
 
 
 @compiled_on_first_call
-def _is_posed(numbers: Any, first: int, n: int) -> bool:
-    if n <= 6 or n % 3 != 1:
-        return False
-    for k in range(first + 6, first + n, 3):
-        if numbers[k] != 0.0 and numbers[k] != 1.0 and numbers[k] != 2.0:
-            return False
-    return True
-
-
-@compiled_on_first_call
 def _read(
     text: Bytes,
     offsets: Positions,
     powers: Any,
     rows: Positions,
     numbers: Any,
-    posed: NDArray[np.bool_],
     hard: Positions,
     plain: NDArray[np.bool_],
 ) -> tuple[int, int, int]:
@@ -160,13 +159,6 @@ def _read(
     return n_rows, n_numbers, n_hard
 
 
-@compiled_on_first_call
-def _fill_posed(rows: Positions, n: int, numbers: Any, posed: NDArray[np.bool_]) -> None:
-    for r in range(len(rows)):
-        last = rows[r + 1, 3] if r + 1 < len(rows) else n
-        posed[r] = _is_posed(numbers, rows[r, 3], last - rows[r, 3])
-
-
 def read_plain_lines(texts: list[bytes]) -> PlainLines:
     """Return the lines of the plain files among `texts`."""
     joined = b"".join(texts)
@@ -176,12 +168,10 @@ def read_plain_lines(texts: list[bytes]) -> PlainLines:
     rows = np.empty((len(text) // 10 + len(texts) + 1, 4), np.int64)
     numbers = np.empty(len(text) // 2 + 1)
     hard = np.empty((len(text) // 4 + 1, 3), np.int64)
-    plain, posed = np.zeros(len(texts), np.bool_), np.zeros(len(rows), np.bool_)
-    n, n_numbers, n_hard = _read(text, offsets, _POWERS, rows, numbers, posed, hard, plain)
+    plain = np.zeros(len(texts), np.bool_)
+    n, n_numbers, n_hard = _read(text, offsets, _POWERS, rows, numbers, hard, plain)
     for place, start, end in hard[:n_hard].tolist():
         numbers[place] = float(joined[start:end])
-    rows, posed = rows[:n], posed[:n]
-    _fill_posed(rows, n_numbers, numbers, posed)
-    owner, line, label, first = (np.ascontiguousarray(column) for column in rows.T)
+    owner, line, label, first = (np.ascontiguousarray(column) for column in rows[:n].T)
     starts = np.concatenate([first, [n_numbers]])
-    return PlainLines(owner, line, label, starts, posed, numbers[:n_numbers], plain)
+    return PlainLines(owner, line, label, starts, numbers[:n_numbers], plain)

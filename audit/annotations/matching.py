@@ -68,12 +68,15 @@ def _match_group(
     without = group.format in ("YOLO", "Open Images")
     if without:  # a dot in such a name begins no extension
         rest = rest.with_columns(bare=pl.col("path"), bare_name=pl.col("name"))
-    keys = ("bare",) if without else ("path", "bare")
+    # Ids of Open Images have no extension; files that other programs write have names there.
+    keys: tuple[str, ...] = ("path", "bare")
+    if without:
+        keys = ("bare", "path") if group.format == "Open Images" else ("bare",)
     for key in keys:
         for prefix in _prefixes(group) if rest.height else ():
             hits, rest = _by_path(rest, samples, prefix, key)
             done.append(hits)
-    for key in ("bare_name",) if without else ("name", "bare_name"):
+    for key in ("bare_name" if key == "bare" else "name" for key in keys):
         if not rest.height:
             break
         hits, rest = _by_name(rest, samples, group, key)

@@ -15,4 +15,3 @@ class ReadOutcome:
     not_read: str = ""
     complete: bool = True
     remark: str = ""
-    poses: int = 0  # objects whose keypoints are not read

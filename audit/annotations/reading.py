@@ -1,7 +1,8 @@
 """Annotation files into tables: find them, read each in its form, match pictures to samples.
 
 Nothing is read again where neither samples nor annotation files changed: then the rows of the
-previous generation are copied. A reader that raises is a problem of its file; the others go on.
+previous generation are copied. A reader that raises is a problem of its file, of which nothing is
+taken; the others go on.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
         importlib.import_module(f"audit.annotations.{module}"), name
     )
     try:
-        outcome = reader(group, sink)
+        with sink.whole():
+            outcome = reader(group, sink)
     except (AuditError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one broken file must not lose the scan

@@ -192,7 +192,7 @@ _STORED_Y = (
 
 def _reading_case(at: int) -> str:
     cases = " ".join(f"WHEN '{name}' THEN {numbers[at]}" for name, numbers in READINGS.items())
-    return f"CASE regexp_replace(reading, ' [a-z]+$', '') {cases} END"
+    return f"CASE bare {cases} END"
 
 
 def _fill_boxes(store: Store) -> None:
@@ -203,10 +203,13 @@ def _fill_boxes(store: Store) -> None:
         WITH labels AS (
             SELECT file, category_key, min_by(label, entry) AS label FROM categories
             GROUP BY file, category_key
+        ), readings AS (
+            SELECT file, frame, regexp_replace(reading, ' [a-z]+$', '') AS bare
+            FROM annotation_files
         ), plain AS (
-            SELECT p.*, l.label, s.reading, s.frame = 'stored' AND {turned} AS is_stored,
+            SELECT p.*, l.label, s.bare, s.frame = 'stored' AND {turned} AS is_stored,
                 {_UNIT} AS in_shares, file_shares, (finite AND {_UNIT} <> file_shares) AS other_unit
-            FROM placed p JOIN annotation_files s ON s.file = p.file
+            FROM placed p JOIN readings s ON s.file = p.file
             JOIN units u ON u.file = p.file
             LEFT JOIN labels l ON l.file = p.file AND l.category_key = p.category_key
         ), numbers AS (

@@ -1,25 +1,39 @@
-"""Pascal VOC: one XML file a picture; corners in px, `difficult`, `truncated`, parts."""
+"""Pascal VOC: one XML file a picture; corners in px, `difficult`, `truncated`, parts.
+
+Some programs add an outline to the box: `polygon` with x1, y1, x2, y2, ...
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from typing import Any
+
+import polars as pl
 
 from audit.annotations.discovery import AnnotationGroup
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
+from audit.annotations.shapes import add_rings
 from audit.annotations.sink import Sink
 from audit.annotations.xml_objects import Node, XmlError, float_of, parse_xml
 from audit.records import sample_id
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_COORDINATE = re.compile(r"[xy]\d+$")
+_RINGS: dict[str, pl.DataType] = {
+    "file": pl.String(), "image_key": pl.String(), "entry": pl.Int64(), "part": pl.Int32(),
+    "points": pl.List(pl.Float64),
+}  # fmt: skip
 _TRAITS = ("difficult", "truncated", "occluded", "pose", "difficulty")
 
 
 def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
     """Read the XML files of one folder into the tables."""
     problems, outcome, used = ProblemLog(group.file), ReadOutcome("corners px"), dict[str, int]()
+    rings: list[dict[str, Any]] = []
     for position, name in enumerate(group.names):
         node, key = read_annotation_xml(group, name, problems), sample_id(name)
         if node is None:
@@ -31,8 +45,11 @@ def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
         _add_picture(group, key, position, node, sink, problems)
         for entry, thing in enumerate(node.all("object")):
             label = _add_object(group, key, entry, thing, sink, problems)
+            rings += _rings(group, key, entry, thing)
             used.setdefault(label or "", thing.line)
             outcome.objects += 1
+    if rings:
+        add_rings(sink, pl.DataFrame(rings, schema=_RINGS))
     declared = _declared(group)
     for entry, label in enumerate(declared or [label for label in used if label]):
         sink.add(
@@ -113,6 +130,15 @@ def _add_object(
     }  # fmt: skip
     sink.add("annotations", row)
     return label
+
+
+def _rings(group: AnnotationGroup, key: str, entry: int, thing: Node) -> Iterator[dict[str, Any]]:
+    """Yield the outlines of an object; a point that is no number is null."""
+    for part, polygon in enumerate(thing.all("polygon")):
+        points = [float_of(n.text) for n in polygon.inside if _COORDINATE.match(n.name)]
+        if points:
+            place = {"file": group.file, "image_key": key, "entry": entry}
+            yield {**place, "part": part, "points": points}
 
 
 def _corner(box: Node, name: str, place: str, key: str, problems: ProblemLog) -> float | None:

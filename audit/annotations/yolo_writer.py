@@ -2,17 +2,21 @@
 
 The labels lie in `labels/`, by the path of their picture with `labels` in the place of `images`, as
 trainers look for them: beside the pictures they are found as they are. A line is a box; or its
-outline, where the annotation was one, or where every object has exactly one.
+outline, where the annotation was one, or where every object has exactly one; or, where any object
+has keypoints, the box and as many keypoints as the object of most has, x, y and visibility: those
+that an object lacks are written as 0 0 0, which is how such files leave a point out.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from audit.annotations import losses
 from audit.annotations.entries import AnnotationFile, ObjectEntry
+from audit.annotations.keypoints import flip_names, pairs_of
 from audit.annotations.losses import Losses, of_format
 
 FORM = "YOLO"
@@ -33,11 +37,15 @@ def label_path(picture: str, folder: str, extension: str) -> str:
 
 
 class YoloWriter:
-    """Turns objects into lines; `classes` is known when all are written."""
+    """Turns objects into lines; `classes` is known when all are written.
 
-    def __init__(self, lost: Losses) -> None:
+    `points` keypoints follow each box; 0: lines are boxes and outlines.
+    """
+
+    def __init__(self, lost: Losses, points: int = 0) -> None:
         """Start without a class; numbers are given in the order in which classes are declared."""
-        self.lost = lost
+        self.lost, self.points = lost, points
+        self._point_names: dict[str, list[str]] = {}
         self._numbers: dict[str, int] = {}
         self._fixed: dict[int, str] = {}
         self._own: dict[str, list[tuple[str, str]]] = {}
@@ -47,7 +55,9 @@ class YoloWriter:
     ) -> None:
         """Take the classes of a file: the numbers of YOLO stay where they do not contradict."""
         self._own[file.file] = [(key, name) for key, name, *_ in classes if key.isdigit()]
-        for key, name, *_ in classes:
+        for key, name, _, points in classes:
+            if points and len(json.loads(points)) == self.points:
+                self._point_names.setdefault(name, json.loads(points))
             number = int(key) if file.format == FORM and key.isdigit() else len(self._numbers)
             if name in self._numbers:
                 continue
@@ -66,7 +76,26 @@ class YoloWriter:
         names = [self._fixed.get(number, f"class {number}") for number in range(last + 1)]
         lines += [f"nc: {len(names)}", "names:"]
         lines += [f"  {n}: {_quoted(name)}" for n, name in enumerate(names)]
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, *self._pose_lines()]) + "\n"
+
+    def _pose_lines(self) -> Iterator[str]:
+        """Yield what `data.yaml` says of keypoints; left and right where the classes agree."""
+        if not self.points:
+            return
+        yield f"kpt_shape: [{self.points}, 3]"
+        flips = {tuple(_flip(names)) for names in self._point_names.values()}
+        if len(flips) == 1:
+            yield f"flip_idx: {list(flips.pop())}"
+        named = {
+            self._numbers[name]: names
+            for name, names in self._point_names.items()
+            if names != flip_names(_flip(names))
+        }
+        if named:
+            yield "kpt_names:"
+        for number, names in sorted(named.items()):
+            yield f"  {number}:"
+            yield from (f"    - {_quoted(name)}" for name in names)
 
     def lines(
         self, file: AnnotationFile, objects: Sequence[ObjectEntry], outlined: bool,
@@ -78,13 +107,21 @@ class YoloWriter:
             if number is None or not self._is_held(thing):
                 continue
             whole = [ring for ring in thing.rings if len(ring) >= 6 and None not in ring]
-            if len(whole) == 1 and (outlined or thing.kind == "outline"):
+            if not self.points and len(whole) == 1 and (outlined or thing.kind == "outline"):
                 values = [v / sides[i % 2] for i, v in enumerate(whole[0])]
             else:
                 if thing.rings:
                     self._lose(losses.POLYGONS)
-                values = _shares(thing, sides)
+                values = _shares(thing, sides) + self._keypoints(thing, sides)
             yield " ".join([str(number), *map(share_text, values)])
+
+    def _keypoints(self, thing: ObjectEntry, sides: tuple[float, float]) -> list[float]:
+        values = [0.0] * (3 * self.points)
+        for at in range(0, len(thing.keypoints) - 2, 3):
+            x, y, seen = thing.keypoints[at : at + 3]
+            if None not in (x, y, seen) and math.isfinite(x + y + seen):
+                values[at : at + 3] = [x / sides[0], y / sides[1], seen]
+        return values
 
     def _is_held(self, thing: ObjectEntry) -> bool:
         """Say whether the object can be written as a line, and count what the line lacks."""
@@ -95,8 +132,8 @@ class YoloWriter:
             self._lose(losses.CROWDS)
             return False
         for lacks, sentence in (
-            (thing.mask is not None, losses.MASKS), (bool(thing.keypoints), losses.KEYPOINTS),
-            (thing.angle is not None, losses.ANGLES), (thing.track is not None, losses.TRACKS),
+            (thing.mask is not None, losses.MASKS), (thing.angle is not None, losses.ANGLES),
+            (thing.track is not None, losses.TRACKS),
             (thing.attributes is not None, losses.ATTRIBUTES), (thing.other_unit, losses.UNITS),
         ):  # fmt: skip
             if lacks:
@@ -117,6 +154,14 @@ class YoloWriter:
             return int(key)
         self.lost.add(losses.NO_CLASS)
         return None
+
+
+def _flip(names: Sequence[str]) -> list[int]:
+    """Return what each keypoint becomes in a mirrored picture."""
+    flip = list(range(len(names)))
+    for left, right in pairs_of(names):
+        flip[left], flip[right] = right, left
+    return flip
 
 
 def one_ring_each(objects: Iterable[ObjectEntry]) -> bool:

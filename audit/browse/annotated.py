@@ -113,21 +113,17 @@ def annotated_page(
     """Return the pictures from place `start` on, or (back) those before it, worst first."""
     sql, values = _where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
+    # One pass finds the page and whether there is one before it: a filter may ask all boxes.
     rows = store.rows(
-        f"SELECT * FROM {_index(store)} x WHERE {sql} AND {beyond} ORDER BY x.place {way} "
-        f"LIMIT {size + 1}",
+        f"WITH fit AS MATERIALIZED (SELECT * FROM {_index(store)} x WHERE {sql}) "
+        "SELECT x.*, (SELECT min(place) FROM fit) AS first FROM fit x "
+        f"WHERE {beyond} ORDER BY x.place {way} LIMIT {size + 1}",
         [*values, start],
     )
     more = len(rows) > size
     shown = sorted(rows[:size], key=lambda row: int(row["place"]))
-    before = more if back else bool(shown) and _any_before(store, filters, shown[0]["place"])
+    before = more if back else bool(shown) and shown[0]["place"] > shown[0]["first"]
     return AnnotatedPage(_pictures(store, shown), before, True if back else more)
-
-
-def _any_before(store: Store, filters: BoxFilter, place: int) -> bool:
-    sql, values = _where(filters)
-    asked = f"SELECT 1 FROM {INDEX} x WHERE {sql} AND x.place < ? LIMIT 1"
-    return store.scalar(asked, [*values, place]) is not None
 
 
 def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPicture, ...]:

@@ -58,12 +58,6 @@ BOX: Mapping[str, Any] = {
     "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
     "crowd": False,
 }  # fmt: skip
-# What a detector says of the sample 0000.jpg, as a row of `box_doubts`; each check adds the rest.
-PREDICTED: Mapping[str, Any] = {
-    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
-    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
-    "predicted_width": 50.0, "predicted_height": 40.0,
-}  # fmt: skip
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -97,6 +91,40 @@ class Case:
     expect: Sequence[str] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+# What a detector says of the sample 0000.jpg, as a row of `box_doubts`.
+_PREDICTED: Mapping[str, Any] = {
+    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
+    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
+    "predicted_width": 50.0, "predicted_height": 40.0,
+}  # fmt: skip
+
+
+def doubt_cases(
+    doubt: Mapping[str, Any], clean: tuple[str, float], dirty: str
+) -> tuple[Sequence[Case], Sequence[Case]]:
+    """Return clean and dirty cases of a check of what a detector doubts.
+
+    `doubt` is what its row has beside a prediction; `clean` names a doubt that is too weak, and its
+    score; `dirty` names the doubt as it is.
+    """
+    facts = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
+
+    def tables(**changed: float) -> Mapping[str, Rows]:
+        row = {**_PREDICTED, **doubt, **changed}
+        return boxed({}, box_doubts=[row], prediction_facts=facts)
+
+    limits = {"min_probability": 0.5, "max_score": 0.7}
+    weaker = tables(probability=0.6, score=0.65)
+    return (
+        Case("no predictions", [{}], tables=boxed({})),
+        Case("not sure enough", [{}], tables=tables(probability=0.8)),
+        Case(clean[0], [{}], tables=tables(score=clean[1])),
+    ), (
+        Case(dirty, [{}], ["0000.jpg"], tables=tables()),
+        Case("other limits", [{}], ["0000.jpg"], params=limits, tables=weaker),
+    )
 
 
 @contextlib.contextmanager

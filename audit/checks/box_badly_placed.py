@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
-from audit.checking.cases import PREDICTED, Case, boxed
+from audit.checking.cases import doubt_cases
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
 DOUBT = {
-    **PREDICTED, "kind": "badly placed", "score": 0.3, "iou": 0.3, "entry": 0, "label": "cat",
+    "kind": "badly placed", "score": 0.3, "iou": 0.3, "entry": 0, "label": "cat",
     "x": 370.0, "y": 300.0, "width": 50.0, "height": 40.0,
 }  # fmt: skip
-FACTS = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
 
 
 class BadlyPlacedBox(Check):
@@ -63,38 +62,7 @@ class BadlyPlacedBox(Check):
         min_probability: float = 0.95
         max_score: float = 0.5
 
-    CLEAN = (
-        Case("no predictions", [{}], tables=boxed({})),
-        Case(
-            "not sure enough",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "probability": 0.8}], prediction_facts=FACTS),
-        ),
-        Case(
-            "near enough",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "score": 0.52}], prediction_facts=FACTS),
-        ),
-    )
-    DIRTY = (
-        Case(
-            "beside the object",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, box_doubts=[DOUBT], prediction_facts=FACTS),
-        ),
-        Case(
-            "other limits",
-            [{}],
-            ["0000.jpg"],
-            params={"min_probability": 0.5, "max_score": 0.7},
-            tables=boxed(
-                {},
-                box_doubts=[{**DOUBT, "probability": 0.6, "score": 0.65}],
-                prediction_facts=FACTS,
-            ),
-        ),
-    )
+    CLEAN, DIRTY = doubt_cases(DOUBT, ("near enough", 0.52), "beside the object")
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a picture, the most doubtful first."""

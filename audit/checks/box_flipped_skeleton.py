@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from audit.annotations.findings import entry_place
+from audit.annotations.keypoints import keypoint_rows, pairs_of
 from audit.checking.cases import Case, Rows, boxed
 from audit.checking.check import Check
 from audit.records import Action, Finding, Severity
@@ -89,20 +90,10 @@ class FlippedSkeleton(Check):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a skeleton, the first of its picture."""
-        sql = """
-            SELECT s.points, s.file, s.entry, b.line, b.byte, b.image_key, b.sample_id, b.label,
-                b.category_key, c.keypoints, i.subject
-            FROM annotation_shapes s JOIN boxes b
-                ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
-            JOIN categories c ON c.file = b.file AND c.category_key = b.category_key
-            JOIN images i ON i.id = b.sample_id
-            WHERE s.kind = 'keypoints' AND c.keypoints IS NOT NULL
-                AND len(s.points) = 3 * json_array_length(c.keypoints)
-            ORDER BY b.sample_id, s.file, s.entry
-        """
-        frame = store.query(sql)
-        for _, own in frame.group_by("file", "category_key", "keypoints", maintain_order=True):
-            pairs = pairs_of(json.loads(own["keypoints"][0]))
+        named = "names IS NOT NULL AND len(points) = 3 * json_array_length(names)"
+        frame = keypoint_rows(store, named)
+        for _, own in frame.group_by("file", "category_key", "names", maintain_order=True):
+            pairs = pairs_of(json.loads(own["names"][0]))
             if pairs and own.height >= params.min_skeletons:
                 yield from self._judge_class(own, pairs, params)
 
@@ -141,13 +132,3 @@ class FlippedSkeleton(Check):
         """Say how many skeletons have names."""
         n = store.scalar("SELECT count(*) FROM annotation_shapes WHERE kind = 'keypoints'")
         return f"The left and right keypoints of {n:,} objects compared, where they have names."
-
-
-def pairs_of(names: list[object]) -> list[tuple[int, int]]:
-    """Return (left, right) positions of the names that differ in that word alone."""
-    texts = [str(name).lower() for name in names]
-    return [
-        (i, texts.index(text.replace("left", "right")))
-        for i, text in enumerate(texts)
-        if "left" in text and text.replace("left", "right") in texts
-    ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from audit.annotations.findings import entry_place
+from audit.annotations.keypoints import keypoint_rows
 from audit.checking.cases import Case, boxed
 from audit.checking.check import Check, NoParams
 from audit.records import Action, Finding, Severity
@@ -16,20 +17,9 @@ from audit.run.store import Store
 POSE = {"file": "boxes.json", "image_key": "0000.jpg", "entry": 0, "kind": "keypoints", "part": 0,
         "points": [120.0, 130.0, 2.0, 150.0, 160.0, 1.0]}  # fmt: skip
 CLASS = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True, "entry": 0}
-_SQL = """
-    SELECT s.points, s.file, s.image_key, s.entry, b.line, b.byte, b.sample_id, b.label, i.subject,
-        coalesce(b.picture_width, b.declared_width) AS w0,
-        coalesce(b.picture_height, b.declared_height) AS h0, c.keypoints AS names,
-        a.n_keypoints, b.x, b.y, b.width, b.height
-    FROM annotation_shapes s JOIN boxes b
-        ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
-    JOIN images i ON i.id = b.sample_id
-    LEFT JOIN annotations a
-        ON a.file = s.file AND a.image_key = s.image_key AND a.entry = s.entry
-    LEFT JOIN (SELECT file, category_key, any_value(keypoints) AS keypoints FROM categories
-        GROUP BY file, category_key) c ON c.file = b.file AND c.category_key = b.category_key
-    WHERE s.kind = 'keypoints' ORDER BY b.sample_id, s.file, s.entry
-"""
+
+SHARES = {**POSE, "points": [0.25, 0.4, 2.0, 0.0, 0.0, 0.0]}
+YOLO = {"format": "YOLO", "form": "centre share", "reading": "centre share"}
 
 
 class WrongKeypoints(Check):
@@ -66,6 +56,25 @@ class WrongKeypoints(Check):
     CLEAN = (
         Case("inside", [{}], tables=boxed({}, annotation_shapes=[POSE])),
         Case(
+            "shares",
+            [{}],
+            tables=boxed({}, annotation_shapes=[SHARES], annotation_files=[YOLO]),
+        ),
+        Case(
+            "in the frame of a picture that is displayed on its side",
+            [{"orientation": 6}],
+            tables=boxed(
+                {
+                    "stored_x": 100.0,
+                    "stored_y": 340.0,
+                    "stored_width": 150.0,
+                    "stored_height": 200.0,
+                },
+                annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
+                annotation_files=[{"frame": "stored"}],
+            ),
+        ),
+        Case(
             "not labelled, so its place does not matter",
             [{}],
             tables=boxed(
@@ -96,12 +105,19 @@ class WrongKeypoints(Check):
             ["0000.jpg"],
             tables=boxed({}, annotation_shapes=[{**POSE, "points": [10.0, 10.0, 2.0] * 2}]),
         ),
+        Case(
+            "shares: outside the picture",
+            [{}],
+            ["0000.jpg"],
+            tables=boxed({}, annotation_shapes=[SHARES, {**SHARES, "points": [1.02, 0.3, 2.0]}],
+                         annotation_files=[YOLO]),
+        ),
     )  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a picture, about its first such skeleton."""
         last = None
-        for row in store.query(_SQL).iter_rows(named=True):
+        for row in keypoint_rows(store).iter_rows(named=True):
             wrong = None if row["sample_id"] == last else _wrong(row)
             if wrong is None:
                 continue

@@ -22,15 +22,20 @@ _COMPARED = """
         FROM annotation_shapes WHERE kind IN ('polygon', 'mask')
             AND isfinite(x) AND isfinite(y) AND isfinite(width) AND isfinite(height)
         GROUP BY file, image_key, entry
+    ), sized AS (
+        SELECT a.file, image_key, entry, v1, v2,
+            CASE WHEN starts_with(form, 'corners') THEN v3 - v1 ELSE v3 END AS v3,
+            CASE WHEN starts_with(form, 'corners') THEN v4 - v2 ELSE v4 END AS v4
+        FROM annotations a JOIN annotation_files f ON f.file = a.file AND f.reading = f.form
+        WHERE a.kind = 'box' AND a.angle IS NULL
     ), pairs AS (
         SELECT o.*, a.v1, a.v2, a.v3, a.v4,
             greatest(a.v1 - ox, a.v2 - oy, ox + ow - a.v1 - a.v3, oy + oh - a.v2 - a.v4) AS leaves,
             greatest(0, least(a.v1 + a.v3, ox + ow) - greatest(a.v1, ox))
                 * greatest(0, least(a.v2 + a.v4, oy + oh) - greatest(a.v2, oy)) AS common
-        FROM outlines o JOIN annotations a
+        FROM outlines o JOIN sized a
             ON a.file = o.file AND a.image_key = o.image_key AND a.entry = o.entry
-        JOIN annotation_files f ON f.file = a.file AND f.reading = f.form
-        WHERE a.kind = 'box' AND a.angle IS NULL AND a.v3 > 0 AND a.v4 > 0
+        WHERE a.v3 > 0 AND a.v4 > 0
             AND isfinite(a.v1) AND isfinite(a.v2) AND isfinite(a.v3) AND isfinite(a.v4)
     )
 """

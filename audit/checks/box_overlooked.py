@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
-from audit.checking.cases import PREDICTED, Case, boxed
+from audit.checking.cases import doubt_cases
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
-DOUBT = {**PREDICTED, "kind": "overlooked", "score": 0.001, "iou": 0.0}
-FACTS = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
+DOUBT = {"kind": "overlooked", "score": 0.001, "iou": 0.0}
 
 
 class OverlookedObject(Check):
@@ -62,38 +61,7 @@ class OverlookedObject(Check):
         min_probability: float = 0.95
         max_score: float = 0.3
 
-    CLEAN = (
-        Case("no predictions", [{}], tables=boxed({})),
-        Case(
-            "not sure enough",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "probability": 0.8}], prediction_facts=FACTS),
-        ),
-        Case(
-            "a box of the class is near",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "score": 0.45}], prediction_facts=FACTS),
-        ),
-    )
-    DIRTY = (
-        Case(
-            "no box there",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, box_doubts=[DOUBT], prediction_facts=FACTS),
-        ),
-        Case(
-            "other limits",
-            [{}],
-            ["0000.jpg"],
-            params={"min_probability": 0.5, "max_score": 0.7},
-            tables=boxed(
-                {},
-                box_doubts=[{**DOUBT, "probability": 0.6, "score": 0.65}],
-                prediction_facts=FACTS,
-            ),
-        ),
-    )
+    CLEAN, DIRTY = doubt_cases(DOUBT, ("a box of the class is near", 0.45), "no box there")
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         """Yield one finding a picture, the most doubtful first."""

@@ -20,9 +20,13 @@ _REPEATS = """
     FROM (
         SELECT file, {value} AS value, count(*) AS n, min(entry) AS first, max(entry) AS second,
             {samples} AS samples
-        FROM {table} WHERE {value} IS NOT NULL {extra} GROUP BY file, {value} HAVING count(*) > 1
+        FROM {table} WHERE {value} IS NOT NULL {extra} GROUP BY file, {value}{within}
+        HAVING count(*) > 1
     ) GROUP BY file ORDER BY file
 """
+# Ids of objects in a file for each picture are numbers within that file.
+_WITHIN = """, CASE WHEN file IN (SELECT file FROM annotation_files
+    WHERE format IN ('LabelMe', 'VOC')) THEN image_key END"""
 _NO_SAMPLES = "CAST([] AS VARCHAR[])"
 KINDS = (
     ("annotation ids", "annotation_id", "annotations", "", _NO_SAMPLES),
@@ -51,7 +55,8 @@ class RepeatedAnnotationId(Check):
     Number the entries again, with the references to them; merge entries of one picture.
 
     ## Limits
-    Ids of segments (panoptic) are unique within a picture only, and are not compared.
+    Ids of segments (panoptic) are unique within a picture only, and are not compared; those of
+    LabelMe and VOC are compared within the file of a picture.
 
     ## References
     COCO's API builds dictionaries by id without checking for repeats.
@@ -67,6 +72,14 @@ class RepeatedAnnotationId(Check):
             "all different",
             [{}],
             tables=boxed(annotations=[ROW, {**ROW, "entry": 1, "annotation_id": "6"}]),
+        ),
+        Case(
+            "numbers within the file of a picture",
+            [{}],
+            tables=boxed(
+                annotations=[ROW, {**ROW, "image_key": "2"}],
+                annotation_files=[{"format": "LabelMe"}],
+            ),
         ),
         Case(
             "formats without ids",
@@ -99,7 +112,10 @@ class RepeatedAnnotationId(Check):
         """Yield one finding a file and kind; pictures of a repeated id are not named again."""
         said: set[str] = set()
         for what, value, table, extra, samples in KINDS:
-            sql = _REPEATS.format(value=value, table=table, extra=extra, samples=samples)
+            within = _WITHIN if value == "annotation_id" else ""
+            sql = _REPEATS.format(
+                value=value, table=table, extra=extra, samples=samples, within=within
+            )
             for row in store.query(sql).iter_rows(named=True):
                 key = f"{row['file']}/{row['first']}"
                 if what == "pictures" and key in said:

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit.annotations.findings import compared, doubt_finding, doubtful_pictures, placed_text
-from audit.checking.cases import PREDICTED, Case, boxed
+from audit.checking.cases import doubt_cases
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
 DOUBT = {
-    **PREDICTED, "kind": "swapped", "score": 0.1, "iou": 0.9, "entry": 0, "label": "dog",
+    "kind": "swapped", "score": 0.1, "iou": 0.9, "entry": 0, "label": "dog",
     "x": 401.0, "y": 300.0, "width": 50.0, "height": 40.0,
 }  # fmt: skip
-FACTS = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
 
 
 class SwappedClass(Check):
@@ -63,37 +62,8 @@ class SwappedClass(Check):
         min_probability: float = 0.95
         max_score: float = 0.3
 
-    CLEAN = (
-        Case("no predictions", [{}], tables=boxed({})),
-        Case(
-            "not sure enough",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "probability": 0.8}], prediction_facts=FACTS),
-        ),
-        Case(
-            "not at the same place",
-            [{}],
-            tables=boxed({}, box_doubts=[{**DOUBT, "score": 0.45}], prediction_facts=FACTS),
-        ),
-    )
-    DIRTY = (
-        Case(
-            "another class at the same place",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, box_doubts=[DOUBT], prediction_facts=FACTS),
-        ),
-        Case(
-            "other limits",
-            [{}],
-            ["0000.jpg"],
-            params={"min_probability": 0.5, "max_score": 0.7},
-            tables=boxed(
-                {},
-                box_doubts=[{**DOUBT, "probability": 0.6, "score": 0.65}],
-                prediction_facts=FACTS,
-            ),
-        ),
+    CLEAN, DIRTY = doubt_cases(
+        DOUBT, ("not at the same place", 0.45), "another class at the same place"
     )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:

@@ -82,7 +82,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("label", "VARCHAR", "name of the class"),
         _ENTRY,
         Column("parent", "VARCHAR", "class above; null without"),
-        Column("keypoints", "VARCHAR", "names of the keypoints, JSON list; null without"),
+        Column("keypoints", "VARCHAR", "their names, JSON list; null where none tells them apart"),
         Column("declared", "BOOLEAN", "the file lists the class; false: only used"),
     ),
     "annotation_problems": (

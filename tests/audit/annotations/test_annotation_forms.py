@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.annotations.class_names import plain_names, yaml_names
+from audit.annotations.class_names import plain_names, yaml_items
 from tests.audit.annotations.datasets import annotated, codes, judge, picture
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ def test_real_sets_are_silent(real_data: Path) -> None:
     ],
 )
 def test_names_in_yaml(text: str, names: list[str]) -> None:
-    assert list(yaml_names(text).values()) == names
+    assert list(yaml_items(text, "names").values()) == names
 
 
 def test_names_one_a_line() -> None:
@@ -138,5 +138,39 @@ def test_names_one_a_line() -> None:
 
 def test_a_number_sign_in_quotes_begins_no_comment() -> None:
     block = "names:\n  0: 'label #0'  # the first\n  1: \"it's #1\"\n  2: plain # said\n"
-    assert yaml_names(block) == {"0": "label #0", "1": "it's #1", "2": "plain"}
-    assert yaml_names("names: ['a #1', b] # two\n") == {"0": "a #1", "1": "b"}
+    assert yaml_items(block, "names") == {"0": "label #0", "1": "it's #1", "2": "plain"}
+    assert yaml_items("names: ['a #1', b] # two\n", "names") == {"0": "a #1", "1": "b"}
+
+
+# ---- files that other programs write ----
+
+
+def test_an_outline_behind_a_box_of_voc_is_one(tmp_path: Path) -> None:
+    picture(tmp_path / "images" / "0.jpg")
+    (tmp_path / "annotations").mkdir()
+    points = "<x1>5</x1><y1>6</y1><x2>25</x2><y2>6</y2><x3>25</x3><y3>16</y3>"
+    text = VOC.replace("</bndbox>", f"</bndbox><polygon>{points}</polygon>")
+    (tmp_path / "annotations" / "0.xml").write_text(text)
+    with annotated(tmp_path) as store:
+        assert store.scalar("SELECT format FROM annotation_files") == "VOC"
+        [row] = store.rows("SELECT kind, points FROM annotation_shapes")
+        assert (row["kind"], row["points"]) == ("polygon", [5, 6, 25, 6, 25, 16])
+        assert not judge(store)
+    (tmp_path / "annotations" / "0.xml").write_text(text.replace("<x1>5<", "<x1>-5<"))
+    assert codes(tmp_path) == {"BOX017"}
+
+
+def test_an_xml_file_of_many_pictures_is_no_voc(tmp_path: Path) -> None:
+    picture(tmp_path / "images" / "0.jpg")
+    cvat = "<annotations><version>1.1</version><image id='0' name='0.jpg'></image></annotations>"
+    (tmp_path / "train.xml").write_text(cvat)
+    assert codes(tmp_path) == set()
+
+
+def test_open_images_may_name_files(tmp_path: Path) -> None:
+    picture(tmp_path / "images" / "0.jpg")
+    rows = "ImageID,LabelName,XMin,XMax,YMin,YMax\n0.jpg,cat,0.1,0.5,0.1,0.6\n"
+    (tmp_path / "boxes.csv").write_text(rows)
+    with annotated(tmp_path) as store:
+        assert store.scalar("SELECT sample_id FROM boxes") == "images/0.jpg"
+        assert not judge(store)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from audit.annotations import json_scan
-from audit.annotations.class_names import yaml_names
+from audit.annotations.class_names import yaml_items
 from audit.annotations.geometry import unpack_runs
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, judge, picture
 from tests.audit.annotations.test_annotation_forms import VOC
@@ -149,6 +149,6 @@ def test_any_labelme_shapes(tmp_path: Path, shapes: list[dict[str, Any]]) -> Non
 @FUZZ
 @given(text=st.text(max_size=80))
 def test_any_names_and_runs(text: str) -> None:
-    assert isinstance(yaml_names(f"names: {text}"), dict)
+    assert isinstance(yaml_items(f"names: {text}", "names"), dict)
     runs = unpack_runs(text)
     assert runs is None or len(runs) <= len(text.encode()) + 1

@@ -66,6 +66,15 @@ def test_any_text_has_one_outline(text: str) -> None:
     assert parts(raw, 1 << 20) == parts(raw, 0)
 
 
+def test_lines_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = np.frombuffer(b"{\n\n  [\n1,\n\n2,3\n,4]\n", np.uint8)
+    positions = np.array([8, 12, 14, 17], np.int64)
+    monkeypatch.setattr(json_scan, "LINE_BLOCK", 3)
+    assert json_scan.lines_before(text, positions, 0, 1).tolist() == [4, 6, 6, 7]
+    assert json_scan.lines_before(text, positions[2:], 8, 4).tolist() == [6, 7]
+    assert json_scan.count_lines(text, 0, len(text)) == 7
+
+
 COORDINATE = st.floats() | st.integers(-9, 9).map(float)
 
 

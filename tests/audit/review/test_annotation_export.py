@@ -14,8 +14,9 @@ import pytest
 from audit.annotations.entries import attributes_of
 from audit.errors import UsageError
 from audit.records import Action
-from audit.review.annotation_export import RECORD, export_annotations
+from audit.review.annotation_export import export_annotations
 from audit.review.decisions import decide_findings, decide_samples
+from audit.review.export_folder import RECORD
 from audit.run import generations
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree, picture
@@ -50,7 +51,8 @@ def contents(store: Store) -> dict[str, Counter[Any]]:
     shapes = []
     for *head, points, mw, mh, shares, w, h in store.query(SHAPES).rows():
         scale = (w, h) if shares else (1, 1)
-        scaled = [None if v is None else v * scale[i % 2] for i, v in enumerate(points)]
+        scale += (1,) if head[1] == "keypoints" else ()
+        scaled = [None if v is None else v * scale[i % len(scale)] for i, v in enumerate(points)]
         shapes.append((*head, tuple(near(v) for v in scaled), mw, mh))
     traits = [
         (sample, track, json.dumps(attributes_of(a), sort_keys=True) if a else None, n, near(area))
@@ -151,8 +153,9 @@ def test_boxes_come_back_in_other_forms_and_the_rest_is_counted(trip: Path, form
     place = slice(0, 6)
     assert Counter(k[place] for k in after["boxes"]) == Counter(k[place] for k in upright)
     said = " ".join(lost)
-    for word in ("1 crowd", "keypoints of 1", "1 turned", "2 outlines"):
+    for word in ("1 crowd", "1 turned", "2 outlines"):
         assert word in said, said
+    assert ("keypoints of 1" in said) == (form == "voc"), said
     assert "mask" not in said  # that of the crowd is counted with it
     assert ("1 annotations" in said) == (form == "yolo" or "Attributes" in said)
 
@@ -266,15 +269,38 @@ def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path
     assert "by anna" in (out / "Annotations" / "1.xml").read_text()
 
 
-def test_keypoints_of_yolo_stay_in_yolo_and_are_missed_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [2, 3])
+def test_keypoints_of_yolo_come_back_from_yolo_and_from_coco(tmp_path: Path, numbers: int) -> None:
     root = tmp_path / "data"
     picture(root / "images" / "0.jpg")
     (root / "labels").mkdir()
-    line = "0 0.5 0.5 0.25 0.25 0.5 0.5 2 0.4 0.4 1\n"
+    points = ["0.5 0.5", "0.4 0.4", "0 0"]
+    marks = ["", "", ""] if numbers == 2 else [" 2", " 1", " 0"]
+    line = f"0 0.5 0.5 0.25 0.25 {' '.join(map(''.join, zip(points, marks, strict=True)))}\n"
     (root / "labels" / "0.txt").write_text(line)
-    (root / "data.yaml").write_text("names: [cat]\nkpt_shape: [2, 3]\n")
-    run = annotated_run(root, tmp_path / "run")
-    assert export_annotations(run, tmp_path / "yolo", "yolo").lost == []
-    assert (tmp_path / "yolo" / "labels" / "0.txt").read_text() == line
-    lost = export_annotations(run, tmp_path / "coco", "coco").lost
-    assert lost == ["labels has what is not read, so it is not written: keypoints of 1 objects."]
+    yaml = f"names: [cat]\nkpt_shape: [3, {numbers}]\nflip_idx: [0, 2, 1]\n"
+    (root / "data.yaml").write_text(yaml)
+    before, after, lost = there_and_back(root, tmp_path, "yolo")
+    assert before == after
+    assert [key[1] for key in after["shapes"]] == ["keypoints"]
+    assert lost == []
+    written = (tmp_path / "as yolo" / "data.yaml").read_text()
+    assert "kpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\n" in written
+    assert "kpt_names" not in written
+    # a line of three numbers a keypoint is copied, one of two is written with its visibilities
+    copied = (tmp_path / "as yolo" / "labels" / "0.txt").read_text() == line
+    assert copied == (numbers == 3)
+    before, after, lost = there_and_back(root, tmp_path, "coco")
+    assert before["shapes"] == after["shapes"]
+    assert lost == []
+
+
+def test_keypoints_of_coco_become_poses(trip: Path, tmp_path: Path) -> None:
+    export_annotations(trip / "run", tmp_path, "yolo")
+    lines = "".join(path.read_text() for path in sorted((tmp_path / "labels").glob("*.txt")))
+    assert {len(line.split()) for line in lines.splitlines()} == {5 + 3 * 2}
+    assert " 0.046875 0.083333333333333" in lines  # (3, 4) of 64 x 48 px
+    yaml = (tmp_path / "data.yaml").read_text()
+    assert (
+        "kpt_shape: [2, 3]\nflip_idx: [0, 1]\nkpt_names:\n  0:\n    - 'eye'\n    - 'ear'\n" in yaml
+    )
