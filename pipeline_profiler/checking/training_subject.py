@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pipeline_profiler.checking.batch_parts import inputs_and_targets
+from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.loss_alone import LossAlone
 from pipeline_profiler.checking.nested_batches import (
     as_tensors,
@@ -34,13 +35,8 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 
 
 @dataclass
-class TrainingSubject:
+class TrainingSubject(ExaminedTraining):
     """What the checks on a training examine; `make()` returns a new Training."""
-
-    make: Callable[[], Training]
-    seed: int = 0
-    deadline: float = field(default=float("inf"))
-    notes: list[str] = field(default_factory=list)
 
     # ---- trainings ----
 
@@ -84,10 +80,6 @@ class TrainingSubject:
     def settings(self) -> Training:
         """A training to look at, never to train."""
         return self._pristine
-
-    def time_left(self) -> float:
-        """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
 
     # ---- batches ----
 
@@ -315,20 +307,6 @@ class TrainingSubject:
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
         return self.loss_alone.formed(free)
-
-    @property
-    def uniform_loss(self) -> float:
-        """The loss of outputs that are all zero: all classes alike, or the value 0."""
-        return self.loss_alone.uniform
-
-    @property
-    def constant_loss(self) -> float:
-        """The least loss of an output that is the same for all examples of the first batch."""
-        return self.loss_alone.constant
-
-    def best_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) over free outputs for the first batch."""
-        return self.loss_alone.best_outputs()
 
 
 def first_number(value: Any) -> Any:
