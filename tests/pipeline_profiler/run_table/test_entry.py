@@ -33,7 +33,12 @@ def test_a_saved_session_is_a_row(
     monkeypatch.setattr(sys, "argv", ["train.py", "--token", "abc", "--epochs", "3"])
     file = recorded(20).save(tmp_path / "a.json", study="width", note="64", config="conf.yaml")
     (row,) = read_rows(table)
-    assert (row.command, row.study, row.note, row.config) == ("recorder", "width", "64", "conf.yaml")
+    assert (row.command, row.study, row.note, row.config) == (
+        "recorder",
+        "width",
+        "64",
+        "conf.yaml",
+    )
     assert row.command_line == "python train.py --token '***' --epochs 3"
     assert row.file == str(file)
     assert (row.metric, row.trials) == ("stall share", 1)
