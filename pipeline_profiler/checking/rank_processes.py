@@ -143,9 +143,9 @@ def _collected(pipes: list[Connection], seconds: float) -> list[Any]:
 
 
 def _run_rank(job: Callable[[int], Any], rank: int, seed: int, port: int, pipe: Connection) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    os.dup2(sys.stdout.fileno(), 1)
+    os.dup2(sys.stdout.fileno(), 2)
     try:
         os.environ |= rank_environment(rank, TRIED_RANKS)
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

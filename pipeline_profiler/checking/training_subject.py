@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +24,12 @@ from pipeline_profiler.checking.nested_batches import (
     main_tensor,
     moved,
 )
+from pipeline_profiler.checking.rank_trainings import RankSteps, step_ranks
 from pipeline_profiler.checking.tasks import Task, read_task
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.user_calls import UsersError, call_with, users_code
 from pipeline_profiler.checking.user_training import Training, checked
+from pipeline_profiler.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
@@ -36,7 +38,12 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 
 @dataclass
 class TrainingSubject(ExaminedTraining):
-    """What the checks on a training examine; `make()` returns a new Training."""
+    """What the checks on a training examine; `make()` returns a new Training.
+
+    functions: the user's own by name, for processes that import their file anew.
+    """
+
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     # ---- trainings ----
 
@@ -252,6 +259,14 @@ class TrainingSubject(ExaminedTraining):
             value = float(self.objective(training, batch))
         training.model.train(before)
         return value
+
+    @cached_property
+    def ranks(self) -> list[RankSteps] | ProfileError:
+        """What two ranks do in their first steps, or why there are none."""
+        try:
+            return step_ranks(self)
+        except ProfileError as error:
+            return error
 
     # ---- what is learned ----
 
