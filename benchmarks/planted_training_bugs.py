@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
     python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD,WORD]
-        [--kind loaders|streams|trainings|scripts|more|keras]
+        [--kind loaders|streams|trainings|scripts|more|unseen|keras]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -33,6 +33,7 @@ KINDS = {
     "trainings": ("TRAIN", "planted_trainings"),
     "scripts": ("TRAIN", "planted_scripts"),
     "more": ("TRAIN", "planted_scripts_more"),
+    "unseen": ("TRAIN", "planted_scripts_unseen"),
     "keras": ("TRAIN", "planted_keras"),
 }
 SECONDS = 120.0
