@@ -1,8 +1,8 @@
 """Trainings of kinds that no check was written for: run once before anything was mended.
 
-A small language model with tied weights and cosine restarts, a recommender on sparse embeddings,
-CTC, a generator against a critic, sharpness-aware steps, several heads, focal loss, noisy labels. The
-same form as `planted_scripts`.
+A small language model, sparse embeddings, CTC, a generator against a critic, sharpness-aware steps,
+several heads, focal loss, noisy labels, proxies, pooling, a teacher, a denoiser, experts. The same
+form as `planted_scripts`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def small_lm(seed, causal=True):
         schedule.step()
         return value
 
-    return {"model": model, "loader": DataLoader(TensorDataset(rows[:, :-1], rows[:, 1:]), 32, True),
+    pairs = TensorDataset(rows[:, :-1], rows[:, 1:])
+    return {"model": model, "loader": DataLoader(pairs, 32, True),
             "loss": loss, "optimizer": optimizer, "schedule": schedule,
             "train_step": train_step}  # fmt: skip
 
@@ -189,7 +190,8 @@ def game(seed):
     points = torch.tensor(np.stack([np.cos(angle), np.sin(angle)], 1), dtype=torch.float32)
     model = Game()
     optimizer = torch.optim.Adam(
-        [{"params": model.maker.parameters(), "lr": 1e-3}, {"params": model.critic.parameters(), "lr": 4e-3}],
+        [{"params": model.maker.parameters(), "lr": 1e-3},
+         {"params": model.critic.parameters(), "lr": 4e-3}],
         betas=(0.5, 0.9),
     )  # fmt: skip
 
@@ -242,7 +244,8 @@ def sharp(seed, climbs_back=True):
         return value
 
     return {"model": model, "loader": DataLoader(TensorDataset(x, y), 32, True),
-            "loss": nn.CrossEntropyLoss(), "optimizer": optimizer, "train_step": train_step}  # fmt: skip
+            "loss": nn.CrossEntropyLoss(), "optimizer": optimizer,
+            "train_step": train_step}  # fmt: skip
 
 
 # ---- two heads: which class, and how large ----
@@ -303,7 +306,7 @@ def noisy(seed, stands=False):
     schedule = CosineAnnealingWarmRestarts(optimizer, 10, T_mult=2)
 
     class Standing:
-        base_lrs = [0.05]
+        base_lrs = (0.05,)
 
         def step(self):
             schedule.step(0)
@@ -353,13 +356,221 @@ def shadowed(seed, still_training=False):
             "optimizer": torch.optim.Adam(model.parameters(), 2e-3)}  # fmt: skip
 
 
+# ---- proxies of classes, learned by the loss ----
+
+
+class Proxies(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(4, 16))
+
+    def forward(self, outputs, targets):
+        near = F.normalize(outputs, dim=1) @ F.normalize(self.places, dim=1).T
+        return F.cross_entropy(8 * near, targets)
+
+
+def proxies(seed, learned=True):
+    x, y = pictures(seed)
+    model, loss = convnet(16), Proxies()
+    parameters = [*model.parameters(), *(loss.parameters() if learned else ())]
+    return {"model": model, "loader": DataLoader(TensorDataset(x, y), 32, True), "loss": loss,
+            "optimizer": torch.optim.Adam(parameters, 2e-3)}  # fmt: skip
+
+
+# ---- several labels, an evaluation of its own ----
+
+
+def tags(seed, forgets_eval=False, most=1.0):
+    x, y = pictures(seed)
+    many = F.one_hot(y, 4).float()
+    many[:, 3] = (x.mean((1, 2, 3)) > 0).float()
+    model = nn.Sequential(convnet(24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 4))
+
+    def train_step(model, batch, loss, optimizer):
+        optimizer.zero_grad()
+        value = loss(model(batch[0]), batch[1])
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), most)
+        optimizer.step()
+        return value
+
+    @torch.no_grad()
+    def evaluate(model, loader):
+        if not forgets_eval:
+            model.eval()
+        right, total = 0, 0
+        for x, y in loader:
+            right, total = right + int(((model(x) > 0) == (y > 0)).sum()), total + y.numel()
+        model.train()
+        return right / total
+
+    rows = TensorDataset(x, many)
+    return {"model": model, "loader": DataLoader(rows, 32, True), "loss": nn.BCEWithLogitsLoss(),
+            "optimizer": torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+            "train_step": train_step, "evaluate": evaluate,
+            "eval_loader": DataLoader(rows, 64)}  # fmt: skip
+
+
+# ---- rows of numbers pooled by attention ----
+
+
+class Pooled(nn.Module):
+    def __init__(self, axis):
+        super().__init__()
+        self.net, self.score = nn.Sequential(nn.Linear(5, 32), nn.ReLU()), nn.Linear(32, 1)
+        self.head, self.axis = nn.Linear(32, 3), axis
+
+    def forward(self, rows):
+        h = self.net(rows)
+        return self.head((h * self.score(h).softmax(self.axis)).sum(1))
+
+
+def pooled(seed, axis=1):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, N)
+    x = rng.normal(0, 1, (N, 9, 5))
+    x[np.arange(N), rng.integers(0, 9, N), y] += 4
+    rows = TensorDataset(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
+    model = Pooled(axis)
+    return {"model": model, "loader": DataLoader(rows, 32, True), "loss": nn.CrossEntropyLoss(),
+            "optimizer": torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0)}  # fmt: skip
+
+
+# ---- amounts whose logarithm is learned ----
+
+
+def amounts(seed, raw=False):
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.normal(0, 1, (N, 6)), dtype=torch.float32)
+    y = (x[:, :1] + 0.3 * x[:, 1:2]).exp()
+    model = nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.Linear(32, 1))
+
+    def loss(outputs, targets):
+        guess = outputs.log1p() if raw else outputs
+        return ((guess - targets.log1p()) ** 2).mean().sqrt()
+
+    return {"model": model, "loader": DataLoader(TensorDataset(x, 4 * y), 32, True), "loss": loss,
+            "optimizer": torch.optim.Adam(model.parameters(), 3e-3)}  # fmt: skip
+
+
+# ---- a teacher inside the model ----
+
+
+class Taught(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.body, self.head = convnet(width=24), convnet(24, 8), nn.Linear(24, 4)
+        self.teacher.requires_grad_(False).eval()
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def forward(self, x):
+        with torch.no_grad():
+            soft = self.teacher(x)
+        return self.head(F.relu(self.body(x))), soft
+
+
+def taught(seed, body_alone=False):
+    x, y = pictures(seed)
+    model = Taught()
+
+    def loss(outputs, targets):
+        own, soft = outputs
+        near = F.kl_div((own / 2).log_softmax(1), (soft / 2).softmax(1), reduction="batchmean")
+        return F.cross_entropy(own, targets) + 0.5 * 4 * near
+
+    trained = [*model.body.parameters(), *([] if body_alone else model.head.parameters())]
+    return {"model": model, "loader": DataLoader(TensorDataset(x, y), 32, True), "loss": loss,
+            "optimizer": torch.optim.Adam(trained, 2e-3)}  # fmt: skip
+
+
+# ---- a denoiser of points: noise and time are drawn in the step ----
+
+
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 2)
+        )
+
+    def forward(self, points, time=None):
+        time = torch.full((len(points), 1), 0.5) if time is None else time
+        return self.net(torch.cat([points, time], 1))
+
+
+def denoising(seed):
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 6.28, N)
+    points = torch.tensor(np.stack([np.cos(angle), np.sin(angle)], 1), dtype=torch.float32)
+    model = Denoiser()
+
+    def train_step(model, batch, loss, optimizer):
+        time, noise = torch.rand(len(batch[0]), 1), torch.randn_like(batch[0])
+        mixed = (1 - time) * batch[0] + time * noise
+        optimizer.zero_grad()
+        value = F.mse_loss(model(mixed, time), noise - batch[0])
+        value.backward()
+        optimizer.step()
+        return value
+
+    return {"model": model, "loader": DataLoader(TensorDataset(points, points), 32, True),
+            "loss": nn.MSELoss(), "optimizer": torch.optim.Adam(model.parameters(), 1e-3),
+            "train_step": train_step}  # fmt: skip
+
+
+# ---- experts, one a row ----
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 3)) for _ in range(4)
+        )
+
+    def forward(self, x):
+        share = self.gate(x).softmax(1)
+        best, which = share.max(1)
+        out = x.new_zeros(len(x), 3)
+        for number, expert in enumerate(self.experts):
+            mine = which == number
+            if mine.any():
+                out[mine] = best[mine, None] * expert(x[mine])
+        self.uneven = 4 * (share.mean(0) ** 2).sum()
+        return out
+
+
+def experts(seed):
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.normal(0, 1, (N, 8)), dtype=torch.float32)
+    y = (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 0.5).long()
+    model = Experts()
+    return {"model": model, "loader": DataLoader(TensorDataset(x, y), 32, True),
+            "loss": lambda o, t: F.cross_entropy(o, t) + 0.01 * model.uneven,
+            "optimizer": torch.optim.Adam(model.parameters(), 3e-3)}  # fmt: skip
+
+
 DEFECTS = [
     ("small language model: not causal", {"TRAIN022"}, lambda s: small_lm(s, False)),
     ("ratings (B, 1) minus (B,)", {"TRAIN018"}, lambda s: ratings(s, flat=True)),
-    ("sharpness-aware: cleared before the step", {"TRAIN016", "TRAIN017"}, lambda s: sharp(s, False)),
+    ("sharpness-aware: cleared before the step", {"TRAIN016", "TRAIN017", "TRAIN005"},
+     lambda s: sharp(s, False)),
     ("a head that the loss forgets", {"TRAIN005"}, lambda s: two_heads(s, True)),
     ("focal loss on probabilities", {"TRAIN010"}, lambda s: focal(s, True)),
     ("restarts that stand still", {"TRAIN014"}, lambda s: noisy(s, True)),
+    ("proxies that nobody trains", {"TRAIN006"}, lambda s: proxies(s, False)),
+    ("tags: evaluated in train mode", {"TRAIN009", "TRAIN024"}, lambda s: tags(s, True)),
+    ("tags: gradients clipped away", {"TRAIN026", "TRAIN031", "TRAIN012", "TRAIN003"},
+     lambda s: tags(s, most=1e-9)),
+    ("pooled over the batch", {"TRAIN004", "TRAIN011"}, lambda s: pooled(s, 0)),
+    ("the logarithm of a negative output", {"TRAIN001", "TRAIN012", "TRAIN028"},
+     lambda s: amounts(s, True)),
+    ("a taught head outside the optimizer", {"TRAIN006"}, lambda s: taught(s, True)),
 ]  # fmt: skip
 
 TWINS = [
@@ -369,4 +580,10 @@ TWINS = [
     ("sharpness-aware steps", sharp),
     ("noisy labels, restarts", noisy),
     ("averaged weights that only evaluate", shadowed),
+    ("ratings on sparse embeddings", ratings),
+    ("focal loss with class weights", focal),
+    ("two heads", two_heads),
+    ("a denoiser", denoising),
+    ("a mixture of experts", experts),
+    ("learned proxies", proxies),
 ]

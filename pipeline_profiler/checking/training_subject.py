@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline_profiler.checking.batch_parts import inputs_and_targets
+from pipeline_profiler.checking.check import Answer, Judgement, unclear
 from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.loss_alone import LossAlone
 from pipeline_profiler.checking.nested_batches import (
@@ -259,6 +260,42 @@ class TrainingSubject(ExaminedTraining):
             value = float(self.objective(training, batch))
         training.model.train(before)
         return value
+
+    @cached_property
+    def trained_beside(self) -> list[str]:
+        """Parameters that your own step trains, and that the loss of the outputs does not reach.
+
+        Such a step has another objective too: a critic's, or of a part that is not the output.
+        """
+        training, had = self.fresh(), dict[str, bool]()
+        if training.train_step is None:
+            return []
+        named = dict(training.model.named_parameters())
+        loss = self.objective(training, self.batches[0])
+        if loss.requires_grad:
+            loss.backward()
+        reached = {name for name, p in named.items() if p.grad is not None}
+        training = self.fresh()
+        named = dict(training.model.named_parameters())
+
+        def collect(*_: Any) -> None:
+            had.update((n, True) for n, p in named.items() if p.grad is not None)
+
+        training.optimizer.register_step_pre_hook(collect)
+        self.step(training, self.batches[0])
+        return sorted(set(had) - reached)
+
+    def weighed(self, answer: Answer) -> Answer:
+        """`answer`; "cannot tell" where it fails a loss that is not all that the step minimises."""
+        if answer.judgement is not Judgement.FAIL or not self.trained_beside:
+            return answer
+        names = ", ".join(self.trained_beside[:3])
+        return unclear(
+            f"{answer.sentence} Your train_step also trains what this loss does not reach "
+            f"({names}), so the loss need not fall.",
+            "",
+            **answer.evidence,
+        )
 
     @cached_property
     def ranks(self) -> list[RankSteps] | ProfileError:

@@ -90,7 +90,7 @@ class Baselines(Check):
             rows.append(tiny)
         if (blind := _own(subject, _exchanged(subject, fit), held, steps)[0]) is not None:
             rows.append(blind._replace(name="exchanged inputs"))
-        return _judge(rows, steps)
+        return subject.weighed(_judge(rows, steps))
 
     @staticmethod
     def _halved() -> Any:
@@ -142,6 +142,8 @@ class Baselines(Check):
 
 def _unfit(subject: TrainingSubject) -> str:
     task, inputs = subject.task, main_tensor(subject.batches[0][1])
+    if not subject.takes_tensor:
+        return "Simple models are for one tensor as the output."
     outputs = subject.first_outputs
     single = task.kind in ("classes", "regression") and outputs.ndim == 2
     single = single or (task.kind == "binary" and outputs.numel() == outputs.shape[0])

@@ -55,7 +55,7 @@ class LearningRate(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Six short trainings."""
-        return self._answer(subject, _trial)
+        return subject.weighed(self._answer(subject, _trial))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """Short trainings; a schedule cannot be scaled."""

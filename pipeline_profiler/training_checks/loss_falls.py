@@ -51,6 +51,10 @@ class LossFalls(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Before and after."""
+        return subject.weighed(self._compared(subject))
+
+    @staticmethod
+    def _compared(subject: Any) -> Answer:
         training, batches = subject.fresh(), subject.batches
         before = [subject.measured(training, b, mode=True) for b in batches]
         end = time.monotonic() + min(SECONDS, max(2.0, subject.time_left() / 5))
@@ -67,7 +71,7 @@ class LossFalls(Check):
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The same: the subject measures."""
-        return self.run(subject)  # type: ignore[arg-type]
+        return self._compared(subject)
 
     @staticmethod
     def _rate(rate: float) -> Any:

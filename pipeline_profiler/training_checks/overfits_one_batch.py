@@ -62,7 +62,8 @@ class OverfitsOneBatch(Check):
         least = _least(subject, training)
         first = subject.measured(training, batch, mode=True)
         done = _train(subject, training, first, least)
-        return _judge(*done, first, least, lambda: _with_adam(subject, first, least))
+        answer = _judge(*done, first, least, lambda: _with_adam(subject, first, least))
+        return subject.weighed(answer)
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The user's training first, then Adam."""

@@ -73,8 +73,8 @@ class PredictionDynamics(Check):
         series = follow_predictions(subject)
         if len(series["losses"]) <= LEAST and math.isfinite(series["losses"][-1]):
             return unclear("The budget does not allow enough steps.")
-        untrained = series["losses"][0] > UNTRAINED * subject.constant_loss
-        return _judge(series, subject.settings.schedule is not None, untrained)
+        untrained = subject.takes_tensor and series["losses"][0] > UNTRAINED * subject.constant_loss
+        return subject.weighed(_judge(series, subject.settings.schedule is not None, untrained))
 
     @staticmethod
     def _rate(kind: str, rate: float) -> Any:
