@@ -8,6 +8,7 @@ and loading is paid once. torch is imported inside functions only.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from pipeline_profiler.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
+UNLIKE = 0.05  # of the ratio of two losses over three batches
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
 
@@ -82,7 +84,7 @@ class TrainingSubject(ExaminedTraining):
     def _copies(self) -> bool:
         """Functions of the user's may hold the model in a closure, so these are made anew."""
         made = self._pristine
-        return made.train_step is None and made.evaluate is None
+        return made.train_step is None and made.evaluate is None and not _holds_module(made.loss)
 
     @cached_property
     def settings(self) -> Training:
@@ -267,7 +269,7 @@ class TrainingSubject(ExaminedTraining):
 
         Such a step has another objective too: a critic's, or of a part that is not the output.
         """
-        training, had = self.fresh(), dict[str, bool]()
+        training, had = self.fresh(), set[str]()
         if training.train_step is None:
             return []
         named = dict(training.model.named_parameters())
@@ -279,23 +281,45 @@ class TrainingSubject(ExaminedTraining):
         named = dict(training.model.named_parameters())
 
         def collect(*_: Any) -> None:
-            had.update((n, True) for n, p in named.items() if p.grad is not None)
+            had.update(name for name, p in named.items() if p.grad is not None)
 
         training.optimizer.register_step_pre_hook(collect)
         self.step(training, self.batches[0])
-        return sorted(set(had) - reached)
+        return sorted(had - reached)
+
+    @cached_property
+    def own_loss(self) -> tuple[float, float] | None:
+        """(loss of your step, that of loss(model(inputs), targets)) where they are unlike.
+
+        A constant factor between them, as of gradients that are gathered, is no difference.
+        """
+        training, pairs = self.fresh(), []
+        if training.train_step is None:
+            return None
+        for batch in self.batches[:3]:
+            seed_everything(self.seed)
+            plain = self.measured(training, batch, mode=True)
+            seed_everything(self.seed)
+            pairs.append((self.step(training, batch), plain))
+        ratios = [own / plain for own, plain in pairs if plain and math.isfinite(own / plain)]
+        alike = len(ratios) < 2 or max(ratios) - min(ratios) <= UNLIKE * abs(max(ratios))
+        return None if alike else pairs[0]
 
     def weighed(self, answer: Answer) -> Answer:
-        """`answer`; "cannot tell" where it fails a loss that is not all that the step minimises."""
-        if answer.judgement is not Judgement.FAIL or not self.trained_beside:
+        """`answer`; "cannot tell" where it fails a loss that is not what your step minimises."""
+        if answer.judgement is not Judgement.FAIL:
             return answer
-        names = ", ".join(self.trained_beside[:3])
-        return unclear(
-            f"{answer.sentence} Your train_step also trains what this loss does not reach "
-            f"({names}), so the loss need not fall.",
-            "",
-            **answer.evidence,
-        )
+        why = ""
+        if self.trained_beside:
+            names = ", ".join(self.trained_beside[:3])
+            why = f"also trains what this loss does not reach ({names})"
+        elif self.own_loss is not None:
+            own, plain = self.own_loss
+            why = f"reports {own:.4g} where loss(model(inputs), targets) is {plain:.4g}"
+        if not why:
+            return answer
+        said = f"{answer.sentence} Your train_step {why}: it minimises something else."
+        return unclear(said, "", **answer.evidence)
 
     @cached_property
     def ranks(self) -> list[RankSteps] | ProfileError:
@@ -310,20 +334,16 @@ class TrainingSubject(ExaminedTraining):
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
-        import torch
-
-        training = self.fresh()
-        training.model.eval()
-        with torch.no_grad():
-            outputs = self.output(training, self.batches[0][1])
-        return read_task(outputs, self.batches[0][2])
+        return read_task(self.first_outputs, self.batches[0][2])
 
     @cached_property
     def first_outputs(self) -> Any:
         """The outputs for the first batch at initialisation, in eval mode, without a graph."""
+        return self._evaluated_output(self.fresh())
+
+    def _evaluated_output(self, training: Training) -> Any:
         import torch
 
-        training = self.fresh()
         training.model.eval()
         with torch.no_grad():
             return self.output(training, self.batches[0][1])
@@ -344,6 +364,8 @@ class TrainingSubject(ExaminedTraining):
     def loss_alone(self) -> LossAlone:
         """The loss of free outputs for the first batch."""
         targets = self.batches[0][2]
+        if not self._copies:  # the loss may read what the model kept of its last pass
+            self._evaluated_output(self.settings)
         return LossAlone(
             lambda outputs: self.loss_of(self.settings, outputs, targets),
             self.first_outputs,
@@ -359,6 +381,18 @@ class TrainingSubject(ExaminedTraining):
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
         return self.loss_alone.formed(free)
+
+
+def _holds_module(function: Any) -> bool:
+    """Whether a plain function reaches a module by its closure or a global name."""
+    import torch
+
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    held += [function.__globals__.get(name) for name in code.co_names]
+    return any(isinstance(value, torch.nn.Module) for value in held)
 
 
 def first_number(value: Any) -> Any:

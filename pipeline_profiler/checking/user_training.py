@@ -45,6 +45,13 @@ def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
     )
 
 
+def learned_by_loss(training: Training) -> dict[str, Any]:
+    """Parameters with requires_grad of a loss that is a module, by `loss.` and their name."""
+    named = getattr(training.loss, "named_parameters", None)
+    found = named(prefix="loss") if callable(named) else ()
+    return {name: p for name, p in found if p.requires_grad}
+
+
 # ---- from the user's functions to a Training ----
 
 

@@ -138,8 +138,10 @@ def _train(
 
 
 def _share(first: float, now: float, least: float) -> float:
-    if not math.isfinite(now) or first <= least:
-        return 0.0 if first > least else 1.0
+    if not math.isfinite(now) or not math.isfinite(first):
+        return 0.0
+    if first <= least:
+        return 1.0
     return (first - now) / (first - least)
 
 
