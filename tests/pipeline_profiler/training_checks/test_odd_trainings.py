@@ -141,3 +141,102 @@ def test_a_step_with_a_second_objective_need_not_lower_the_loss() -> None:
     assert one.trained_beside == []
     assert said("TRAIN015", two).answer.judgement is Judgement.CANNOT_TELL
     assert said("TRAIN015", one).answer.judgement is Judgement.FAIL
+
+
+def numbers() -> Any:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(0, 1, (64, 5)).astype(np.float32)
+    return toy_loader(Rows(inputs, np.arange(64) % 3))
+
+
+def proxied(learned: bool, drawn: bool = True) -> Training:
+    """A loss with places of classes of its own; `drawn`: they start at random."""
+
+    class Proxies(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            start = torch.randn(3, 4) if drawn else torch.eye(4)[:3]
+            self.places = torch.nn.Parameter(start)
+
+        def forward(self, outputs: Any, targets: Any) -> Any:
+            return torch.nn.functional.cross_entropy(outputs @ self.places.T, targets)
+
+    model, loss = torch.nn.Linear(5, 4), Proxies()
+    parameters = [*model.parameters(), *(loss.parameters() if learned else ())]
+    return Training(model, numbers(), loss, torch.optim.Adam(parameters, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("learned", "drawn", "judgement"),
+    [
+        (True, True, Judgement.PASS),
+        (False, True, Judgement.FAIL),
+        (False, False, Judgement.PASS),  # as a pretrained network inside the loss
+    ],
+    ids=["learned", "forgotten", "fixed"],
+)
+def test_parameters_of_the_loss_are_trained_too(
+    learned: bool, drawn: bool, judgement: Judgement
+) -> None:
+    subject = TrainingSubject(lambda: proxied(learned, drawn))
+    answer = said("TRAIN006", subject).answer
+    assert answer.judgement is judgement, answer.sentence
+    assert said("TRAIN020", subject).answer.judgement is Judgement.CANNOT_TELL
+
+
+def reading_its_model() -> Training:
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            outputs = self.net(x)
+            self.size = (outputs**2).mean()
+            return outputs
+
+    model = Model()
+    entropy = torch.nn.CrossEntropyLoss()
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return entropy(outputs, targets) + 1e-3 * model.size
+
+    return Training(model, numbers(), loss, torch.optim.Adam(model.parameters(), 0.01))
+
+
+@pytest.mark.parametrize("code", ["TRAIN001", "TRAIN020"])
+def test_a_loss_may_read_what_its_model_kept(code: str) -> None:
+    result = said(code, TrainingSubject(reading_its_model))
+    assert not result.users, result.answer.sentence
+
+
+def stepping(noise: float, factor: float = 1.0) -> Training:
+    """A step whose loss has targets of its own, with `noise`, times a factor."""
+    model = torch.nn.Linear(5, 3)
+
+    def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
+        optimizer.zero_grad()
+        value = factor * loss(model(x), y) + noise * (model(x) - torch.randn(3)).pow(2).mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+    return Training(model, numbers(), torch.nn.CrossEntropyLoss(), optimizer, train_step=train_step)
+
+
+def test_a_step_that_minimises_something_else_is_known_by_its_loss() -> None:
+    other, scaled = (TrainingSubject(lambda m=m: stepping(*m)) for m in ((5.0,), (0.0, 0.25)))
+    assert other.own_loss is not None
+    assert scaled.own_loss is None
+    assert said("TRAIN015", other).answer.judgement is Judgement.CANNOT_TELL
+    assert said("TRAIN015", scaled).answer.judgement is Judgement.FAIL
+
+
+def test_a_loss_that_is_no_number_is_not_learned() -> None:
+    def make() -> Training:
+        made = stepping(0.0)
+        made.train_step, made.loss = None, lambda outputs, _: (-outputs.abs()).log().mean()
+        return made
+
+    assert said("TRAIN003", TrainingSubject(make)).answer.judgement is Judgement.FAIL
