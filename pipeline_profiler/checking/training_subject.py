@@ -8,6 +8,7 @@ and loading is paid once. torch is imported inside functions only.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,7 @@ from pipeline_profiler.record.errors import ProfileError
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
 UNLIKE = 0.05  # of the ratio of two losses over three batches
+LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
 
@@ -97,10 +99,18 @@ class TrainingSubject(ExaminedTraining):
     def batches(self) -> list[tuple[Any, Any, Any]]:
         """(raw, inputs, targets) of the first batches, on the model's device.
 
-        Where a step takes long, batches are cut so that all checks have their steps; `notes` says.
+        Where a step takes long, batches come in parts, or are cut, so that all checks have their
+        steps; `notes` says.
         """
         whole = self.whole_batches
         size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
+        parts = min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH)
+        if parts > 1 and seconds <= SLOW_STEP_S:
+            self.notes.append(
+                f"A step on {size} examples takes {seconds:.1f} s: each batch comes in {parts} "
+                "parts."
+            )
+            return [part for batch in whole for part in _parts_of(batch, parts)]
         keep = max(FEWEST, int(size * SLOW_STEP_S / max(seconds, 1e-9)))
         if seconds <= SLOW_STEP_S or keep >= size:
             return whole
@@ -381,6 +391,17 @@ class TrainingSubject(ExaminedTraining):
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
         return self.loss_alone.formed(free)
+
+
+def _parts_of(batch: tuple[Any, Any, Any], parts: int) -> list[tuple[Any, Any, Any]]:
+    size = batch_size(batch[1])
+    ends = [size * number // parts for number in range(parts + 1)]
+    return [
+        (cut_batch(batch[0], size, a, b), cut_batch(batch[1], size, a, b),
+         cut_batch(batch[2], size, a, b))
+        for a, b in itertools.pairwise(ends)
+        if b > a
+    ]  # fmt: skip
 
 
 def _holds_module(function: Any) -> bool:
