@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
@@ -66,17 +66,18 @@ class LearningRate(Check):
         return self._answer(subject, _keras_trial)
 
     @staticmethod
-    def _answer(subject: Any, trial: Callable[[Any, float], float]) -> Answer:
+    def _answer(subject: Any, trial: Callable[[Any, float, Patience], float]) -> Answer:
         ends: dict[float, float] = {}
         first = _mean(subject, subject.fresh(), subject.batches[:4])
-        for factor in FACTORS:
-            if subject.time_left() < SECONDS:
-                break
-            ends[factor] = trial(subject, factor)
-        if len(ends) < len(FACTORS) or any(math.isnan(end) for end in ends.values()):
-            return unclear("The budget does not allow the trials.")
+        for number, factor in enumerate(FACTORS):
+            patience = Patience(SECONDS, subject.time_left() / (2 * (len(FACTORS) - number)))
+            ends[factor] = trial(subject, factor, patience)
+            if math.isnan(ends[factor]):
+                return unclear("The budget does not allow the trials.")
         if all(abs(1 - end / first) < LITTLE for end in ends.values()):
-            ends |= {factor: trial(subject, factor) for factor in MORE_FACTORS}
+            patience = Patience(2 * SECONDS, subject.time_left() / 2)
+            more = {factor: trial(subject, factor, patience) for factor in MORE_FACTORS}
+            ends |= {factor: end for factor, end in more.items() if not math.isnan(end)}
         own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
         gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
         numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
@@ -120,7 +121,7 @@ class LearningRate(Check):
     )
 
 
-def _trial(subject: TrainingSubject, factor: float) -> float:
+def _trial(subject: TrainingSubject, factor: float, patience: Patience) -> float:
     """The last loss after some steps with the learning rate times a factor; NaN: no time."""
     training = subject.fresh()
     for group in training.optimizer.param_groups:
@@ -129,24 +130,23 @@ def _trial(subject: TrainingSubject, factor: float) -> float:
     if schedule is not None and hasattr(schedule, "base_lrs"):
         schedule.base_lrs = [rate * factor for rate in schedule.base_lrs]
     seed_everything(subject.seed)
-    return _last_loss(subject, training)
+    return _last_loss(subject, training, patience)
 
 
-def _keras_trial(subject: KerasSubject, factor: float) -> float:
+def _keras_trial(subject: KerasSubject, factor: float, patience: Patience) -> float:
     """The last loss after some steps with the learning rate times a factor; NaN: no time."""
     training = subject.fresh()
     rate = training.optimizer.learning_rate
     rate.assign(rate * factor)
-    return _last_loss(subject, training)
+    return _last_loss(subject, training, patience)
 
 
-def _last_loss(subject: Any, training: Any) -> float:
+def _last_loss(subject: Any, training: Any, patience: Patience) -> float:
     batches = subject.batches[:4]
-    end = time.monotonic() + SECONDS
     for number in range(STEPS):
         if not math.isfinite(subject.step(training, batches[number % len(batches)])):
             return math.inf
-        if time.monotonic() > end:
+        if patience.over:
             return math.nan  # not through: nothing to compare
     return _mean(subject, training, batches)
 
