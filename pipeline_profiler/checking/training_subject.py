@@ -27,6 +27,7 @@ from pipeline_profiler.checking.nested_batches import (
     main_tensor,
     moved,
 )
+from pipeline_profiler.checking.own_step import find_other_objective
 from pipeline_profiler.checking.rank_trainings import RankSteps, step_ranks
 from pipeline_profiler.checking.tasks import Task, read_task
 from pipeline_profiler.checking.torch_state import seed_everything
@@ -36,7 +37,6 @@ from pipeline_profiler.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
-UNLIKE = 0.05  # of the ratio of two losses over three batches
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
@@ -274,62 +274,16 @@ class TrainingSubject(ExaminedTraining):
         return value
 
     @cached_property
-    def trained_beside(self) -> list[str]:
-        """Parameters that your own step trains, and that the loss of the outputs does not reach.
-
-        Such a step has another objective too: a critic's, or of a part that is not the output.
-        """
-        training, had = self.fresh(), set[str]()
-        if training.train_step is None:
-            return []
-        named = dict(training.model.named_parameters())
-        loss = self.objective(training, self.batches[0])
-        if loss.requires_grad:
-            loss.backward()
-        reached = {name for name, p in named.items() if p.grad is not None}
-        training = self.fresh()
-        named = dict(training.model.named_parameters())
-
-        def collect(*_: Any) -> None:
-            had.update(name for name, p in named.items() if p.grad is not None)
-
-        training.optimizer.register_step_pre_hook(collect)
-        self.step(training, self.batches[0])
-        return sorted(had - reached)
-
-    @cached_property
-    def own_loss(self) -> tuple[float, float] | None:
-        """(loss of your step, that of loss(model(inputs), targets)) where they are unlike.
-
-        A constant factor between them, as of gradients that are gathered, is no difference.
-        """
-        training, pairs = self.fresh(), []
-        if training.train_step is None:
-            return None
-        for batch in self.batches[:3]:
-            seed_everything(self.seed)
-            plain = self.measured(training, batch, mode=True)
-            seed_everything(self.seed)
-            pairs.append((self.step(training, batch), plain))
-        ratios = [own / plain for own, plain in pairs if plain and math.isfinite(own / plain)]
-        alike = len(ratios) < 2 or max(ratios) - min(ratios) <= UNLIKE * abs(max(ratios))
-        return None if alike else pairs[0]
+    def other_objective(self) -> str:
+        """What your own step minimises beside the loss of the outputs; empty where it is that."""
+        return find_other_objective(self) if self.settings.train_step is not None else ""
 
     def weighed(self, answer: Answer) -> Answer:
         """`answer`; "cannot tell" where it fails a loss that is not what your step minimises."""
-        if answer.judgement is not Judgement.FAIL:
+        if answer.judgement is not Judgement.FAIL or not self.other_objective:
             return answer
-        why = ""
-        if self.trained_beside:
-            names = ", ".join(self.trained_beside[:3])
-            why = f"also trains what this loss does not reach ({names})"
-        elif self.own_loss is not None:
-            own, plain = self.own_loss
-            why = f"reports {own:.4g} where loss(model(inputs), targets) is {plain:.4g}"
-        if not why:
-            return answer
-        said = f"{answer.sentence} Your train_step {why}: it minimises something else."
-        return unclear(said, "", **answer.evidence)
+        said = f"{answer.sentence} Your train_step {self.other_objective}."
+        return unclear(f"{said[:-1]}: it minimises something else.", "", **answer.evidence)
 
     @cached_property
     def ranks(self) -> list[RankSteps] | ProfileError:
