@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
     python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD,WORD]
-        [--kind loaders|streams|trainings|scripts|more|keras]
+        [--kind loaders|streams|trainings|scripts|more|unseen|keras] [--results F.jsonl]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -33,6 +33,7 @@ KINDS = {
     "trainings": ("TRAIN", "planted_trainings"),
     "scripts": ("TRAIN", "planted_scripts"),
     "more": ("TRAIN", "planted_scripts_more"),
+    "unseen": ("TRAIN", "planted_scripts_unseen"),
     "keras": ("TRAIN", "planted_keras"),
 }
 SECONDS = 120.0
@@ -62,52 +63,60 @@ def main():
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--results", help="JSON lines: rows there are not run again")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    total = {}
-    for kind, (family, module) in KINDS.items():
-        if args.kind in (None, kind):
-            total[kind] = measure(family, importlib.import_module(module), args)
+    kept = kept_rows(args.results)
+    total = {k: measure(k, args, kept) for k in KINDS if args.kind in (None, k)}
     print(json.dumps(total))
 
 
-def measure(family, module, args):
-    named = planted = false = twins = broke = 0
-    missed, alarms = [], []
-    start = time.monotonic()
+def measure(kind, args, kept):
+    """The figures of one kind of scripts; every row is kept as it comes."""
+    family, name = KINDS[kind]
+    module, rows, start = importlib.import_module(name), [], time.monotonic()
+    made = [(n, codes, maker) for n, codes, maker in module.DEFECTS]
+    made += [(n, None, maker) for n, maker in module.TWINS]
     for seed in range(args.first_seed, args.first_seed + args.runs):
-        for name, codes, maker in module.DEFECTS:
-            if not any(word in name for word in args.only.split(",")):
-                continue
-            failed, broken, unsaid = failed_codes(family, maker, seed)
-            hit = bool(codes & set(failed[:2]))
-            planted, named, broke = planted + 1, named + hit, broke + len(broken)
-            if not hit:
-                missed.append(name)
-            note = f" [{unsaid[0]}]" if unsaid else ""
-            print(f"{'  ' if hit else '! '}{name}: {' '.join(failed) or '-'}{note}", flush=True)
-        for name, maker in module.TWINS:
-            if not any(word in name for word in args.only.split(",")):
-                continue
-            failed, broken, unsaid = failed_codes(family, maker, seed)
-            twins, false, broke = twins + 1, false + bool(failed), broke + len(broken)
-            if failed:
-                alarms.append(name)
-            note = f" [{unsaid[0]}]" if unsaid else ""
-            print(
-                f"{'! ' if failed else '  '}{name} (healthy): {' '.join(failed) or '-'}{note}",
-                flush=True,
-            )
+        for name, codes, maker in made:
+            if any(word in name for word in args.only.split(",")):
+                row = kept.get((kind, name, seed)) or row_of(kind, family, name, codes, maker, seed)
+                rows.append(row)
+                if args.results and (kind, name, seed) not in kept:
+                    with open(args.results, "a") as file:
+                        file.write(json.dumps(row) + "\n")
+                twin, hit = row["twin"], row["hit"]
+                good = not row["failed"] if twin else hit
+                note = f" [{row['unsaid'][0]}]" if row["unsaid"] else ""
+                said = " ".join(row["failed"]) or "-"
+                print(
+                    f"{'  ' if good else '! '}{name}{' (healthy)' * twin}: {said}{note}", flush=True
+                )
+    planted, twins = ([r for r in rows if r["twin"] == twin] for twin in (False, True))
     return {
-        "planted": planted,
-        "named": named,
-        "twins": twins,
-        "failed_twins": false,
-        "broken": broke,
-        "missed": sorted(set(missed)),
-        "alarms": sorted(set(alarms)),
+        "planted": len(planted),
+        "named": sum(r["hit"] for r in planted),
+        "twins": len(twins),
+        "failed_twins": sum(bool(r["failed"]) for r in twins),
+        "broken": sum(len(r["broken"]) for r in rows),
+        "missed": sorted({r["name"] for r in planted if not r["hit"]}),
+        "alarms": sorted({r["name"] for r in twins if r["failed"]}),
         "seconds": round(time.monotonic() - start),
     }
+
+
+def row_of(kind, family, name, codes, maker, seed):
+    failed, broken, unsaid = failed_codes(family, maker, seed)
+    return {"kind": kind, "name": name, "seed": seed, "twin": codes is None, "failed": failed,
+            "hit": bool(codes and codes & set(failed[:2])), "broken": broken,
+            "unsaid": unsaid}  # fmt: skip
+
+
+def kept_rows(path):
+    if not path or not Path(path).exists():
+        return {}
+    rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return {(r["kind"], r["name"], r["seed"]): r for r in rows}
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ microseconds a step for the recorder::
 
     rec = Recorder()
     for batch in rec.watch(loader): ...
+    rec.save("profile.json")
 
 `import pipeline_profiler` loads the standard library only; torch and tensorflow are touched when a
 loader of theirs is handed in, never before.
 """
+
+from pathlib import Path
 
 from pipeline_profiler.adapters import attach as _attach
 from pipeline_profiler.record.recorder import Recorder
@@ -18,5 +21,15 @@ from pipeline_profiler.record.stages import stage
 
 __all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
 
-# recorder.py may import the standard library alone, so the adapters hand themselves to it.
+
+def _enter(
+    session: Session, file: Path, began: float, study: str, note: str, config: str
+) -> int | None:
+    from pipeline_profiler.run_table.entry import RunWords, enter_session
+
+    return enter_session(session, file, began, RunWords(study, note, config))
+
+
+# recorder.py may import the standard library alone, so what it needs is handed to it.
 Recorder.attach = staticmethod(_attach)
+Recorder.enter = staticmethod(_enter)

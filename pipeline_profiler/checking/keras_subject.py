@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline_profiler.checking.batch_parts import Array, as_array, inputs_and_targets
+from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.keras_loss import KerasLossAlone
 from pipeline_profiler.checking.nested_batches import (
     batch_size,
@@ -36,13 +36,9 @@ Batch = tuple[Any, Any, Any]  # (inputs, targets, weights of examples or None)
 
 
 @dataclass
-class KerasSubject:
+class KerasSubject(ExaminedTraining):
     """What the checks on a Keras training examine; `make()` returns a new Training."""
 
-    make: Callable[[], Training]
-    seed: int = 0
-    deadline: float = field(default=float("inf"))
-    notes: list[str] = field(default_factory=list)
     framework: ClassVar[str] = "keras"
 
     # ---- trainings ----
@@ -80,10 +76,6 @@ class KerasSubject:
     def settings(self) -> Training:
         """A training to look at, never to train."""
         return self._first[0]
-
-    def time_left(self) -> float:
-        """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
 
     # ---- batches ----
 
@@ -217,20 +209,6 @@ class KerasSubject:
             self.targets,
             self.task,
         )
-
-    @property
-    def uniform_loss(self) -> float:
-        """The loss of outputs that are all zero."""
-        return self.loss_alone.uniform
-
-    @property
-    def constant_loss(self) -> float:
-        """The least loss of an output that is the same for all examples."""
-        return self.loss_alone.constant
-
-    def best_outputs(self) -> tuple[float, Array]:
-        """(least loss, outputs) over free outputs for the first batch."""
-        return self.loss_alone.best_outputs()
 
 
 # ---- parts ----

@@ -18,6 +18,7 @@ import numpy as np
 
 from pipeline_profiler.adapters import kind_of
 from pipeline_profiler.checking.batch_parts import Array, Split, as_array, inputs_and_targets
+from pipeline_profiler.checking.declared_numbers import DeclaredNumbers, declaration_of
 from pipeline_profiler.checking.stream_probe import SampleRecord, probed_loader
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.user_calls import UsersError, call_with, users_code
@@ -48,7 +49,8 @@ class LoaderSubject:
 
     make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
     its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
-    deviation: per channel, as the checkpoint declares them. deadline: of time.monotonic().
+    deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
+    weights or its processor, which may declare them. deadline: of time.monotonic().
     """
 
     make_loader: Callable[..., Any]
@@ -58,6 +60,7 @@ class LoaderSubject:
     split: Split | None = None
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
+    make_model: Callable[..., Any] | None = None
     seed: int = 0
     deadline: float = field(default=float("inf"))
 
@@ -74,6 +77,13 @@ class LoaderSubject:
     def loader(self) -> Any:
         """The loader that is looked at."""
         return self.fresh()
+
+    @cached_property
+    def declared(self) -> DeclaredNumbers | None:
+        """The mean and deviation that inputs should be normalised with; None where unknown."""
+        if self.mean and self.deviation:
+            return DeclaredNumbers(self.mean, self.deviation, "--mean and --std")
+        return declaration_of(self.make_model)
 
     @cached_property
     def is_torch(self) -> bool:

@@ -44,6 +44,9 @@ class LossAlone:
                 outputs.sum(task.axis), ones, atol=1e-4
             ):
                 return "sum"
+        if task.kind == "unknown" and outputs.ndim > 1 and outputs.shape[-1] > 1:
+            sums = outputs.exp().sum(-1)  # of a loss over sequences, such as CTC
+            return "log" if torch.allclose(sums, torch.ones_like(sums), atol=1e-4) else ""
         if task.kind == "binary" and bool(((outputs >= 0) & (outputs <= 1)).all()):
             try:
                 beyond = self.loss(outputs - 2)
@@ -55,7 +58,7 @@ class LossAlone:
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
         if self.form == "log":
-            return free.log_softmax(self.task.axis)
+            return free.log_softmax(-1 if self.task.kind == "unknown" else self.task.axis)
         if self.form == "sum":
             return free.softmax(self.task.axis)
         return free.sigmoid() if self.form == "unit" else free

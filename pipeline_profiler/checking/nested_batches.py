@@ -27,6 +27,11 @@ class FewBatches:
         return len(self.batches)
 
 
+def gradient_values(gradient: Any) -> Any:
+    """The numbers of a gradient; of a sparse one those of the rows that are in it."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
 # ---- nested batches ----
 
 

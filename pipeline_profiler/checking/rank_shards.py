@@ -46,6 +46,12 @@ def rank_words(factory: Callable[..., Any]) -> tuple[str, str] | None:
     return (rank, world) if rank and world else None
 
 
+def rank_offers(factory: Callable[..., Any], rank: int, ranks: int) -> dict[str, int]:
+    """The factory's parameters for its rank; empty where it takes none."""
+    words = rank_words(factory)
+    return {words[0]: rank, words[1]: ranks} if words else {}
+
+
 def shard_of(
     subject: LoaderSubject, rank: int, ranks: int, seed: int | None = None, most: int = MOST_READ
 ) -> RankShard:
@@ -53,8 +59,7 @@ def shard_of(
 
     Processes start with different states of the generators, so each rank is seeded with its number.
     """
-    words = rank_words(subject.make_loader)
-    offers = {words[0]: rank, words[1]: ranks} if words else {}
+    offers = rank_offers(subject.make_loader, rank, ranks)
     with _environment(rank, ranks):
         seed_everything(subject.seed + (rank if seed is None else seed))
         with users_code("make_loader()"):
@@ -94,10 +99,14 @@ def sample_digests(batch: Any) -> list[str]:
     return [digest_of([part[i] for part in parts]) for i in range(size)]
 
 
+def rank_environment(rank: int, ranks: int) -> dict[str, str]:
+    """The environment variables of one rank, as `torchrun` sets them."""
+    return {name: str(rank if "RANK" in name else ranks) for name in ENVIRONMENT}
+
+
 @contextlib.contextmanager
 def _environment(rank: int, ranks: int) -> Iterator[None]:
-    """The environment variables of one rank, as `torchrun` sets them."""
-    values = {name: str(rank if "RANK" in name else ranks) for name in ENVIRONMENT}
+    values = rank_environment(rank, ranks)
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

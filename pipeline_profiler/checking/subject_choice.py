@@ -18,9 +18,9 @@ def choose_subject(
     """Where Keras is imported, the training is made once to see of which kind its model is."""
     make = made_from(functions)
     if "keras" not in sys.modules:
-        return TrainingSubject(make, seed)
+        return TrainingSubject(make, seed, functions=functions)
     try:
         keras = is_keras(make().model)
     except UsersError:  # each check will say it
         keras = "torch" not in sys.modules
-    return KerasSubject(make, seed) if keras else TrainingSubject(make, seed)
+    return KerasSubject(make, seed) if keras else TrainingSubject(make, seed, functions=functions)

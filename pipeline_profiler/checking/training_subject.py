@@ -8,6 +8,8 @@ and loading is paid once. torch is imported inside functions only.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from pipeline_profiler.checking.batch_parts import inputs_and_targets
+from pipeline_profiler.checking.check import Answer, Judgement, unclear
+from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.loss_alone import LossAlone
 from pipeline_profiler.checking.nested_batches import (
     as_tensors,
@@ -23,24 +27,28 @@ from pipeline_profiler.checking.nested_batches import (
     main_tensor,
     moved,
 )
+from pipeline_profiler.checking.own_step import find_other_objective
+from pipeline_profiler.checking.rank_trainings import RankSteps, step_ranks
 from pipeline_profiler.checking.tasks import Task, read_task
 from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.user_calls import UsersError, call_with, users_code
 from pipeline_profiler.checking.user_training import Training, checked
+from pipeline_profiler.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 SMALL_BATCH = 16
+LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
 
 @dataclass
-class TrainingSubject:
-    """What the checks on a training examine; `make()` returns a new Training."""
+class TrainingSubject(ExaminedTraining):
+    """What the checks on a training examine; `make()` returns a new Training.
 
-    make: Callable[[], Training]
-    seed: int = 0
-    deadline: float = field(default=float("inf"))
-    notes: list[str] = field(default_factory=list)
+    functions: the user's own by name, for processes that import their file anew.
+    """
+
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     # ---- trainings ----
 
@@ -78,16 +86,12 @@ class TrainingSubject:
     def _copies(self) -> bool:
         """Functions of the user's may hold the model in a closure, so these are made anew."""
         made = self._pristine
-        return made.train_step is None and made.evaluate is None
+        return made.train_step is None and made.evaluate is None and not _holds_module(made.loss)
 
     @cached_property
     def settings(self) -> Training:
         """A training to look at, never to train."""
         return self._pristine
-
-    def time_left(self) -> float:
-        """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
 
     # ---- batches ----
 
@@ -95,10 +99,18 @@ class TrainingSubject:
     def batches(self) -> list[tuple[Any, Any, Any]]:
         """(raw, inputs, targets) of the first batches, on the model's device.
 
-        Where a step takes long, batches are cut so that all checks have their steps; `notes` says.
+        Where a step takes long, batches come in parts, or are cut, so that all checks have their
+        steps; `notes` says.
         """
         whole = self.whole_batches
         size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
+        parts = min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH)
+        if parts > 1 and seconds <= SLOW_STEP_S:
+            self.notes.append(
+                f"A step on {size} examples takes {seconds:.1f} s: each batch comes in {parts} "
+                "parts."
+            )
+            return [part for batch in whole for part in _parts_of(batch, parts)]
         keep = max(FEWEST, int(size * SLOW_STEP_S / max(seconds, 1e-9)))
         if seconds <= SLOW_STEP_S or keep >= size:
             return whole
@@ -261,25 +273,41 @@ class TrainingSubject:
         training.model.train(before)
         return value
 
+    @cached_property
+    def other_objective(self) -> str:
+        """What your own step minimises beside the loss of the outputs; empty where it is that."""
+        return find_other_objective(self) if self.settings.train_step is not None else ""
+
+    def weighed(self, answer: Answer) -> Answer:
+        """`answer`; "cannot tell" where it fails a loss that is not what your step minimises."""
+        if answer.judgement is not Judgement.FAIL or not self.other_objective:
+            return answer
+        said = f"{answer.sentence} Your train_step {self.other_objective}."
+        return unclear(f"{said[:-1]}: it minimises something else.", "", **answer.evidence)
+
+    @cached_property
+    def ranks(self) -> list[RankSteps] | ProfileError:
+        """What two ranks do in their first steps, or why there are none."""
+        try:
+            return step_ranks(self)
+        except ProfileError as error:
+            return error
+
     # ---- what is learned ----
 
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
-        import torch
-
-        training = self.fresh()
-        training.model.eval()
-        with torch.no_grad():
-            outputs = self.output(training, self.batches[0][1])
-        return read_task(outputs, self.batches[0][2])
+        return read_task(self.first_outputs, self.batches[0][2])
 
     @cached_property
     def first_outputs(self) -> Any:
         """The outputs for the first batch at initialisation, in eval mode, without a graph."""
+        return self._evaluated_output(self.fresh())
+
+    def _evaluated_output(self, training: Training) -> Any:
         import torch
 
-        training = self.fresh()
         training.model.eval()
         with torch.no_grad():
             return self.output(training, self.batches[0][1])
@@ -300,6 +328,8 @@ class TrainingSubject:
     def loss_alone(self) -> LossAlone:
         """The loss of free outputs for the first batch."""
         targets = self.batches[0][2]
+        if not self._copies:  # the loss may read what the model kept of its last pass
+            self._evaluated_output(self.settings)
         return LossAlone(
             lambda outputs: self.loss_of(self.settings, outputs, targets),
             self.first_outputs,
@@ -316,19 +346,28 @@ class TrainingSubject:
         """Free numbers as the loss takes them."""
         return self.loss_alone.formed(free)
 
-    @property
-    def uniform_loss(self) -> float:
-        """The loss of outputs that are all zero: all classes alike, or the value 0."""
-        return self.loss_alone.uniform
 
-    @property
-    def constant_loss(self) -> float:
-        """The least loss of an output that is the same for all examples of the first batch."""
-        return self.loss_alone.constant
+def _parts_of(batch: tuple[Any, Any, Any], parts: int) -> list[tuple[Any, Any, Any]]:
+    size = batch_size(batch[1])
+    ends = [size * number // parts for number in range(parts + 1)]
+    return [
+        (cut_batch(batch[0], size, a, b), cut_batch(batch[1], size, a, b),
+         cut_batch(batch[2], size, a, b))
+        for a, b in itertools.pairwise(ends)
+        if b > a
+    ]  # fmt: skip
 
-    def best_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) over free outputs for the first batch."""
-        return self.loss_alone.best_outputs()
+
+def _holds_module(function: Any) -> bool:
+    """Whether a plain function reaches a module by its closure or a global name."""
+    import torch
+
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    held += [function.__globals__.get(name) for name in code.co_names]
+    return any(isinstance(value, torch.nn.Module) for value in held)
 
 
 def first_number(value: Any) -> Any:

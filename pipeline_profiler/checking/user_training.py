@@ -6,10 +6,11 @@ UsersError, a sentence with its fix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline_profiler.checking.nested_batches import FewBatches
 from pipeline_profiler.checking.user_calls import UsersError, call_with
 
 
@@ -32,6 +33,23 @@ class Training:
     evaluate: Any = None
     split_batch: Any = None
     reference: Any = None
+
+
+def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
+    """What the user's own evaluation returns for a loader of these batches."""
+    loader = FewBatches(list(batches))
+    loaders = dict.fromkeys(("loader", "eval_loader", "val_loader", "dataloader"), loader)
+    losses = dict.fromkeys(("loss", "criterion", "loss_fn"), training.loss)
+    return call_with(
+        training.evaluate, {"model": training.model, **loaders, **losses}, "evaluate()"
+    )
+
+
+def learned_by_loss(training: Training) -> dict[str, Any]:
+    """Parameters with requires_grad of a loss that is a module, by `loss.` and their name."""
+    named = getattr(training.loss, "named_parameters", None)
+    found = named(prefix="loss") if callable(named) else ()
+    return {name: p for name, p in found if p.requires_grad}
 
 
 # ---- from the user's functions to a Training ----

@@ -75,6 +75,12 @@ def _add_loader_options(p: argparse.ArgumentParser) -> None:
         "--mean", metavar="LIST", help="per channel, as the pretrained model declares it"
     )
     p.add_argument("--std", metavar="LIST", help="per channel, as the pretrained model declares it")
+    p.add_argument(
+        "--pretrained",
+        metavar="SOURCE",
+        help="what declares mean and deviation: preprocessor_config.json, config.json of timm, or "
+        "FILE.py:FUNCTION that returns model, weights or processor (else make_model beside it)",
+    )
     p.add_argument("--grid", metavar="X.png", help="write pictures of real batches, as seen")
 
 
@@ -103,20 +109,40 @@ def check_loader_command(args: argparse.Namespace) -> int:
     _check_shared(args, [args.loader, args.eval, args.split])
     if args.grid:
         check_output(args.grid, args.replace)
+    mean, deviation = _declared(args)
     subject = LoaderSubject(
         target(args.loader),
         _maybe_target(args.eval),
         evaluation=args.evaluation,
         classes=args.classes,
         split=_maybe_target(args.split),
-        mean=split_decimals(args.mean, "--mean"),
-        deviation=split_decimals(args.std, "--std"),
+        mean=mean,
+        deviation=deviation,
+        make_model=_model_of(args),
         seed=args.seed,
     )
     report = _run("LOAD", subject, args)
     grid = _draw_grid(subject) if args.grid or args.output else None
     code = _finish(report, args, args.loader, grid)
     return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
+
+
+def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of the options, or of the file that --pretrained names."""
+    from pipeline_profiler.checking.declared_numbers import read_declaration
+
+    mean, deviation = split_decimals(args.mean, "--mean"), split_decimals(args.std, "--std")
+    if args.pretrained and ".py:" not in args.pretrained:
+        found = read_declaration(args.pretrained)
+        return mean or found.mean, deviation or found.deviation
+    return mean, deviation
+
+
+def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
+    """What may declare them: the function of --pretrained, else make_model beside the loader's."""
+    if args.pretrained:
+        return _maybe_target(args.pretrained if ".py:" in args.pretrained else None)
+    return offered(spec_file(args.loader), "make_model")
 
 
 def _draw_grid(subject: LoaderSubject) -> bytes | None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from pipeline_profiler.cli.arguments import bound
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
-from pipeline_profiler.cli.recording import outcome_of_session, record_outcome
+from pipeline_profiler.cli.recording import record_outcome
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.run_table.entry import outcome_of_session
 
 Conclude = Callable[[Session], None]  # fills the session's results
 

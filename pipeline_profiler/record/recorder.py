@@ -9,10 +9,12 @@ columns when the loop ends, or a thousand steps at a time. Standard library only
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
@@ -67,6 +69,7 @@ class Recorder:
     """
 
     attach: ClassVar[Any] = None  # set by the package: picks the adapter for a loader
+    enter: ClassVar[Any] = None  # set by the package: adds a row to the table of runs
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Recorder:
         """
         self.clock, self.cpu = clock, cpu
         self.queued = queued
+        self._began = time.time()
         self._hidden_ns = 0  # CPU time of other threads of this process during next()
         self._counted: tuple[int, Counters] | None = None
         self.run = Run(arm=arm)
@@ -207,6 +211,19 @@ class Recorder:
         """Everything recorded so far, frozen."""
         self._settle()
         return Session(runs=[self.run], created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def save(
+        self, path: str | os.PathLike[str], study: str = "", note: str = "", config: str = ""
+    ) -> Path:
+        """Write the session, add it to the table of runs, return the path written.
+
+        `study`, `note` and `config` (a file or a link) are for the table; where
+        PIPELINE_PROFILER_RUNS is `off`, there is no row.
+        """
+        session = self.session()
+        file = session.save(path)
+        Recorder.enter(session, file, self._began, study, note, config)
+        return file
 
     def _settle(self) -> None:
         """Turn deliveries into spans and batch rows; done after the loop to keep it light."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.nested_batches import main_tensor
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_regression, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 from pipeline_profiler.checking.training_subject import TrainingSubject
@@ -90,7 +90,7 @@ class Baselines(Check):
             rows.append(tiny)
         if (blind := _own(subject, _exchanged(subject, fit), held, steps)[0]) is not None:
             rows.append(blind._replace(name="exchanged inputs"))
-        return _judge(rows, steps)
+        return subject.weighed(_judge(rows, steps))
 
     @staticmethod
     def _halved() -> Any:
@@ -142,6 +142,8 @@ class Baselines(Check):
 
 def _unfit(subject: TrainingSubject) -> str:
     task, inputs = subject.task, main_tensor(subject.batches[0][1])
+    if not subject.takes_tensor:
+        return "Simple models are for one tensor as the output."
     outputs = subject.first_outputs
     single = task.kind in ("classes", "regression") and outputs.ndim == 2
     single = single or (task.kind == "binary" and outputs.numel() == outputs.shape[0])
@@ -185,12 +187,12 @@ def _own(
     if not fit:
         return None, 0
     training = subject.fresh()
-    end = time.monotonic() + min(SECONDS, max(2.0, subject.time_left() / 8))
+    patience = Patience(SECONDS, max(2.0, subject.time_left() / 8))
     number = 0
     for number in range(1, most + 1):
         if not math.isfinite(subject.step(training, fit[number % len(fit)])):
             return None, number
-        if time.monotonic() > end:
+        if patience.over:
             break
     rows = [_measured(subject, training, fit, held, mode) for mode in (False, True)]
     return (max(rows, key=lambda row: row.held.mean()), number) if number > 5 else (None, number)

@@ -42,8 +42,8 @@ class BatchStatistics(Check):
     momentum of 0.99 of other frameworks is 0.01 here.
 
     ## Limits
-    Ranks are seen in the loader's sampler only, and whether their statistics are averaged before
-    each evaluation and checkpoint is not. momentum=None (a cumulative mean) passes.
+    Ranks are seen in the loader's sampler only; whether their statistics are averaged before an
+    evaluation: TRAIN034. momentum=None (a cumulative mean) passes.
     """
 
     code = "TRAIN025"

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
-from pipeline_profiler.checking.nested_batches import FewBatches, as_tensors
+from pipeline_profiler.checking.nested_batches import as_tensors
 from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 from pipeline_profiler.checking.training_subject import TrainingSubject
-from pipeline_profiler.checking.user_calls import call_with, users_code
-from pipeline_profiler.checking.user_training import Training
+from pipeline_profiler.checking.user_calls import users_code
+from pipeline_profiler.checking.user_training import Training, call_evaluate
 
 MOST_BATCHES = 8
 
@@ -101,18 +101,7 @@ class Evaluation(Check):
 
 
 def _metric(training: Training, batches: Any) -> float | None:
-    batches = FewBatches(batches)
-    offers = {
-        "model": training.model,
-        "loader": batches,
-        "loss": training.loss,
-        "eval_loader": batches,
-        "val_loader": batches,
-        "dataloader": batches,
-        "criterion": training.loss,
-        "loss_fn": training.loss,
-    }
-    value = call_with(training.evaluate, offers, "evaluate()")
+    value = call_evaluate(training, batches)
     if isinstance(value, dict):
         value = next(iter(value.values()), None)
     if isinstance(value, tuple | list):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
+from pipeline_profiler.checking.nested_batches import gradient_values
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 from pipeline_profiler.checking.training_subject import TrainingSubject
@@ -134,9 +135,7 @@ class _Watch:
             self.outside.append(type(module).__name__)
 
     def gradient(self, gradient: Any) -> None:
-        import torch
-
-        self.steep += not bool(torch.isfinite(gradient).all())
+        self.steep += not bool(gradient_values(gradient).isfinite().all())
 
 
 def _judge(steps: list[tuple[bool, list[str], int]], half: bool) -> Answer:

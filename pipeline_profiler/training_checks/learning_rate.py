@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,8 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.patience import Patience
+from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -55,7 +56,7 @@ class LearningRate(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Six short trainings."""
-        return self._answer(subject, _trial)
+        return subject.weighed(self._answer(subject, _trial))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """Short trainings; a schedule cannot be scaled."""
@@ -65,17 +66,18 @@ class LearningRate(Check):
         return self._answer(subject, _keras_trial)
 
     @staticmethod
-    def _answer(subject: Any, trial: Callable[[Any, float], tuple[float, float]]) -> Answer:
+    def _answer(subject: Any, trial: Callable[[Any, float, Patience], float]) -> Answer:
         ends: dict[float, float] = {}
-        first = math.nan
-        for factor in FACTORS:
-            if subject.time_left() < SECONDS:
-                break
-            first, ends[factor] = trial(subject, factor)
-        if len(ends) < len(FACTORS) or any(math.isnan(end) for end in ends.values()):
-            return unclear("The budget does not allow the trials.")
+        first = _mean(subject, subject.fresh(), subject.batches[:4])
+        for number, factor in enumerate(FACTORS):
+            patience = Patience(SECONDS, subject.time_left() / (2 * (len(FACTORS) - number)))
+            ends[factor] = trial(subject, factor, patience)
+            if math.isnan(ends[factor]):
+                return unclear("The budget does not allow the trials.")
         if all(abs(1 - end / first) < LITTLE for end in ends.values()):
-            ends |= {factor: trial(subject, factor)[1] for factor in MORE_FACTORS}
+            patience = Patience(2 * SECONDS, subject.time_left() / 2)
+            more = {factor: trial(subject, factor, patience) for factor in MORE_FACTORS}
+            ends |= {factor: end for factor, end in more.items() if not math.isnan(end)}
         own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
         gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
         numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
@@ -119,30 +121,38 @@ class LearningRate(Check):
     )
 
 
-def _trial(subject: TrainingSubject, factor: float) -> tuple[float, float]:
-    """(first loss, last loss) of some steps with the learning rate times a factor."""
-    from pipeline_profiler.checking.torch_state import seed_everything
-
-    training, batches = subject.fresh(), subject.batches[:4]
+def _trial(subject: TrainingSubject, factor: float, patience: Patience) -> float:
+    """The last loss after some steps with the learning rate times a factor; NaN: no time."""
+    training = subject.fresh()
     for group in training.optimizer.param_groups:
         group["lr"] = group["lr"] * factor
     schedule = training.schedule
     if schedule is not None and hasattr(schedule, "base_lrs"):
         schedule.base_lrs = [rate * factor for rate in schedule.base_lrs]
-    first = _mean(subject, training, batches)
     seed_everything(subject.seed)
-    end = time.monotonic() + SECONDS
+    return _last_loss(subject, training, patience)
+
+
+def _keras_trial(subject: KerasSubject, factor: float, patience: Patience) -> float:
+    """The last loss after some steps with the learning rate times a factor; NaN: no time."""
+    training = subject.fresh()
+    rate = training.optimizer.learning_rate
+    rate.assign(rate * factor)
+    return _last_loss(subject, training, patience)
+
+
+def _last_loss(subject: Any, training: Any, patience: Patience) -> float:
+    batches = subject.batches[:4]
     for number in range(STEPS):
-        loss = subject.step(training, batches[number % len(batches)])
-        if not math.isfinite(loss):
-            return first, math.inf
-        if time.monotonic() > end:
-            return first, math.nan  # not through: nothing to compare
-    return first, _mean(subject, training, batches)
+        if not math.isfinite(subject.step(training, batches[number % len(batches)])):
+            return math.inf
+        if patience.over:
+            return math.nan  # not through: nothing to compare
+    return _mean(subject, training, batches)
 
 
-def _mean(subject: TrainingSubject, training: Any, batches: list[Any]) -> float:
-    value = sum(subject.measured(training, b, mode=True) for b in batches) / len(batches)
+def _mean(subject: Any, training: Any, batches: list[Any]) -> float:
+    value = sum(subject.measured(training, b, True) for b in batches) / len(batches)
     return value if math.isfinite(value) else math.inf
 
 
@@ -153,19 +163,3 @@ def _failed(text: str, best: float, numbers: dict[str, Any]) -> Answer:
         f"Try {best:g} times the learning rate.",
         **numbers,
     )
-
-
-def _keras_trial(subject: KerasSubject, factor: float) -> tuple[float, float]:
-    """(first loss, last loss) of some steps with the learning rate times a factor."""
-    training, batches = subject.fresh(), subject.batches[:4]
-    rate = training.optimizer.learning_rate
-    rate.assign(rate * factor)
-    first = sum(subject.measured(training, b, True) for b in batches) / len(batches)
-    end = time.monotonic() + SECONDS
-    for number in range(STEPS):
-        if not math.isfinite(subject.step(training, batches[number % len(batches)])):
-            return first, math.inf
-        if time.monotonic() > end:
-            return first, math.nan
-    last = sum(subject.measured(training, b, True) for b in batches) / len(batches)
-    return first, last if math.isfinite(last) else math.inf

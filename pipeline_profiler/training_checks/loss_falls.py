@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 from pipeline_profiler.checking.check import (
@@ -16,6 +15,7 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -51,13 +51,17 @@ class LossFalls(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Before and after."""
+        return subject.weighed(self._compared(subject))
+
+    @staticmethod
+    def _compared(subject: Any) -> Answer:
         training, batches = subject.fresh(), subject.batches
         before = [subject.measured(training, b, mode=True) for b in batches]
-        end = time.monotonic() + min(SECONDS, max(2.0, subject.time_left() / 5))
+        patience = Patience(SECONDS, max(2.0, subject.time_left() / 5))
         number = 0
         for number in range(1, STEPS + 1):
             subject.step(training, batches[number % len(batches)])
-            if time.monotonic() > end:
+            if patience.over:
                 break
         after = [
             min(subject.measured(training, b, True), subject.measured(training, b, False))
@@ -67,7 +71,7 @@ class LossFalls(Check):
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The same: the subject measures."""
-        return self.run(subject)  # type: ignore[arg-type]
+        return self._compared(subject)
 
     @staticmethod
     def _rate(rate: float) -> Any:

@@ -19,6 +19,7 @@ from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import learned_by_loss
 
 AGREE = 0.9
 LEAST_USED = 3
@@ -56,6 +57,8 @@ class LossWants(Check):
         task = subject.task
         if task.kind == "unknown" or not subject.takes_tensor:
             return unclear("What the targets ask for is not known by their shape.")
+        if learned_by_loss(subject.settings):
+            return unclear("The loss has parameters of its own, so what it asks for is learned.")
         outside = _outside(subject)
         if outside:
             return outside

@@ -127,7 +127,10 @@ def _failed(missing: list[str], zero: list[str], total: int, numbers: dict[str, 
     names = ", ".join((missing or zero)[:4]) + (", ..." if len(missing or zero) > 4 else "")
     kind = "no gradient at all" if missing else "gradients that are exactly zero"
     none = len(missing) == total
-    causes = ["the loss does not depend on the model: detach(), .item() or no_grad() around it"]
+    causes = [
+        "the loss does not depend on the model: detach(), .item() or no_grad() around it",
+        "zero_grad() comes between backward() and optimizer.step()",
+    ]
     some = [
         "detach(), no_grad(), .data or numpy in forward()",
         "a module that forward() does not call, or whose output is not used",

@@ -17,6 +17,7 @@ from pipeline_profiler.checking.check import (
 from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_training import learned_by_loss
 
 
 class OptimizerParameters(Check):
@@ -49,10 +50,11 @@ class OptimizerParameters(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         """Compare identities."""
         training = subject.settings
+        of_loss = learned_by_loss(training)
         named = dict(training.model.named_parameters())
         held = [p for group in training.optimizer.param_groups for p in group["params"]]
         ids = [id(p) for p in held]
-        own = {id(p) for p in named.values()}
+        own = {id(p) for p in (*named.values(), *of_loss.values())}
         wanted = [name for name, p in named.items() if p.requires_grad]
         missing = [name for name in wanted if id(named[name]) not in set(ids)]
         foreign = [p for p in held if id(p) not in own]
@@ -81,6 +83,15 @@ class OptimizerParameters(Check):
                 ["a plain tensor instead of nn.Parameter"],
                 "Make it nn.Parameter, or register_buffer where it is not to be trained.",
                 loose=loose[:20],
+            )
+        idle = [name for name, p in of_loss.items() if id(p) not in set(ids)]
+        if idle and (drawn := _changing(subject, idle)):
+            return wrong(
+                f"The loss has parameters of its own ({', '.join(sorted(drawn)[:3])}), which start "
+                "at random and are not in the optimizer: they are never trained.",
+                ["the optimizer was made from the model's parameters alone"],
+                "Give it [*model.parameters(), *loss.parameters()].",
+                idle=idle[:20],
             )
         problem = _problem(len(named), wanted, missing, len(foreign), len(ids) - len(set(ids)))
         if problem:
@@ -256,12 +267,13 @@ def _judge_frozen(
     )
 
 
-def _changing(subject: TrainingSubject, frozen: list[str]) -> set[str]:
-    """Frozen weights that differ between seeds: not pretrained."""
+def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
+    """Parameters of model and loss that differ between seeds: not pretrained."""
     import torch
 
-    one, two = (dict(subject.fresh(seed).model.named_parameters()) for seed in (11, 12))
-    return {n for n in frozen if n in one and n in two and not torch.equal(one[n], two[n])}
+    made = [subject.fresh(seed) for seed in (11, 12)]
+    one, two = (dict(t.model.named_parameters()) | learned_by_loss(t) for t in made)
+    return {n for n in names if n in one and n in two and not torch.equal(one[n], two[n])}
 
 
 def _judge_keras(frozen: list[str], kernels: list[str], random: list[str]) -> Answer:

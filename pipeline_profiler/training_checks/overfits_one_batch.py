@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from pipeline_profiler.checking.check import (
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.nested_batches import batch_size, main_tensor
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_training import Training
@@ -62,7 +62,8 @@ class OverfitsOneBatch(Check):
         least = _least(subject, training)
         first = subject.measured(training, batch, mode=True)
         done = _train(subject, training, first, least)
-        return _judge(*done, first, least, lambda: _with_adam(subject, first, least))
+        answer = _judge(*done, first, least, lambda: _with_adam(subject, first, least))
+        return subject.weighed(answer)
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The user's training first, then Adam."""
@@ -123,7 +124,7 @@ def _train(
     subject: TrainingSubject, training: Training, first: float, least: float
 ) -> tuple[int, float, float | None]:
     """(steps, share of the way, share of equal predictions)."""
-    end = time.monotonic() + min(SECONDS, max(3.0, subject.time_left() / 4))
+    patience = Patience(SECONDS, max(3.0, subject.time_left() / 4))
     best, number = math.inf, 0
     for number in range(1, STEPS + 1):
         subject.step(training, subject.small)
@@ -131,14 +132,16 @@ def _train(
             both = [subject.measured(training, subject.small, mode) for mode in (False, True)]
             best = min(best, *(v for v in both if math.isfinite(v)), math.inf)
             agree = _agreement(subject, training)
-            if _share(first, best, least) >= ENOUGH or agree == 1.0 or time.monotonic() > end:
+            if _share(first, best, least) >= ENOUGH or agree == 1.0 or patience.over:
                 break
     return number, _share(first, best, least), _agreement(subject, training)
 
 
 def _share(first: float, now: float, least: float) -> float:
-    if not math.isfinite(now) or first <= least:
-        return 0.0 if first > least else 1.0
+    if not math.isfinite(now) or not math.isfinite(first):
+        return 0.0
+    if first <= least:
+        return 1.0
     return (first - now) / (first - least)
 
 
@@ -177,7 +180,7 @@ def _keras_steps(
     subject: KerasSubject, training: Training, first: float, least: float
 ) -> tuple[int, float, float | None]:
     """(steps, share of the way, share of equal predictions)."""
-    end = time.monotonic() + min(SECONDS, max(3.0, subject.time_left() / 4))
+    patience = Patience(SECONDS, max(3.0, subject.time_left() / 4))
     best, number, agree = math.inf, 0, None
     wanted = subject.targets[: batch_size(subject.small[0])]
     for number in range(1, STEPS + 1):
@@ -189,7 +192,7 @@ def _keras_steps(
         if subject.task.kind == "classes":
             outputs = subject.outputs(training, subject.small[0])
             agree = float((outputs.argmax(axis=-1) == wanted).mean())
-        if _share(first, best, least) >= ENOUGH or agree == 1.0 or time.monotonic() > end:
+        if _share(first, best, least) >= ENOUGH or agree == 1.0 or patience.over:
             break
     return number, _share(first, best, least), agree
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -73,8 +73,8 @@ class PredictionDynamics(Check):
         series = follow_predictions(subject)
         if len(series["losses"]) <= LEAST and math.isfinite(series["losses"][-1]):
             return unclear("The budget does not allow enough steps.")
-        untrained = series["losses"][0] > UNTRAINED * subject.constant_loss
-        return _judge(series, subject.settings.schedule is not None, untrained)
+        untrained = subject.takes_tensor and series["losses"][0] > UNTRAINED * subject.constant_loss
+        return subject.weighed(_judge(series, subject.settings.schedule is not None, untrained))
 
     @staticmethod
     def _rate(kind: str, rate: float) -> Any:
@@ -113,14 +113,14 @@ def follow_predictions(subject: TrainingSubject, steps: int = STEPS) -> dict[str
     import torch
 
     training, batches = subject.fresh(), subject.batches
-    end = time.monotonic() + min(SECONDS, max(2.0, subject.time_left() / 6))
+    patience = Patience(SECONDS, max(2.0, subject.time_left() / 6))
     predicted = [_predict(subject, training)]
     losses = [subject.measured(training, batches[0], mode=True)]
     for number in range(steps):
         loss = subject.step(training, batches[number % len(batches)])
         predicted.append(_predict(subject, training))
         losses.append(subject.measured(training, batches[0], mode=True))
-        if not (math.isfinite(loss) and math.isfinite(losses[-1])) or time.monotonic() > end:
+        if not (math.isfinite(loss) and math.isfinite(losses[-1])) or patience.over:
             break
     stack = torch.stack(predicted).double()
     changes = stack[1:] - stack[:-1]

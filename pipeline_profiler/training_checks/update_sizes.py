@@ -17,6 +17,7 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.nested_batches import gradient_values
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 
@@ -54,8 +55,6 @@ class UpdateSizes(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         """Change over size."""
-        import torch
-
         training = subject.fresh()
         weights = {
             n: p
@@ -73,7 +72,7 @@ class UpdateSizes(Check):
                 change = float((parameter.detach() - before[name]).float().norm())
                 ratios[name].append(change / (float(before[name].float().norm()) + 1e-12))
                 gradient = parameter.grad
-                if gradient is not None and not bool(torch.isfinite(gradient).all()):
+                if gradient is not None and not bool(gradient_values(gradient).isfinite().all()):
                     infinite.add(name)
             if not math.isfinite(loss):
                 break

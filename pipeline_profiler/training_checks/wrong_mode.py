@@ -15,11 +15,9 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
-from pipeline_profiler.checking.nested_batches import FewBatches
 from pipeline_profiler.checking.toy_trainings import toy_net, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
-from pipeline_profiler.checking.user_calls import call_with
-from pipeline_profiler.checking.user_training import Training
+from pipeline_profiler.checking.user_training import Training, call_evaluate
 
 MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
 
@@ -167,16 +165,7 @@ def _in_evaluation(subject: TrainingSubject, training: Training) -> list[tuple[s
         return []
     training.model.train()
     modes, hook = _watched(training)
-    loader = FewBatches([batch[0] for batch in subject.batches[:2]])
-    offers = {
-        "model": training.model,
-        "loader": loader,
-        "loss": training.loss,
-        "eval_loader": loader,
-        "val_loader": loader,
-        "dataloader": loader,
-    }
-    call_with(training.evaluate, offers, "evaluate()")
+    call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
     hook.remove()
     if any(modes):
         return [("The evaluation runs the model in train mode", ["model.eval() is missing"])]

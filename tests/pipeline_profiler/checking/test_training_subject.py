@@ -204,3 +204,17 @@ def test_a_loss_that_is_no_number_at_the_first_step_fails_with_its_causes() -> N
     )
     assert "The first loss is nan" in report.results[0].answer.sentence
     assert report.failed
+
+
+def test_batches_of_a_long_step_come_in_parts_and_lose_no_example(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline_profiler.checking.training_subject.LONG_STEP_S", 1e-9)
+    loader = toy_loader(ToyImages(200), batch_size=70, shuffle=False)
+    subject = TrainingSubject(lambda: toy_training(loader=loader))
+    assert [len(batch[1]) for batch in subject.batches] == [17, 18, 17, 18] * 2 + [15] * 4
+    assert torch.equal(
+        torch.cat([batch[2] for batch in subject.batches]),
+        torch.cat([batch[2] for batch in subject.whole_batches]),
+    )
+    assert "in 4 parts" in subject.notes[0]

@@ -131,3 +131,77 @@ def test_the_training_on_the_sample_images_passes(capsys: pytest.CaptureFixture[
     path = str(ROOT / "sample_data" / "training.py")
     call = ["check-training", path, "--only", "TRAIN001,TRAIN006,TRAIN018", "--seconds", "60"]
     assert command_line(call) == 0, capsys.readouterr().out
+
+
+RANKED = """
+import os
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+from pipeline_profiler.checking.toys import ToyImages
+
+RANK = int(os.environ.get("RANK", "0"))  # read at import, as launched scripts do
+
+def make_training():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.1), torch.nn.Linear(192, 4))
+    if "RANK" in os.environ:
+        torch.distributed.init_process_group("gloo")
+        model = DistributedDataParallel(model)
+    torch.manual_seed(SEED)
+    dataset = ToyImages(64)
+    sampler = DistributedSampler(dataset, num_replicas=2, rank=RANK)
+    log = os.path.join(os.path.dirname(__file__), "log.txt")
+
+    def train_step(model, batch, loss, optimizer):
+        optimizer.zero_grad()
+        value = loss(model(batch[0]), batch[1])
+        value.backward()
+        optimizer.step()
+        if WRITER:
+            with open(log, "a") as file:
+                file.write(f"{float(value)} ")
+        return value
+
+    return {"model": model, "loader": DataLoader(dataset, 16, sampler=sampler),
+            "loss": torch.nn.CrossEntropyLoss(), "train_step": train_step,
+            "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "writer", "failed"),
+    [("1 + RANK", "RANK == 0", []), ("1", "True", ["TRAIN033", "TRAIN035"])],
+    ids=["healthy", "planted"],
+)
+def test_ranks_of_a_script_are_examined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: str, writer: str, failed: list[str]
+) -> None:
+    script = RANKED.replace("SEED", seed).replace("WRITER", writer)
+    path = tmp_path / f"ranked_{len(failed)}.py"
+    path.write_text(script)
+    command_line(["check-training", f"{path}:make_training", "--json", "--only",
+                  "TRAIN033,TRAIN034,TRAIN035"])  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == failed, found["checks"]
+    told = {check["code"]: check["verdict"] for check in found["checks"]}
+    assert failed or told["TRAIN033"] == told["TRAIN035"] == "pass", found["checks"]
+
+
+def test_the_numbers_of_a_checkpoint_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scaled_loader.py"
+    path.write_text(
+        "import numpy as np\n"
+        "def make_loader():\n"
+        "    pixels = np.random.default_rng(0).integers(0, 256, (64, 3, 8, 8)) / 255\n"
+        "    return [(((pixels - 0.5) / 0.5).astype(np.float32), np.arange(64) % 4)]\n"
+    )
+    for deviation, code in ((0.5, 0), (0.229, 1)):
+        declared = tmp_path / f"{code}.json"
+        numbers = {"image_mean": [0.5] * 3, "image_std": [deviation] * 3}
+        declared.write_text(json.dumps(numbers))
+        argv = ["check-loader", f"{path}:make_loader", "--only", "LOAD014", "--pretrained"]
+        assert command_line([*argv, str(declared)]) == code
+        assert "preprocessor" not in capsys.readouterr().err

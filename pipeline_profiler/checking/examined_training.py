@@ -1,0 +1,46 @@
+"""What a training under examination is, whichever framework made it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline_profiler.checking.keras_loss import KerasLossAlone
+from pipeline_profiler.checking.loss_alone import LossAlone
+from pipeline_profiler.checking.user_training import Training
+
+
+@dataclass
+class ExaminedTraining(ABC):
+    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user."""
+
+    make: Callable[[], Training]
+    seed: int = 0
+    deadline: float = field(default=float("inf"))
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    @abstractmethod
+    def loss_alone(self) -> LossAlone | KerasLossAlone:
+        """The loss of free outputs for the first batch."""
+
+    def time_left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def uniform_loss(self) -> float:
+        """The loss of outputs that are all zero: all classes alike, or the value 0."""
+        return self.loss_alone.uniform
+
+    @property
+    def constant_loss(self) -> float:
+        """The least loss of an output that is the same for all examples of the first batch."""
+        return self.loss_alone.constant
+
+    def best_outputs(self) -> tuple[float, Any]:
+        """(least loss, outputs) over free outputs for the first batch."""
+        return self.loss_alone.best_outputs()
