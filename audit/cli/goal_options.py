@@ -78,6 +78,16 @@ ConfidenceOption = Annotated[float, option("--confidence", "Confidence of the in
 LooksOption = Annotated[int, option("--looks", "Comparisons fixed in advance.")]
 
 
+FromOption = Annotated[
+    Path | None,
+    option("--from", "List of examples (CSV, Parquet) in place of a run: id, label, any columns."),
+]
+UnlabelledOption = Annotated[bool, option("--unlabelled", "The list has no classes yet.")]
+NoLabelStrataOption = Annotated[
+    bool, option("--no-label-strata", "The label forms no strata; only --by does.")
+]
+
+
 @dataclass(frozen=True)
 class GoalOptions:
     """What every goal has: the set, the metric, the error rates, the planning values."""
@@ -93,6 +103,7 @@ class GoalOptions:
             "--by", "Column that forms strata with the label; repeatable; `confidence` works too."
         ),
     ] = None
+    no_label_strata: NoLabelStrataOption = False
     group: GroupOption = None
     predictions: PredictionsOption = None
     confidence: ConfidenceOption = 0.95
@@ -124,6 +135,7 @@ class GoalOptions:
         """How the set becomes strata and units, as `make_plan` and `make_curve` take it."""
         return {
             "by": self.by or (),
+            "by_label": not self.no_label_strata,
             "group": self.group,
             "deduplicated": Estimand.DEDUPLICATED in (self.estimand or ()),
             "allocation": None if self.allocation is None else self.allocation.value,

@@ -18,12 +18,14 @@ import typer
 from audit.cli import terminal
 from audit.cli.goal_options import (
     ConfidenceOption,
+    FromOption,
     GoalOptions,
     GroupOption,
     LooksOption,
     PlanOptions,
     PredictionsOption,
     SplitOption,
+    UnlabelledOption,
     model_names,
     option,
     takes_options,
@@ -34,7 +36,7 @@ from audit.printable import visible
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.subset import NoiseRate
+    from audit.subset import Baseline, Goal, NoiseRate, Plan
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -75,7 +77,13 @@ def _answers(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
+RunArgument = Annotated[
+    Path | None, typer.Argument(help="Run directory, as made by `audit scan`; or use --from.")
+]
+BaselineOption = Annotated[
+    Path | None,
+    option("--baseline", "Predictions of an earlier model for every example of the set."),
+]
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
 
@@ -83,21 +91,33 @@ JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout
 @_answers
 @takes_options
 def plan_command(
-    run: RunArgument,
     options: PlanOptions,
+    run: RunArgument = None,
+    source: FromOption = None,
+    unlabelled: UnlabelledOption = False,
+    baseline: BaselineOption = None,
     output: Annotated[Path | None, option("--output", "Also write the plan as JSON here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say how many examples to evaluate for a target, and what they give."""
-    from audit.subset import make_plan
+    from audit.subset import make_plan, read_predictions
+    from audit.subset.baseline import baseline_plan
     from audit.subset.text import plan_text
 
     goal = options.goal()  # a wrong goal is refused before the run is read
-    frame = _frame(run, options.split, options.by, options.group)
-    plan = make_plan(
-        frame, goal, predictions=_tables(options.predictions), merge_strata=options.merge_strata,
-        label_noise=_noise(options.label_noise, frame), **options.set_options,
-    )  # fmt: skip
+    frame = _frame(_set_of(run, source), options.split, options.by, options.group, unlabelled)
+    tables = _tables(options.predictions)
+
+    def make(goal: Goal) -> Plan:
+        return make_plan(
+            frame, goal, predictions=tables, merge_strata=options.merge_strata,
+            label_noise=_noise(options.label_noise, frame), **options.set_options,
+        )  # fmt: skip
+
+    if baseline is None:
+        plan = make(goal)
+    else:
+        plan = baseline_plan(frame, make, goal, read_predictions(baseline), tables)
     if output is not None:
         plan.save(output)
     _show(as_json, plan.document, lambda: plan_text(plan))
@@ -106,12 +126,14 @@ def plan_command(
 @app.command("draw")
 @_answers
 def draw_command(
-    run: RunArgument,
     plan: Annotated[Path, option("--plan", "Plan, as written by `audit subset plan --json`.")],
     seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", help="subset.parquet or subset.csv to write.")
     ],
+    run: RunArgument = None,
+    source: FromOption = None,
+    unlabelled: UnlabelledOption = False,
     split: SplitOption = "test",
     n: Annotated[int | None, option("--n", "Units to draw (default: the plan's).")] = None,
     fresh_from: Annotated[
@@ -129,7 +151,7 @@ def draw_command(
 
     recipe = load_recipe(plan)
     _check_suffix(output)
-    frame = _frame(run, split, recipe.strata.by, recipe.group)
+    frame = _frame(_set_of(run, source), split, recipe.strata.by, recipe.group, unlabelled)
     tables = _tables(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else read_table(fresh_from, "earlier subset")
@@ -173,6 +195,12 @@ def score_command(
     looks: LooksOption = 1,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
+    baseline: BaselineOption = None,
+    source: Annotated[
+        Path | None,
+        option("--from", "Run or list the subset was drawn from, for --baseline's answers."),
+    ] = None,
+    plan: Annotated[Path | None, option("--plan", "Its plan, if it has strata or groups.")] = None,
     split: SplitOption = "test",
     group: GroupOption = None,
     as_json: JsonOption = False,
@@ -188,6 +216,7 @@ def score_command(
         rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
+        baseline=None if baseline is None else _baseline(baseline, source, plan, split),
     )  # fmt: skip
     _show(as_json, score.document, lambda: score_text(score))
 
@@ -196,8 +225,10 @@ def score_command(
 @_answers
 @takes_options
 def curve_command(
-    run: RunArgument,
     options: GoalOptions,
+    run: RunArgument = None,
+    source: FromOption = None,
+    unlabelled: UnlabelledOption = False,
     sizes: Annotated[
         list[int] | None, option("--size", "Sizes to tabulate; repeatable (default: 24).")
     ] = None,
@@ -211,8 +242,9 @@ def curve_command(
     from audit.subset.text import curve_text
 
     curve = make_curve(
-        _frame(run, options.split, options.by, options.group), options.goal(), sizes=sizes,
-        predictions=_tables(options.predictions), minimum_gain=minimum_gain, **options.set_options,
+        _frame(_set_of(run, source), options.split, options.by, options.group, unlabelled),
+        options.goal(), sizes=sizes, predictions=_tables(options.predictions),
+        minimum_gain=minimum_gain, **options.set_options,
     )  # fmt: skip
     _show(as_json, curve.document, lambda: curve_text(curve))
 
@@ -227,11 +259,41 @@ def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -
         terminal.write_text(text())
 
 
-def _frame(run: Path, split: str, by: Sequence[str] | None, group: str | None) -> pl.DataFrame:
+def _set_of(run: Path | None, source: Path | None) -> Path:
+    if (run is None) == (source is None):
+        raise UsageError("Name the set once: a run directory, or --from a list of examples.")
+    return run or source or Path()
+
+
+def _frame(
+    source: Path,
+    split: str,
+    by: Sequence[str] | None,
+    group: str | None,
+    unlabelled: bool = False,
+) -> pl.DataFrame:
+    from audit.subset.listing import frame_from_list
     from audit.subset.source import frame_from_run
 
     wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
-    return frame_from_run(run, None if split == "all" else split, wanted)
+    part = None if split == "all" else split
+    if source.is_file():
+        return frame_from_list(source, part, wanted, unlabelled=unlabelled)
+    return frame_from_run(source, part, wanted)
+
+
+def _baseline(table: Path, source: Path | None, plan: Path | None, split: str) -> Baseline:
+    from audit.subset import Baseline, load_recipe, read_predictions
+    from audit.subset.baseline import PLAIN
+
+    if source is None:
+        raise UsageError(
+            "--baseline needs the classes of the whole set: name the run or list that the subset "
+            "was drawn from with --from."
+        )
+    recipe = PLAIN if plan is None else load_recipe(plan)
+    frame = _frame(source, split, recipe.strata.by, recipe.group)
+    return Baseline.of(frame, read_predictions(table), recipe, table.stem)
 
 
 def _tables(paths: Sequence[Path] | None) -> list[pl.DataFrame]:

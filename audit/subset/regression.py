@@ -74,8 +74,10 @@ def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
         "full-set": full,
         "generalisation": full + plain.variance["generalisation"] - plain.variance["full-set"],
     }
+    present = (counts > 0).astype(float)
     ratio = replace(
         plain,
+        grouped=design.ratio(present, present).grouped,
         value=corrected.value,
         variance=variance,
         rare_units=np.minimum(plain.rare_units, kish),
@@ -114,7 +116,9 @@ class _Slopes:
         n = np.bincount(design.stratum, minlength=strata).astype(float)
         dev = b - (np.bincount(design.stratum, b, strata) / np.maximum(n, 1))[design.stratum]
         # Where all known numbers agree, only rounding differs, and rounding has no slope.
-        dev = np.where(np.abs(dev) > ROUNDING * max(float(np.abs(b).max(initial=0)), 1e-300), dev, 0)
+        dev = np.where(
+            np.abs(dev) > ROUNDING * max(float(np.abs(b).max(initial=0)), 1e-300), dev, 0
+        )
         squares = np.bincount(design.stratum, dev**2, strata)
         part = dev**2 / np.where(squares > 0, squares, 1.0)[design.stratum]
         largest = np.where(squares > 0, 0.0, 1.0)
