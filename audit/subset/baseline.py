@@ -35,6 +35,60 @@ PLAIN = Recipe(0, Strata(), {})
 
 
 @dataclass(frozen=True)
+class WholeSet:
+    """F under the design of a subset that was drawn from it: one row an evaluated file."""
+
+    design: Design
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, recipe: Recipe = PLAIN) -> WholeSet:
+        """Return F with the strata and units of a plan's recipe.
+
+        The recipe may be left out where strata are the labels and units are files.
+        """
+        full = census(
+            frame, group=recipe.group, deduplicated=recipe.deduplicated, strata=recipe.strata
+        )
+        return cls(Design.of(full.rows))
+
+    def places(self, design: Design) -> np.ndarray:
+        """Return the row of F of each row of the subset; raises UsageError for another set."""
+        sizes = self._sizes()
+        for name, size in design.rows.select("stratum", "N_h").unique().iter_rows():
+            if sizes.get(name) != size:
+                raise UsageError(
+                    f"The subset was drawn from another set than the one given: its stratum "
+                    f"{name!r} has {size} units, and there are {sizes.get(name, 0)}. Give the run "
+                    "or list it was drawn from with --from, and its plan with --plan."
+                )
+        ids = self.design.rows["sample_id"]
+        where = pl.DataFrame({"sample_id": ids, "place": np.arange(len(ids))})
+        place = design.rows.select("sample_id").join(
+            where, on="sample_id", how="left", maintain_order="left"
+        )["place"]
+        if place.null_count():
+            lost = design.rows["sample_id"].filter(place.is_null())[0]
+            raise UsageError(
+                f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
+                "given with --from: give the one that it was drawn from."
+            )
+        return place.to_numpy()
+
+    def _sizes(self) -> dict[str, int]:
+        return dict(self.design.rows.select("stratum", "N_h").unique().iter_rows())
+
+    def means(self, top: Floats, counts: Floats) -> Floats:
+        """Return the mean of a number over F, by stratum of the subset."""
+        # Strata are sorted by name in both designs, and `places` has seen that they are the same.
+        design = self.design
+        stratum, strata = design.stratum[design.unit], design.population.size
+        weight = counts * design.multiplicity
+        total = np.bincount(stratum, weight, strata)
+        mean = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
+        return np.asarray(mean)
+
+
+@dataclass(frozen=True)
 class Baseline:
     """An earlier model's answers on all of F, under the design of the subset they serve."""
 
@@ -47,15 +101,11 @@ class Baseline:
     ) -> Baseline:
         """Return the baseline of a set: every example of F needs a prediction.
 
-        `recipe` is that of the plan that the subset was drawn by; it may be left out where strata
-        are the labels and units are files.
+        `recipe` is that of the plan that the subset was drawn by (see `WholeSet.of`).
         """
         table = standard_columns(table, name)
         frame = with_confidence(frame, [table], recipe.strata.by)
-        full = census(
-            frame, group=recipe.group, deduplicated=recipe.deduplicated, strata=recipe.strata
-        )
-        design = Design.of(full.rows)
+        design = WholeSet.of(frame, recipe).design
         matched = match(design.rows, table, name, "refuse", "refuse-similar")
         hit = right_answers(design.rows, matched)
         return cls(name, Outcome(design, hit, np.ones(hit.size), matched.prediction, matched.table))
@@ -70,11 +120,12 @@ class Baseline:
                 "--baseline needs a prediction for every row of the subset: --missing drop changes "
                 "the set that the baseline is known on. Predict them, or choose --missing wrong."
             )
-        place = self._places(outcome.design)
+        whole = WholeSet(self.whole.design)
+        place = whole.places(outcome.design)
         top, counts = _terms(self.whole, self.whole.design, name, label)
         new, _ = _terms(outcome, self.whole.design, name, label)
         fit = fit_known(
-            outcome.design, new, counts[place], Known(top[place], self._means(top, counts))
+            outcome.design, new, counts[place], Known(top[place], whole.means(top, counts))
         )
         r = self.whole.design.ratio(top * counts, counts)
         old = float(np.clip(r.value, 0, 1))
@@ -94,41 +145,6 @@ class Baseline:
             f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
         )
         return MetricScore(metric, estimates, how)
-
-    def _places(self, design: Design) -> np.ndarray:
-        """Return the row of F of each row of the subset; raises UsageError for another set."""
-        sizes = self._sizes()
-        for name, size in design.rows.select("stratum", "N_h").unique().iter_rows():
-            if sizes.get(name) != size:
-                raise UsageError(
-                    f"The subset was drawn from another set than the one given: its stratum "
-                    f"{name!r} has {size} units, and there are {sizes.get(name, 0)}. Give the run "
-                    "or list it was drawn from with --from, and its plan with --plan."
-                )
-        ids = self.whole.design.rows["sample_id"]
-        where = pl.DataFrame({"sample_id": ids, "place": np.arange(len(ids))})
-        place = design.rows.select("sample_id").join(
-            where, on="sample_id", how="left", maintain_order="left"
-        )["place"]
-        if place.null_count():
-            lost = design.rows["sample_id"].filter(place.is_null())[0]
-            raise UsageError(
-                f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
-                "given with --from: give the one that it was drawn from."
-            )
-        return place.to_numpy()
-
-    def _sizes(self) -> dict[str, int]:
-        return dict(self.whole.design.rows.select("stratum", "N_h").unique().iter_rows())
-
-    def _means(self, top: Floats, counts: Floats) -> Floats:
-        # Strata are sorted by name in both designs, and `_places` has seen that they are the same.
-        design = self.whole.design
-        stratum, strata = design.stratum[design.unit], design.population.size
-        weight = counts * design.multiplicity
-        total = np.bincount(stratum, weight, strata)
-        mean = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
-        return np.asarray(mean)
 
 
 def _terms(outcome: Outcome, whole: Design, name: str, label: str | None) -> tuple[Floats, Floats]:
@@ -186,7 +202,7 @@ def variance_left(baseline: Baseline, pilot: pl.DataFrame, metric: str, name: st
     new, _ = _terms(other, whole.design, kind, label)
     # An unlimited set with the strata of this one: no finite-population factor hides a residual.
     design = replace(whole.design, population=whole.design.population * 1e6)
-    fit = fit_known(design, new, counts, Known(old, baseline._means(old, counts)))
+    fit = fit_known(design, new, counts, Known(old, WholeSet(whole.design).means(old, counts)))
     return VarianceLeft(
         min(max(fit.remaining, 0.0), 1.0), float(fit.ratio.rare_units) / design.n_units
     )

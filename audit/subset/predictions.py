@@ -63,7 +63,10 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     """Return a prediction table under its standard column names, checked; itself if it has them."""
     if "key" in table.columns:
         return table
-    key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
+    key, label = (
+        find_column(table, IDS, name, "id"),
+        find_column(table, LABELS, name, "predicted label"),
+    )
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
         _class_names(table[label], name).alias("prediction"),
@@ -93,7 +96,8 @@ def _class_names(column: pl.Series, name: str) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _find(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:
+def find_column(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:
+    """Return the first of `choices` that the table has; raises UsageError without one."""
     for choice in choices:
         if choice in table.columns:
             return choice
