@@ -161,6 +161,10 @@ class PlanOptions(GoalOptions):
     detect: Annotated[
         float | None, option("--detect", "Smallest difference between two models to detect.")
     ] = None
+    deviation: Annotated[
+        float | None,
+        option("--deviation", "Standard deviation of a number per example: --half-width of it."),
+    ] = None
     n: Annotated[int | None, option("--n", "Units to draw.")] = None
     seconds: Annotated[float | None, option("--seconds", "Time budget, s.")] = None
     throughput: Annotated[
@@ -184,18 +188,30 @@ class PlanOptions(GoalOptions):
         bool, option("--merge-strata", "Join the smallest strata where n is too small for all.")
     ] = False
 
-    def goal(self) -> Goal:
-        """Return the goal, checked."""
+    def goal(self, population: int | None = None) -> Goal:
+        """Return the goal, checked; `population` sizes for a mean in a finite set."""
         from dataclasses import replace
 
+        n, half_width = self.n, self.half_width
+        if self.deviation is not None:
+            n, half_width = self._units_for_mean(population), None
         goal = replace(
-            GoalOptions.goal(self), half_width=self.half_width, detect=self.detect, n=self.n,
+            GoalOptions.goal(self), half_width=half_width, detect=self.detect, n=n,
             seconds=self.seconds, throughput=_files_per_second(self.throughput), looks=self.looks,
             looks_method=self.looks_method.value, interval=self.interval.value,
             test=self.test.value, paired=not self.unpaired,
         )  # fmt: skip
         goal.check()
         return goal
+
+    def _units_for_mean(self, population: int | None) -> int:
+        from audit.subset.values import units_for_mean
+
+        if self.half_width is None or self.deviation is None:
+            raise UsageError("--deviation needs the --half-width of the mean, in the same unit.")
+        known = population if self.target == "full-set" else None
+        needed = units_for_mean(self.deviation, self.half_width, self.confidence, known)
+        return needed if population is None else min(needed, population)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -36,7 +36,7 @@ from audit.printable import visible
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.subset import Baseline, Goal, NoiseRate, Plan
+    from audit.subset import Baseline, Goal, NoiseRate, Plan, Recipe
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -86,6 +86,13 @@ BaselineOption = Annotated[
 ]
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
+ScoredSetOption = Annotated[
+    Path | None, option("--from", "Run or list the subset was drawn from, for --baseline.")
+]
+ScoredPlanOption = Annotated[
+    Path | None, option("--plan", "Its plan, for --baseline, if it has strata or groups.")
+]
+
 
 @app.command("plan")
 @_answers
@@ -102,11 +109,14 @@ def plan_command(
     """Say how many examples to evaluate for a target, and what they give."""
     from audit.subset import make_plan, read_predictions
     from audit.subset.baseline import baseline_plan
+    from audit.subset.frame import select_eligible
     from audit.subset.text import plan_text
 
     goal = options.goal()  # a wrong goal is refused before the run is read
     frame = _frame(_set_of(run, source), options.split, options.by, options.group, unlabelled)
     tables = _tables(options.predictions)
+    if options.deviation is not None:
+        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
 
     def make(goal: Goal) -> Plan:
         return make_plan(
@@ -196,11 +206,8 @@ def score_command(
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
     baseline: BaselineOption = None,
-    source: Annotated[
-        Path | None,
-        option("--from", "Run or list the subset was drawn from, for --baseline's answers."),
-    ] = None,
-    plan: Annotated[Path | None, option("--plan", "Its plan, if it has strata or groups.")] = None,
+    source: ScoredSetOption = None,
+    plan: ScoredPlanOption = None,
     split: SplitOption = "test",
     group: GroupOption = None,
     as_json: JsonOption = False,
@@ -219,6 +226,45 @@ def score_command(
         baseline=None if baseline is None else _baseline(baseline, source, plan, split),
     )  # fmt: skip
     _show(as_json, score.document, lambda: score_text(score))
+
+
+@app.command("measure")
+@_answers
+def measure_command(
+    subset: Annotated[
+        Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
+    ],
+    values: Annotated[
+        Path, option("--values", "CSV, Parquet, JSON lines or .npz: an id and numbers a row.")
+    ],
+    number: Annotated[
+        str, option("--number", "Column to measure; `brier` and `ece` come from probabilities.")
+    ],
+    quantile: Annotated[
+        list[float] | None, option("--quantile", "Quantile besides the mean; repeatable.")
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    baseline: BaselineOption = None,
+    source: ScoredSetOption = None,
+    plan: ScoredPlanOption = None,
+    split: SplitOption = "test",
+    group: GroupOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate the mean and quantiles of any number per example: a loss, an IoU, a reward."""
+    from audit.subset.baseline import WholeSet
+    from audit.subset.predictions import read_table
+    from audit.subset.values import measure_subset, measures_text
+
+    known = None
+    if baseline is not None:
+        whole = WholeSet.of(*_drawn_from(source, plan, split))
+        known = (whole, read_table(baseline, "baseline"))
+    found = measure_subset(
+        _rows(subset, split, group), read_table(values, "values"), number,
+        quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
+    )  # fmt: skip
+    _show(as_json, found.document, lambda: measures_text(found))
 
 
 @app.command("curve")
@@ -283,7 +329,14 @@ def _frame(
 
 
 def _baseline(table: Path, source: Path | None, plan: Path | None, split: str) -> Baseline:
-    from audit.subset import Baseline, load_recipe, read_predictions
+    from audit.subset import Baseline, read_predictions
+
+    frame, recipe = _drawn_from(source, plan, split)
+    return Baseline.of(frame, read_predictions(table), recipe, table.stem)
+
+
+def _drawn_from(source: Path | None, plan: Path | None, split: str) -> tuple[pl.DataFrame, Recipe]:
+    from audit.subset import load_recipe
     from audit.subset.baseline import PLAIN
 
     if source is None:
@@ -292,8 +345,7 @@ def _baseline(table: Path, source: Path | None, plan: Path | None, split: str) -
             "was drawn from with --from."
         )
     recipe = PLAIN if plan is None else load_recipe(plan)
-    frame = _frame(source, split, recipe.strata.by, recipe.group)
-    return Baseline.of(frame, read_predictions(table), recipe, table.stem)
+    return _frame(source, split, recipe.strata.by, recipe.group), recipe
 
 
 def _tables(paths: Sequence[Path] | None) -> list[pl.DataFrame]:

@@ -29,10 +29,12 @@ from audit.subset.design import Design
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
 from audit.subset.intervals import FEW_DEGREES
-from audit.subset.predictions import IDS, PROBABILITY, find_column
+from audit.subset.predictions import IDS, find_column, match, right_answers, standard_columns
+from audit.subset.probabilities import PROBABILITY
 from audit.subset.regression import Known, fit_known
 
 SCHEMA = "subset-values/1"
+BRIER, CALIBRATION = "brier", "ece"
 GROUPS = 15
 SKEWED = 0.5
 """Skewness of the estimate itself from which an interval of a mean is called rough."""
@@ -105,6 +107,14 @@ def aligned_values(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: s
             f"{rows['sample_id'].filter(bad)[0]!r}. Give a number for each of them."
         )
     return values.to_numpy()
+
+
+def number_of(rows: pl.DataFrame, table: pl.DataFrame, number: str, name: str) -> Floats:
+    """Return a number for each row: a column, or `brier` from the probabilities."""
+    if number in table.columns or number != BRIER:
+        return aligned_values(rows, table, number, name)
+    matched = match(rows, standard_columns(table, name), name)
+    return brier_values(rows["label"], matched.table)
 
 
 def brier_values(labels: pl.Series, table: pl.DataFrame) -> Floats:
@@ -271,18 +281,21 @@ def measure_subset(
 ) -> Measures:
     """Measure one number per example on drawn rows: its mean, and the quantiles asked for.
 
-    `table`: an id and `column`, for every row. `baseline`: the whole set, and a table with the same
+    `table`: an id and `column`, for every row; `brier` and `ece` are made from probabilities.
+    `baseline`: the whole set, and a table with the same
     column of an earlier model for all of it, on which the mean is regressed.
     """
     stats.check_level(confidence, "--confidence")
     design = Design.of(rows)
-    values = aligned_values(design.rows, table, column, name)
+    if column == CALIBRATION and column not in table.columns:
+        return _calibration(design, table, confidence, name)
+    values = number_of(design.rows, table, column, name)
     measures = [
         Measure(f"mean {column}", estimate_mean(design, values, confidence), "Hall's interval"),
     ]
     if baseline is not None:
         whole, earlier = baseline
-        old = aligned_values(whole.design.rows, earlier, column, "the baseline")
+        old = number_of(whole.design.rows, earlier, column, "the baseline")
         known = Known(old[whole.places(design)], whole.means(old, np.ones(old.size)))
         measures.append(
             Measure(
@@ -299,8 +312,32 @@ def measure_subset(
         )
         for q in quantiles
     ]
-    spread = float(np.average((values - np.average(values, weights=design.weight)) ** 2,
-                              weights=design.weight))  # fmt: skip
+    return _measures(design, values, confidence, measures)
+
+
+def _calibration(design: Design, table: pl.DataFrame, confidence: float, name: str) -> Measures:
+    matched = match(design.rows, standard_columns(table, name), name)
+    if "confidence" not in matched.table.columns:
+        raise UsageError(
+            f"{name}: the calibration error needs a `confidence` column, or one prob_<class> "
+            "column a class."
+        )
+    hit, stated = right_answers(design.rows, matched), matched.table["confidence"].to_numpy()
+    estimates, noise = estimate_calibration(design, hit, stated, confidence)
+    method = f"{GROUPS} groups of equal size"
+    found = _measures(design, hit - stated, confidence, [Measure(CALIBRATION, estimates, method)])
+    found.notes.append(
+        f"A perfectly calibrated model would show an error of about {noise:.4g} at this size; the "
+        "lower limit allows for it."
+    )
+    return found
+
+
+def _measures(
+    design: Design, values: Floats, confidence: float, measures: list[Measure]
+) -> Measures:
+    mean = np.average(values, weights=design.weight)
+    spread = float(np.average((values - mean) ** 2, weights=design.weight))
     return Measures(
         len(design.rows), design.n_units, int(design.population.sum()), confidence,
         math.sqrt(spread), measures,
