@@ -109,7 +109,7 @@ def aligned_values(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: s
     return values.to_numpy()
 
 
-def number_of(rows: pl.DataFrame, table: pl.DataFrame, number: str, name: str) -> Floats:
+def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, number: str, name: str) -> Floats:
     """Return a number for each row: a column, or `brier` from the probabilities."""
     if number in table.columns or number != BRIER:
         return aligned_values(rows, table, number, name)
@@ -289,13 +289,13 @@ def measure_subset(
     design = Design.of(rows)
     if column == CALIBRATION and column not in table.columns:
         return _calibration(design, table, confidence, name)
-    values = number_of(design.rows, table, column, name)
+    values = row_numbers(design.rows, table, column, name)
     measures = [
         Measure(f"mean {column}", estimate_mean(design, values, confidence), "Hall's interval"),
     ]
     if baseline is not None:
         whole, earlier = baseline
-        old = number_of(whole.design.rows, earlier, column, "the baseline")
+        old = row_numbers(whole.design.rows, earlier, column, "the baseline")
         known = Known(old[whole.places(design)], whole.means(old, np.ones(old.size)))
         measures.append(
             Measure(
