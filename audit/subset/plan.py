@@ -106,6 +106,7 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
         content = asdict(self)
+        content["recipe"] = self.recipe.content()
         estimands = {
             DOCUMENT_NAMES[name]: {"estimand": name, **figures}
             for name, figures in content.pop("estimands").items()

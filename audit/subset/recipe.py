@@ -35,12 +35,17 @@ class Recipe:
     @property
     def hash(self) -> str:
         """16 hex digits that name the plan: a hash of the recipe without n, as draws nest in n."""
-        content = asdict(self)
+        content = self.content()
         del content["n"]
-        if content["strata"]["label"]:
-            del content["strata"]["label"]  # the name of a plan that has strata of the label
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
+
+    def content(self) -> dict[str, Any]:
+        """Return the recipe as plain data; strata of the label go without saying."""
+        content = asdict(self)
+        if self.strata.label:
+            del content["strata"]["label"]
+        return content
 
 
 def load_recipe(path: Path) -> Recipe:

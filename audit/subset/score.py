@@ -81,7 +81,11 @@ class Score:
 
     def document(self) -> dict[str, Any]:
         """Return the score as plain data under `subset-score/1`."""
-        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
+        content = asdict(self)
+        for model in content["models"]:
+            if not model["with_baseline"]:
+                del model["with_baseline"]
+        return {"schema": SCHEMA, **dict(plain_data(content))}
 
 
 # ---- the score ----
