@@ -205,25 +205,36 @@ def score_command(
     looks: LooksOption = 1,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
+    labels: Annotated[
+        Path | None, option("--labels", "Filled labelling sheet with the classes of the subset.")
+    ] = None,
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
+    unlabelled: UnlabelledOption = False,
     split: SplitOption = "test",
     group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
     from audit.subset import first_units, score_subset
+    from audit.subset.labelling import with_sheet
+    from audit.subset.predictions import read_table
     from audit.subset.text import score_text
 
     rows = _rows(subset, split, group)
+    if labels is not None:
+        rows = with_sheet(rows, read_table(labels, "labelling sheet"), labels.name)
+    known = None
+    if baseline is not None:
+        known = _baseline(baseline, source, plan, split, unlabelled)
     if first is not None:
         rows = first_units(rows, first)
     score = score_subset(
         rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
-        baseline=None if baseline is None else _baseline(baseline, source, plan, split),
+        baseline=known,
     )  # fmt: skip
     _show(as_json, score.document, lambda: score_text(score))
 
@@ -265,6 +276,46 @@ def measure_command(
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
     _show(as_json, found.document, lambda: measures_text(found))
+
+
+@app.command("sheet")
+@_answers
+def sheet_command(
+    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Sheet to write, CSV.")],
+    copy: Annotated[
+        int, option("--copy", "1 for the first person, 2 for the second: another order.")
+    ] = 1,
+) -> None:
+    """Write a blind sheet for a person to label: ids and paths, no label, no prediction."""
+    from audit.subset.labelling import labelling_sheet
+    from audit.subset.predictions import read_table
+
+    _check_suffix(output)
+    sheet = labelling_sheet(read_table(subset, "subset"), copy)
+    _write(sheet, output)
+    terminal.write_text(f"{len(sheet)} examples to label in {output}: fill in the column label.")
+
+
+@app.command("human")
+@_answers
+def human_command(
+    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
+    predictions: PredictionsOption = None,
+    confidence: ConfidenceOption = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how well people do on the subset, how far two agree, and the model beside them."""
+    from audit.subset.labelling import compare_people, human_text
+    from audit.subset.predictions import read_table
+
+    found = compare_people(
+        read_table(subset, "subset"), [read_table(path, "labelling sheet") for path in sheet],
+        _tables(predictions), names=model_names([*sheet, *(predictions or ())]),
+        confidence=confidence,
+    )  # fmt: skip
+    _show(as_json, found.document, lambda: human_text(found))
 
 
 @app.command("curve")
@@ -328,14 +379,18 @@ def _frame(
     return frame_from_run(source, part, wanted)
 
 
-def _baseline(table: Path, source: Path | None, plan: Path | None, split: str) -> Baseline:
+def _baseline(
+    table: Path, source: Path | None, plan: Path | None, split: str, unlabelled: bool
+) -> Baseline:
     from audit.subset import Baseline, read_predictions
 
-    frame, recipe = _drawn_from(source, plan, split)
+    frame, recipe = _drawn_from(source, plan, split, unlabelled)
     return Baseline.of(frame, read_predictions(table), recipe, table.stem)
 
 
-def _drawn_from(source: Path | None, plan: Path | None, split: str) -> tuple[pl.DataFrame, Recipe]:
+def _drawn_from(
+    source: Path | None, plan: Path | None, split: str, unlabelled: bool = False
+) -> tuple[pl.DataFrame, Recipe]:
     from audit.subset import load_recipe
     from audit.subset.baseline import PLAIN
 
@@ -345,7 +400,7 @@ def _drawn_from(source: Path | None, plan: Path | None, split: str) -> tuple[pl.
             "was drawn from with --from."
         )
     recipe = PLAIN if plan is None else load_recipe(plan)
-    return _frame(source, split, recipe.strata.by, recipe.group), recipe
+    return _frame(source, split, recipe.strata.by, recipe.group, unlabelled), recipe
 
 
 def _tables(paths: Sequence[Path] | None) -> list[pl.DataFrame]:

@@ -20,12 +20,13 @@ from audit.stats import Floats
 from audit.subset.design import Design, MetricEstimate
 from audit.subset.draw import census
 from audit.subset.estimate import ESTIMANDS, Estimand
+from audit.subset.frame import UNLABELLED
 from audit.subset.goal import SIZED_METRICS, Goal, parse_metric
 from audit.subset.intervals import PRIOR_UNITS, proportion_interval, rough
 from audit.subset.outcome import MetricScore, Outcome
 from audit.subset.plan import Plan
 from audit.subset.predictions import match, right_answers, standard_columns
-from audit.subset.prior import with_confidence
+from audit.subset.prior import expected_answers, with_confidence
 from audit.subset.recipe import Recipe
 from audit.subset.regression import Known, fit_known
 from audit.subset.sizes import smallest
@@ -107,13 +108,17 @@ class Baseline:
         frame = with_confidence(frame, [table], recipe.strata.by)
         design = WholeSet.of(frame, recipe).design
         matched = match(design.rows, table, name, "refuse", "refuse-similar")
-        hit = right_answers(design.rows, matched)
+        hit = expected_answers(design.rows, matched, name)
         return cls(name, Outcome(design, hit, np.ones(hit.size), matched.prediction, matched.table))
+
+    @property
+    def _unlabelled(self) -> bool:
+        return bool((self.whole.design.rows["label"] == UNLABELLED).all())
 
     def score(self, outcome: Outcome, metric: str, confidence: float) -> MetricScore | None:
         """Return a metric with what the baseline knows; None for one that it does not serve."""
         name, label = parse_metric(metric)
-        if name not in SIZED_METRICS:
+        if name not in SIZED_METRICS or (self._unlabelled and name != "accuracy"):
             return None
         if not outcome.counts.all():
             raise UsageError(
@@ -140,8 +145,9 @@ class Baseline:
             )
         if outcome.design.complete:
             estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
+        known = "expects" if self._unlabelled else "has"
         how = (
-            f"regression on {self.name}, which has {100 * old:.2f} % on all of the set; "
+            f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
             f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
         )
         return MetricScore(metric, estimates, how)

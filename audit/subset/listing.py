@@ -14,10 +14,10 @@ from pathlib import Path
 import polars as pl
 
 from audit.errors import UsageError
+from audit.subset.frame import UNLABELLED
 from audit.subset.predictions import IDS, read_table
 
 CLASSES = ("label", "class", "target", "y")
-UNLABELLED = "(unlabelled)"
 
 
 def frame_from_list(

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.subset.frame import UNLABELLED
 from audit.subset.probabilities import (
     PROBABILITY,
     read_arrays,
@@ -213,6 +214,8 @@ def match(
 
 def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unknown) -> None:
     """Refuse classes that the set does not have: misspelt, they would all count as wrong."""
+    if (labels == UNLABELLED).all():
+        return
     known = labels.unique().drop_nulls().sort().to_list()
     counts = predicted.drop_nulls().value_counts()
     other = counts.filter(~pl.col("prediction").is_in(known)).sort("count", descending=True)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from audit.cli.subset import app
 from audit.errors import UsageError
 from audit.subset import Goal, draw_subset, load_recipe, make_plan
-from audit.subset.listing import UNLABELLED, frame_from_list
+from audit.subset.frame import UNLABELLED
+from audit.subset.listing import frame_from_list
 from tests.audit.subset.frames import made_set, predicted
 
 
