@@ -208,6 +208,9 @@ def score_command(
     labels: Annotated[
         Path | None, option("--labels", "Filled labelling sheet with the classes of the subset.")
     ] = None,
+    anytime: Annotated[
+        bool, option("--anytime", "One model or pair, looked at while the draw grows.")
+    ] = False,
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
@@ -218,6 +221,7 @@ def score_command(
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
     from audit.subset import first_units, score_subset
+    from audit.subset.anytime import anytime_text, score_anytime
     from audit.subset.labelling import with_sheet
     from audit.subset.predictions import read_table
     from audit.subset.text import score_text
@@ -230,6 +234,13 @@ def score_command(
         known = _baseline(baseline, source, plan, split, unlabelled)
     if first is not None:
         rows = first_units(rows, first)
+    if anytime:
+        _refuse_with_anytime(metric, looks, baseline)
+        growing = score_anytime(
+            rows, _tables(predictions), names=model_names(predictions), confidence=confidence
+        )
+        _show(as_json, growing.document, lambda: anytime_text(growing))
+        return
     score = score_subset(
         rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
@@ -276,6 +287,27 @@ def measure_command(
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
     _show(as_json, found.document, lambda: measures_text(found))
+
+
+@app.command("winner")
+@_answers
+def winner_command(
+    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    predictions: Annotated[
+        list[Path], option("--predictions", "One file a checkpoint; two or more.")
+    ],
+    confidence: ConfidenceOption = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank checkpoints on one subset, and say what selection alone gives the best."""
+    from audit.subset.predictions import read_table
+    from audit.subset.selection import find_winner, winner_text
+
+    found = find_winner(
+        read_table(subset, "subset"), _tables(predictions), names=model_names(predictions),
+        confidence=confidence,
+    )  # fmt: skip
+    _show(as_json, found.document, lambda: winner_text(found))
 
 
 @app.command("sheet")
@@ -347,6 +379,14 @@ def curve_command(
 
 
 # ---- reading and writing ----
+
+
+def _refuse_with_anytime(metric: list[str] | None, looks: int, baseline: Path | None) -> None:
+    if (metric or ["accuracy"]) != ["accuracy"] or looks != 1 or baseline is not None:
+        raise UsageError(
+            "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
+            "leave out --metric, --looks and --baseline."
+        )
 
 
 def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
