@@ -3,10 +3,10 @@
 For one model, or one fixed pair, scored on the first n rows of one draw, with n grown until the
 answer is clear. The confidence sequence is by betting (Waudby-Smith and Ramdas 2020, NeurIPS; and
 2024, JRSS B 86:1): for each possible mean, the capital of a gambler who bets against it; a mean
-that would have made him 1/alpha times richer, at any size so far, is out. Drawn without replacement, the fair
-price of the next answer is the mean of what is left of the set, so the sequence ends in the full
-set's number; for generalisation it is the mean itself. It needs rows in plain random order: one
-stratum of single files. Cost: rows times `GRID`, a second for 10,000.
+that would have made him 1/alpha times richer, at any size so far, is out. Drawn without
+replacement, the fair price of the next answer is the mean of what is left of the set, so the
+sequence ends in the full set's number; for generalisation it is the mean itself. It needs rows in
+plain random order: one stratum of single files. Cost: rows times `GRID`, a second for 10,000.
 """
 
 from __future__ import annotations

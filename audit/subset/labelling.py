@@ -31,7 +31,7 @@ SCHEMA = "subset-human/1"
 
 
 @dataclass(frozen=True)
-class Answers:
+class PersonScore:
     """Accuracy of one who answered, a person's sheet or a model, against the truth named."""
 
     name: str
@@ -44,7 +44,7 @@ class Human:
 
     n_files: int
     truth: str
-    answers: list[Answers]
+    answers: list[PersonScore]
     agreement: MetricScore | None
     kappa: MetricScore | None
     notes: list[str] = field(default_factory=list)
@@ -112,7 +112,9 @@ def compare_people(
         for name, labels in list(zip(names, given, strict=False))[int(unlabelled) :]
     ]
     tables += [(n, t) for n, t in zip(names[len(sheets) :], predictions, strict=False)]
-    answers = [Answers(name, _accuracy(truth, table, name, confidence)) for name, table in tables]
+    answers = [
+        PersonScore(name, _accuracy(truth, table, name, confidence)) for name, table in tables
+    ]
     agreement = kappa = None
     if len(given) > 1:
         agreement, kappa = _agreement(rows, given[0], given[1], confidence)
