@@ -1,13 +1,12 @@
 """Do the estimators beyond the plain share hold 95 times in 100? Every cell printed.
 
 Regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration error,
-limits for looking at will, kappa. Each has cells where there is nothing to find (a baseline that
-says nothing or the opposite, a calibrated model, people who agree) and cells where there is. Sets
-are made up, drawn from without replacement, and scored by the functions that the commands use.
+limits for looking at will. Each has cells where there is nothing to find (a baseline that says
+nothing or the opposite, a calibrated model) and cells where there is. Sets are made up, drawn from without replacement, and scored by the functions that the commands use.
 
 Passing: no cell below 94 % less three Monte-Carlo errors, but for the numbers with a heavier tail
-than a lognormal's of sigma 1, which are printed and not judged; a useless baseline widens nothing by
-more than 2 %. From the project's root:
+than a lognormal's of sigma 1, which are printed and not judged; a useless baseline widens nothing
+by more than 2 %. From the project's root:
 
     python benchmarks/subset_baseline.py                # 2,000 repetitions
     python benchmarks/subset_baseline.py --draws 100    # to see that it runs
