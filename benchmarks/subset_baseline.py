@@ -2,7 +2,8 @@
 
 Regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration error,
 limits for looking at will. Each has cells where there is nothing to find (a baseline that says
-nothing or the opposite, a calibrated model) and cells where there is. Sets are made up, drawn from without replacement, and scored by the functions that the commands use.
+nothing or the opposite, a calibrated model) and cells where there is. Sets are made up, drawn from
+without replacement, and scored by the functions that the commands use.
 
 Passing: no cell below 94 % less three Monte-Carlo errors, but for the numbers with a heavier tail
 than a lognormal's of sigma 1, which are printed and not judged; a useless baseline widens nothing
