@@ -6,8 +6,7 @@ score the full set). With `--json` exactly one document goes to stdout. Wrong in
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -30,13 +29,23 @@ from audit.cli.goal_options import (
     option,
     takes_options,
 )
+from audit.cli.subset_files import (
+    check_suffix,
+    named_set,
+    print_result,
+    read_baseline,
+    read_drawn_from,
+    read_models,
+    read_rows,
+    read_set,
+    stated_noise,
+    write_rows,
+)
 from audit.errors import AuditError, MachineError, UsageError
 from audit.printable import visible
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from audit.subset import Baseline, Goal, NoiseRate, Plan, Recipe
+    from audit.subset import Goal, Plan
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -113,15 +122,15 @@ def plan_command(
     from audit.subset.text import plan_text
 
     goal = options.goal()  # a wrong goal is refused before the run is read
-    frame = _frame(_set_of(run, source), options.split, options.by, options.group, unlabelled)
-    tables = _tables(options.predictions)
+    frame = read_set(named_set(run, source), options.split, options.by, options.group, unlabelled)
+    tables = read_models(options.predictions)
     if options.deviation is not None:
         goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
 
     def make(goal: Goal) -> Plan:
         return make_plan(
             frame, goal, predictions=tables, merge_strata=options.merge_strata,
-            label_noise=_noise(options.label_noise, frame), **options.set_options,
+            label_noise=stated_noise(options.label_noise, frame), **options.set_options,
         )  # fmt: skip
 
     if baseline is None:
@@ -130,7 +139,7 @@ def plan_command(
         plan = baseline_plan(frame, make, goal, read_predictions(baseline), tables)
     if output is not None:
         plan.save(output)
-    _show(as_json, plan.document, lambda: plan_text(plan))
+    print_result(as_json, plan.document, lambda: plan_text(plan))
 
 
 @app.command("draw")
@@ -160,9 +169,9 @@ def draw_command(
     from audit.subset.text import draw_text
 
     recipe = load_recipe(plan)
-    _check_suffix(output)
-    frame = _frame(_set_of(run, source), split, recipe.strata.by, recipe.group, unlabelled)
-    tables = _tables(predictions)
+    check_suffix(output)
+    frame = read_set(named_set(run, source), split, recipe.strata.by, recipe.group, unlabelled)
+    tables = read_models(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else read_table(fresh_from, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
@@ -173,14 +182,14 @@ def draw_command(
             check = bias_check(frame, recipe, subset, redraws=redraws, seed=seed)
         hits = known_hits(frame, tables, recipe.deduplicated)
         metric = None if hits is None else metric_check(frame, recipe, subset, hits)
-    _write(subset.rows, output)
+    write_rows(subset.rows, output)
     document = {
         "schema": "subset-draw/1", "output": str(output), "n": subset.n_units,
         "files": len(subset.rows), "units": subset.population_units, "seed": seed,
         "plan": recipe.hash, "notes": subset.notes,
         "bias_check": check and check.document(), "metric_check": metric and metric.document(),
     }  # fmt: skip
-    _show(as_json, lambda: document, lambda: draw_text(subset, check, metric))
+    print_result(as_json, lambda: document, lambda: draw_text(subset, check, metric))
 
 
 @app.command("score")
@@ -226,28 +235,28 @@ def score_command(
     from audit.subset.predictions import read_table
     from audit.subset.text import score_text
 
-    rows = _rows(subset, split, group)
+    rows = read_rows(subset, split, group)
     if labels is not None:
         rows = with_sheet(rows, read_table(labels, "labelling sheet"), labels.name)
     known = None
     if baseline is not None:
-        known = _baseline(baseline, source, plan, split, unlabelled)
+        known = read_baseline(baseline, source, plan, split, unlabelled)
     if first is not None:
         rows = first_units(rows, first)
     if anytime:
         _refuse_with_anytime(metric, looks, baseline)
         growing = score_anytime(
-            rows, _tables(predictions), names=model_names(predictions), confidence=confidence
+            rows, read_models(predictions), names=model_names(predictions), confidence=confidence
         )
-        _show(as_json, growing.document, lambda: anytime_text(growing))
+        print_result(as_json, growing.document, lambda: anytime_text(growing))
         return
     score = score_subset(
-        rows, _tables(predictions), metrics=metric or ["accuracy"], confidence=confidence,
+        rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
         baseline=known,
     )  # fmt: skip
-    _show(as_json, score.document, lambda: score_text(score))
+    print_result(as_json, score.document, lambda: score_text(score))
 
 
 @app.command("measure")
@@ -280,13 +289,13 @@ def measure_command(
 
     known = None
     if baseline is not None:
-        whole = WholeSet.of(*_drawn_from(source, plan, split))
+        whole = WholeSet.of(*read_drawn_from(source, plan, split))
         known = (whole, read_table(baseline, "baseline"))
     found = measure_subset(
-        _rows(subset, split, group), read_table(values, "values"), number,
+        read_rows(subset, split, group), read_table(values, "values"), number,
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
-    _show(as_json, found.document, lambda: measures_text(found))
+    print_result(as_json, found.document, lambda: measures_text(found))
 
 
 @app.command("winner")
@@ -304,10 +313,10 @@ def winner_command(
     from audit.subset.selection import find_winner, winner_text
 
     found = find_winner(
-        read_table(subset, "subset"), _tables(predictions), names=model_names(predictions),
+        read_table(subset, "subset"), read_models(predictions), names=model_names(predictions),
         confidence=confidence,
     )  # fmt: skip
-    _show(as_json, found.document, lambda: winner_text(found))
+    print_result(as_json, found.document, lambda: winner_text(found))
 
 
 @app.command("sheet")
@@ -323,9 +332,9 @@ def sheet_command(
     from audit.subset.labelling import labelling_sheet
     from audit.subset.predictions import read_table
 
-    _check_suffix(output)
+    check_suffix(output)
     sheet = labelling_sheet(read_table(subset, "subset"), copy)
-    _write(sheet, output)
+    write_rows(sheet, output)
     terminal.write_text(f"{len(sheet)} examples to label in {output}: fill in the column label.")
 
 
@@ -344,10 +353,10 @@ def human_command(
 
     found = compare_people(
         read_table(subset, "subset"), [read_table(path, "labelling sheet") for path in sheet],
-        _tables(predictions), names=model_names([*sheet, *(predictions or ())]),
+        read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
         confidence=confidence,
     )  # fmt: skip
-    _show(as_json, found.document, lambda: human_text(found))
+    print_result(as_json, found.document, lambda: human_text(found))
 
 
 @app.command("curve")
@@ -371,14 +380,11 @@ def curve_command(
     from audit.subset.text import curve_text
 
     curve = make_curve(
-        _frame(_set_of(run, source), options.split, options.by, options.group, unlabelled),
-        options.goal(), sizes=sizes, predictions=_tables(options.predictions),
+        read_set(named_set(run, source), options.split, options.by, options.group, unlabelled),
+        options.goal(), sizes=sizes, predictions=read_models(options.predictions),
         minimum_gain=minimum_gain, **options.set_options,
     )  # fmt: skip
-    _show(as_json, curve.document, lambda: curve_text(curve))
-
-
-# ---- reading and writing ----
+    print_result(as_json, curve.document, lambda: curve_text(curve))
 
 
 def _refuse_with_anytime(metric: list[str] | None, looks: int, baseline: Path | None) -> None:
@@ -387,101 +393,3 @@ def _refuse_with_anytime(metric: list[str] | None, looks: int, baseline: Path | 
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
             "leave out --metric, --looks and --baseline."
         )
-
-
-def _show(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
-    if as_json:
-        terminal.write_parts([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
-    else:
-        terminal.write_text(text())
-
-
-def _set_of(run: Path | None, source: Path | None) -> Path:
-    if (run is None) == (source is None):
-        raise UsageError("Name the set once: a run directory, or --from a list of examples.")
-    return run or source or Path()
-
-
-def _frame(
-    source: Path,
-    split: str,
-    by: Sequence[str] | None,
-    group: str | None,
-    unlabelled: bool = False,
-) -> pl.DataFrame:
-    from audit.subset.listing import frame_from_list
-    from audit.subset.source import frame_from_run
-
-    wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
-    part = None if split == "all" else split
-    if source.is_file():
-        return frame_from_list(source, part, wanted, unlabelled=unlabelled)
-    return frame_from_run(source, part, wanted)
-
-
-def _baseline(
-    table: Path, source: Path | None, plan: Path | None, split: str, unlabelled: bool
-) -> Baseline:
-    from audit.subset import Baseline, read_predictions
-
-    frame, recipe = _drawn_from(source, plan, split, unlabelled)
-    return Baseline.of(frame, read_predictions(table), recipe, table.stem)
-
-
-def _drawn_from(
-    source: Path | None, plan: Path | None, split: str, unlabelled: bool = False
-) -> tuple[pl.DataFrame, Recipe]:
-    from audit.subset import load_recipe
-    from audit.subset.baseline import PLAIN
-
-    if source is None:
-        raise UsageError(
-            "--baseline needs the classes of the whole set: name the run or list that the subset "
-            "was drawn from with --from."
-        )
-    recipe = PLAIN if plan is None else load_recipe(plan)
-    return _frame(source, split, recipe.strata.by, recipe.group, unlabelled), recipe
-
-
-def _tables(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
-    from audit.subset import read_predictions
-
-    return [read_predictions(path) for path in paths or ()]
-
-
-def _rows(subset: Path, split: str, group: str | None) -> pl.DataFrame:
-    from audit.subset import census
-    from audit.subset.predictions import read_table
-
-    if subset.is_dir():
-        return census(_frame(subset, split, None, group), group=group).rows
-    return read_table(subset, "subset")
-
-
-def _write(rows: pl.DataFrame, output: Path) -> None:
-    try:
-        if output.suffix.lower() == ".csv":
-            rows.write_csv(output)
-        else:
-            rows.write_parquet(output)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written ({error.strerror or error}).") from error
-
-
-def _check_suffix(output: Path) -> None:
-    if output.suffix.lower() not in {".csv", ".parquet", ".pq"}:
-        raise UsageError(f"{output}: name a .parquet or .csv file to write.")
-
-
-def _noise(text: str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
-    from audit.subset.frame import select_eligible
-    from audit.subset.prior import marked_noise
-
-    if text is None:
-        return None
-    if text == "auto":
-        return marked_noise(select_eligible(frame).files)
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--label-noise is {text!r}: give a rate such as 0.03, or auto.") from None

@@ -78,7 +78,7 @@ def test_plan_draw_and_score_from_a_list(folder):
     source, plan, subset = folder / "labels.csv", folder / "plan.json", folder / "s.csv"
     call("plan", "--from", source, "--n", 60, "--output", plan)
     assert "Drew 60 of 300 units" in call(
-        "draw", "--from", source, "--plan", plan, "--seed", 1, "-o", subset, "--redraws", 0
+        "draw", "--from", source, "--plan", plan, "--seed", 1, "-o", subset
     )
     said = call("score", subset, "--predictions", folder / "new.csv", "--baseline",
                 folder / "old.csv", "--from", source)  # fmt: skip
