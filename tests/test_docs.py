@@ -13,15 +13,17 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from audit.checking.check import Check, all_checks
 from audit.sources import open_source
+from audit.subset import read_predictions
 from pipeline_profiler.cli.main import parser
 from pipeline_profiler.record.session import Session
 from tests.audit.checking import test_check_docs as check_rules
@@ -182,12 +184,37 @@ def blocks(document: Path) -> list[str]:
     return [t.content for t in tokens(document) if t.type == "fence" and t.info == "python"]
 
 
+class EvaluationLoop:
+    """What an evaluation loop has: ids, images, and a model of torch, Keras or a trainer."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids, self.classes = ids, [f"class{k}" for k in range(5)]
+        self.logits = np.random.default_rng(0).normal(size=(len(ids), 5)).astype(np.float32)
+
+    def predict(self, of: str) -> Any:
+        """Keras returns what the last layer gives, a trainer an object with `predictions`."""
+        shares = np.exp(self.logits) / np.exp(self.logits).sum(axis=1, keepdims=True)
+        return shares if of == "dataset" else SimpleNamespace(predictions=self.logits)
+
+    def names(self) -> dict[str, Any]:
+        import torch
+
+        half = len(self.ids) // 2
+        parts = (slice(None, half), slice(half, None))
+        loader = [(self.ids[part], torch.from_numpy(self.logits[part])) for part in parts]
+        return {
+            "model": torch.nn.Identity(), "loader": loader, "classes": self.classes,
+            "keras_model": self, "dataset": "dataset", "trainer": self, "test_set": "test set",
+            "file_names": self.ids,
+        }  # fmt: skip
+
+
 def prepare_subsets(folder: Path) -> dict[str, Any]:
     frame = made_set(400, seed=1)
     frame.write_parquet(folder / "test.parquet")
     for seed, name in ((1, "A"), (2, "B")):
         predicted(frame, 0.8, seed).write_csv(folder / f"{name}.csv")
-    return {}
+    return EvaluationLoop(frame["sample_id"].to_list()).names()
 
 
 def prepare_session(folder: Path) -> dict[str, Any]:
@@ -230,6 +257,24 @@ def test_examples_run(
     names = SETTINGS[name](tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(text, name, "exec"), names)
+
+
+def test_what_evaluation_loops_write_is_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loops = [text for text in blocks(ROOT / "docs" / "subsets.md") if "probabilities" in text]
+    assert len(loops) == 3
+    names = prepare_subsets(tmp_path)
+    for text in loops:
+        exec(compile(text, "subsets.md", "exec"), names)
+    files = [
+        read_predictions(tmp_path / f) for f in ("torch.npz", "keras.parquet", "trainer.jsonl")
+    ]
+    for one in files[1:]:
+        assert one["key"].to_list() == files[0]["key"].to_list()
+        assert one["prediction"].to_list() == files[0]["prediction"].to_list()
+        assert one["prob_class3"].to_numpy() == pytest.approx(files[0]["prob_class3"], abs=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,16 @@ ConfidenceOption = Annotated[float, option("--confidence", "Confidence of the in
 LooksOption = Annotated[int, option("--looks", "Comparisons fixed in advance.")]
 
 
+FromOption = Annotated[
+    Path | None,
+    option("--from", "List of examples (CSV, Parquet) in place of a run: id, label, any columns."),
+]
+UnlabelledOption = Annotated[bool, option("--unlabelled", "The list has no classes yet.")]
+NoLabelStrataOption = Annotated[
+    bool, option("--no-label-strata", "The label forms no strata; only --by does.")
+]
+
+
 @dataclass(frozen=True)
 class GoalOptions:
     """What every goal has: the set, the metric, the error rates, the planning values."""
@@ -93,6 +103,7 @@ class GoalOptions:
             "--by", "Column that forms strata with the label; repeatable; `confidence` works too."
         ),
     ] = None
+    no_label_strata: NoLabelStrataOption = False
     group: GroupOption = None
     predictions: PredictionsOption = None
     confidence: ConfidenceOption = 0.95
@@ -124,6 +135,7 @@ class GoalOptions:
         """How the set becomes strata and units, as `make_plan` and `make_curve` take it."""
         return {
             "by": self.by or (),
+            "by_label": not self.no_label_strata,
             "group": self.group,
             "deduplicated": Estimand.DEDUPLICATED in (self.estimand or ()),
             "allocation": None if self.allocation is None else self.allocation.value,
@@ -149,6 +161,10 @@ class PlanOptions(GoalOptions):
     detect: Annotated[
         float | None, option("--detect", "Smallest difference between two models to detect.")
     ] = None
+    deviation: Annotated[
+        float | None,
+        option("--deviation", "Standard deviation of a number per example: --half-width of it."),
+    ] = None
     n: Annotated[int | None, option("--n", "Units to draw.")] = None
     seconds: Annotated[float | None, option("--seconds", "Time budget, s.")] = None
     throughput: Annotated[
@@ -172,18 +188,30 @@ class PlanOptions(GoalOptions):
         bool, option("--merge-strata", "Join the smallest strata where n is too small for all.")
     ] = False
 
-    def goal(self) -> Goal:
-        """Return the goal, checked."""
+    def goal(self, population: int | None = None) -> Goal:
+        """Return the goal, checked; `population` sizes for a mean in a finite set."""
         from dataclasses import replace
 
+        n, half_width = self.n, self.half_width
+        if self.deviation is not None:
+            n, half_width = self._units_for_mean(population), None
         goal = replace(
-            GoalOptions.goal(self), half_width=self.half_width, detect=self.detect, n=self.n,
+            GoalOptions.goal(self), half_width=half_width, detect=self.detect, n=n,
             seconds=self.seconds, throughput=_files_per_second(self.throughput), looks=self.looks,
             looks_method=self.looks_method.value, interval=self.interval.value,
             test=self.test.value, paired=not self.unpaired,
         )  # fmt: skip
         goal.check()
         return goal
+
+    def _units_for_mean(self, population: int | None) -> int:
+        from audit.subset.values import units_for_mean
+
+        if self.half_width is None or self.deviation is None:
+            raise UsageError("--deviation needs the --half-width of the mean, in the same unit.")
+        known = population if self.target == "full-set" else None
+        needed = units_for_mean(self.deviation, self.half_width, self.confidence, known)
+        return needed if population is None else min(needed, population)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

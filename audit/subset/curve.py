@@ -65,6 +65,7 @@ def make_curve(
     allocation: str | None = None,
     predictions: Sequence[pl.DataFrame] = (),
     minimum_gain: float = MINIMUM_GAIN,
+    by_label: bool = True,
 ) -> Curve:
     """Return precision at `sizes` (default: 24 sizes from the smallest to all, evenly in log n).
 
@@ -72,7 +73,7 @@ def make_curve(
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    population, _ = read_population(frame, base, by, group, deduplicated, predictions)
+    population, _ = read_population(frame, base, by, group, deduplicated, predictions, by_label)
     requirement = Requirement(base, population)
     kind = choose_allocation(base, population, allocation)
     shares = Allocation(requirement, stratum_scale(requirement, kind))

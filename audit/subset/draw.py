@@ -78,9 +78,15 @@ def draw_subset(
     return Subset(rows, size, int(N.sum()), notes)
 
 
-def census(frame: pl.DataFrame, *, group: str | None = None, deduplicated: bool = False) -> Subset:
+def census(
+    frame: pl.DataFrame,
+    *,
+    group: str | None = None,
+    deduplicated: bool = False,
+    strata: Strata | None = None,
+) -> Subset:
     """Return the whole eligible set as a subset: the full set scores like any other."""
-    recipe = Recipe(0, Strata(), {}, group, deduplicated)
+    recipe = Recipe(0, strata or Strata(), {}, group, deduplicated)
     eligible = select_eligible(frame, deduplicated)
     units = form_units(eligible.files, recipe.strata, group)
     every = np.arange(len(units.table))

@@ -34,6 +34,8 @@ DEFAULTS: dict[str, pl.Expr] = {
     "suspected_mislabel": pl.lit(False),
 }
 NO_LABEL = "no label"
+# The class of every example of a set whose classes are not known yet.
+UNLABELLED = "(unlabelled)"
 MISSING = "(missing)"
 
 

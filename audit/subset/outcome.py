@@ -22,7 +22,7 @@ from audit.subset.estimate import ESTIMANDS, Estimand, Ratio
 from audit.subset.goal import parse_metric
 from audit.subset.intervals import caution, proportion_interval, rough
 from audit.subset.linearised import Linearised
-from audit.subset.predictions import PROBABILITY
+from audit.subset.probabilities import PROBABILITY
 
 LINEARISED = ("macro-recall", "macro-f1", "auroc")
 

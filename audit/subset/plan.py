@@ -106,6 +106,7 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
         content = asdict(self)
+        content["recipe"] = self.recipe.content()
         estimands = {
             DOCUMENT_NAMES[name]: {"estimand": name, **figures}
             for name, figures in content.pop("estimands").items()
@@ -138,15 +139,19 @@ def make_plan(
     merge_strata: bool = False,
     predictions: Sequence[pl.DataFrame] = (),
     label_noise: float | NoiseRate | None = None,
+    by_label: bool = True,
 ) -> Plan:
     """Return the plan that meets `goal` on the eligible rows of `frame` (see `audit.subset.frame`).
 
     `by`: columns that form strata with the label; `group`: column of units that are taken whole;
     `allocation`: proportional, neyman (needs predictions) or equal; `merge_strata`: join the
     smallest strata where n is below two per stratum instead of refusing; `predictions`: tables of
-    one or two earlier models, for planning values; `label_noise`: rate of wrong labels.
+    one or two earlier models, for planning values; `label_noise`: rate of wrong labels; `by_label`
+    False: the label forms no strata.
     """
-    population, strata = read_population(frame, goal, by, group, deduplicated, predictions)
+    population, strata = read_population(
+        frame, goal, by, group, deduplicated, predictions, by_label
+    )
     classes, reasons = population.files["label"].n_unique(), population.reasons
     noise = accepted_rate(label_noise, classes, population.prior.predictions_differ, reasons)
     kind = choose_allocation(goal, population, allocation)

@@ -135,6 +135,7 @@ def read_population(
     group: str | None,
     deduplicated: bool,
     predictions: Sequence[pl.DataFrame],
+    by_label: bool = True,
 ) -> tuple[Population, Strata]:
     """Return the eligible set of `frame` as a `Population`, and the strata it uses."""
     goal.check()
@@ -145,7 +146,7 @@ def read_population(
             "Deduplicated: every distinct picture counts once, so the target is the metric over "
             "distinct pictures, not over the files of the set."
         )
-    strata = Strata(tuple(by), _edges(files, by))
+    strata = Strata(tuple(by), _edges(files, by), label=by_label)
     units = form_units(files, strata, group)
     units, strata = merge_small_strata(files, units, strata, group, None, reasons)
     return count_population(eligible, files, units, prior, reasons, goal), strata

@@ -1,8 +1,9 @@
 """Prediction files: reading, naming, matching to the rows they are about.
 
-A prediction file is any CSV or Parquet table with one row an example: an id (`sample_id`, `id` or
-`path`), a predicted label (`prediction`, `predicted_label`, `predicted` or `pred`), and optionally
-the model's `confidence` in it and `prob_<class>` columns. Everything is matched by example, so
+A prediction file is any table (CSV, Parquet, JSON lines, `.npz`) with one row an example: an id
+(`sample_id`, `id` or `path`), a predicted label (`prediction`, `predicted_label`, `predicted` or
+`pred`; else the likeliest class), and optionally the model's `confidence` in it and `prob_<class>`
+columns. Everything is matched by example, so
 shuffled, partial or padded batches cannot bias a score: an example that was predicted twice alike
 counts once, and one without a prediction is refused, counted wrong or dropped, as the caller says.
 """
@@ -19,12 +20,18 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.subset.frame import UNLABELLED
+from audit.subset.probabilities import (
+    PROBABILITY,
+    read_arrays,
+    with_columns_by_class,
+    with_likeliest,
+)
 
 IDS = ("sample_id", "id", "path", "file", "filename")
 LABELS = ("prediction", "predicted_label", "predicted", "pred")
 TEXT = ("label", "stratum", "unit_id", "plan_hash")
 CONFIDENCES = ("confidence", "score", "probability")
-PROBABILITY = "prob_"
 MISSING_RULES = ("refuse", "wrong", "drop")
 Missing = Literal["refuse", "wrong", "drop"]
 UNKNOWN_RULES = ("refuse", "wrong")
@@ -35,10 +42,14 @@ SHOWN = 5
 
 
 def read_table(path: Path, what: str) -> pl.DataFrame:
-    """Read a CSV or Parquet file, by its extension; `what` names it in the error."""
+    """Read CSV, Parquet, JSON lines or `.npz`, by the extension; `what` names it in the error."""
     if not path.is_file():
         raise UsageError(f"{path} does not exist: give the {what} as a CSV or Parquet file.")
+    if path.suffix.lower() == ".npz":
+        return read_arrays(path)
     try:
+        if path.suffix.lower() in {".jsonl", ".ndjson"}:
+            return with_columns_by_class(pl.read_ndjson(path, infer_schema_length=None))
         if path.suffix.lower() in {".parquet", ".pq"}:
             return pl.read_parquet(path)
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -63,7 +74,12 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     """Return a prediction table under its standard column names, checked; itself if it has them."""
     if "key" in table.columns:
         return table
-    key, label = _find(table, IDS, name, "id"), _find(table, LABELS, name, "predicted label")
+    if not any(c in table.columns for c in LABELS):
+        table = with_likeliest(table)
+    key, label = (
+        find_column(table, IDS, name, "id"),
+        find_column(table, LABELS, name, "predicted label"),
+    )
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
         _class_names(table[label], name).alias("prediction"),
@@ -93,7 +109,8 @@ def _class_names(column: pl.Series, name: str) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _find(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:
+def find_column(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: str) -> str:
+    """Return the first of `choices` that the table has; raises UsageError without one."""
     for choice in choices:
         if choice in table.columns:
             return choice
@@ -197,6 +214,8 @@ def match(
 
 def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unknown) -> None:
     """Refuse classes that the set does not have: misspelt, they would all count as wrong."""
+    if (labels == UNLABELLED).all():
+        return
     known = labels.unique().drop_nulls().sort().to_list()
     counts = predicted.drop_nulls().value_counts()
     other = counts.filter(~pl.col("prediction").is_in(known)).sort("count", descending=True)

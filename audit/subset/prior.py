@@ -16,9 +16,9 @@ import polars as pl
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats
-from audit.subset.frame import select_eligible
+from audit.subset.frame import UNLABELLED, select_eligible
 from audit.subset.noise import NoiseRate
-from audit.subset.predictions import match, right_answers, standard_columns
+from audit.subset.predictions import Matched, match, right_answers, standard_columns
 from audit.subset.units import Units
 
 WORST_SHARE = 0.5
@@ -156,7 +156,19 @@ def _align(files: pl.DataFrame, table: pl.DataFrame, name: str) -> tuple[pl.Data
     note = ""
     if matched.missing:
         note = f"{name}: {matched.missing} of {len(files)} eligible files have no prediction."
-    return matched.table, right_answers(files, matched), note
+    return matched.table, expected_answers(files, matched, name), note
+
+
+def expected_answers(files: pl.DataFrame, matched: Matched, name: str) -> Floats:
+    """Return right answers, or where no class is known the model's own chance of being right."""
+    if not (files["label"] == UNLABELLED).all():
+        return right_answers(files, matched)
+    if "confidence" not in matched.table.columns:
+        raise UsageError(
+            f"{name}: without classes only the model's confidence tells where it errs. Add a "
+            "`confidence` column, or one prob_<class> column a class."
+        )
+    return matched.table["confidence"].to_numpy()
 
 
 def with_confidence(
@@ -182,7 +194,10 @@ def known_hits(
     """Return the first model's right answers on F, or None unless it is known on all of F."""
     if not tables:
         return None
-    _, first, _ = _align(select_eligible(frame, deduplicated).files, tables[0], "predictions")
+    files = select_eligible(frame, deduplicated).files
+    if (files["label"] == UNLABELLED).all():
+        return None
+    _, first, _ = _align(files, tables[0], "predictions")
     return None if np.isnan(first).any() else first
 
 

@@ -35,10 +35,17 @@ class Recipe:
     @property
     def hash(self) -> str:
         """16 hex digits that name the plan: a hash of the recipe without n, as draws nest in n."""
-        content = asdict(self)
+        content = self.content()
         del content["n"]
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
+
+    def content(self) -> dict[str, Any]:
+        """Return the recipe as plain data; strata of the label go without saying."""
+        content = asdict(self)
+        if self.strata.label:
+            del content["strata"]["label"]
+        return content
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -68,6 +75,7 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         content = dict(document["recipe"])
         strata = dict(content.pop("strata"))
         edges = {key: tuple(values) for key, values in strata["edges"].items()}
-        return Recipe(strata=Strata(tuple(strata["by"]), edges, dict(strata["merged"])), **content)
+        merged, by_label = dict(strata["merged"]), bool(strata.get("label", True))
+        return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error

@@ -17,6 +17,7 @@ import polars as pl
 from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats
+from audit.subset.baseline import Baseline
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
@@ -62,6 +63,7 @@ class ModelScore:
     without_suspected: list[MetricScore]
     classes: list[ClassScore]
     notes: list[str]
+    with_baseline: list[MetricScore] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,11 @@ class Score:
 
     def document(self) -> dict[str, Any]:
         """Return the score as plain data under `subset-score/1`."""
-        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
+        content = asdict(self)
+        for model in content["models"]:
+            if not model["with_baseline"]:
+                del model["with_baseline"]
+        return {"schema": SCHEMA, **dict(plain_data(content))}
 
 
 # ---- the score ----
@@ -98,13 +104,15 @@ def score_subset(
     label_noise: float | None = None,
     names: Sequence[str] = ("A", "B"),
     user_metrics: dict[str, UserMetric] | None = None,
+    baseline: Baseline | None = None,
 ) -> Score:
     """Score one or two models' predictions on drawn `rows` (or on a census of the full set).
 
     `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
     auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
     weights). `missing`: what to do with examples without a prediction; `unknown`: with predicted
-    classes that the rows do not have.
+    classes that the rows do not have. `baseline`: an earlier model known on all of F, which narrows
+    the intervals of accuracy, recall, specificity and macro-recall.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
@@ -123,7 +131,13 @@ def score_subset(
     metrics = _each_metric(metrics, design)
     models = [
         _score_model(
-            outcome, name, metrics, level, user_metrics or {}, aligned.notes(name, missing)
+            outcome,
+            name,
+            metrics,
+            level,
+            user_metrics or {},
+            aligned.notes(name, missing),
+            baseline,
         )
         for outcome, name, aligned in zip(outcomes, names, matched, strict=False)
     ]
@@ -160,6 +174,7 @@ def _score_model(
     confidence: float,
     user_metrics: dict[str, UserMetric],
     notes: list[str],
+    baseline: Baseline | None,
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
     clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
@@ -167,7 +182,11 @@ def _score_model(
     scores += [_score_user_metric(outcome, m, f, confidence) for m, f in user_metrics.items()]
     without = [] if clean.all() else [outcome.score(m, confidence, clean) for m in metrics]
     notes = [*notes, *_cautions(scores)]
-    return ModelScore(name, scores, without, _class_counts(outcome, confidence), notes)
+    known = [baseline.score(outcome, m, confidence) for m in metrics] if baseline else []
+    return ModelScore(
+        name, scores, without, _class_counts(outcome, confidence), notes,
+        [score for score in known if score is not None],
+    )  # fmt: skip
 
 
 def _cautions(metrics: list[MetricScore]) -> list[str]:

@@ -24,6 +24,8 @@ from audit.subset.frame import MISSING, checked_column
 # Columns with more distinct numbers than this are cut into quarters instead of used as they are.
 BIN_FROM_VALUES = 12
 QUARTILES = (0.25, 0.5, 0.75)
+# The one stratum of a set that is not stratified.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,13 @@ class Strata:
     """How files become strata: columns beside the label, cut points, and which strata are merged.
 
     `edges` holds the cut points of numeric columns, `merged` maps a stratum's name to the name of
-    the stratum it was joined to.
+    the stratum it was joined to; `label` False leaves the label out of the strata.
     """
 
     by: tuple[str, ...] = ()
     edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
+    label: bool = True
 
 
 def cut_points(files: pl.DataFrame, by: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -57,9 +60,11 @@ def quantile_edges(column: pl.Series, shares: Sequence[float]) -> tuple[float, .
 
 def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
     """Return each file's stratum, merges applied: an Enum named `stratum`, its levels sorted."""
-    columns = {"label": files["label"]}
+    columns = {"label": files["label"]} if strata.label else {}
     for name in strata.by:
         columns[name] = _binned(checked_column(files, name), strata.edges.get(name))
+    if not columns:
+        return pl.Series("stratum", [ALL], pl.Enum([ALL])).new_from_index(0, len(files))
     table = pl.DataFrame(columns)
     # Names are made once per distinct combination, not once per row.
     distinct = table.unique().sort(table.columns)
@@ -67,7 +72,7 @@ def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
     # Sorted levels make the code of a stratum, and every tie, the same for any order of the rows.
     levels = pl.Enum(sorted(set(names)))
     distinct = distinct.with_columns(pl.Series("stratum", names, levels))
-    if len(columns) == 1:
+    if list(columns) == ["label"]:
         return (
             table["label"].replace_strict(distinct["label"], distinct["stratum"]).alias("stratum")
         )

@@ -190,6 +190,9 @@ def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
     yield f"\n{model.name}:"
     for metric in model.metrics:
         yield from _metric_lines(metric, "")
+    for metric in model.with_baseline:
+        yield from _metric_lines(metric, " with the baseline")
+        yield f"    ({metric.method})"
     for metric in model.without_suspected:
         yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
     yield from (f"  {c.label}: {c.sentence}" for c in model.classes[:SHOWN_ROWS])

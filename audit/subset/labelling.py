@@ -1,0 +1,186 @@
+"""People as labellers: blind sheets to fill in, labels read back, and how far two people agree.
+
+For a set without classes a sheet gives the labels that a subset is scored with. For any set it
+gives the human ceiling: label twice, take one sheet as truth and the other as prediction. A sheet
+shows no label, no prediction and no stratum, and each copy has an order of its own, so that neither
+the set's order nor another person's answers show through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+from audit.stats import Floats
+from audit.subset.design import Design, MetricEstimate
+from audit.subset.document import plain_data
+from audit.subset.estimate import Estimand
+from audit.subset.frame import UNLABELLED
+from audit.subset.linearised import Linearised
+from audit.subset.outcome import MetricScore, estimate_linear
+from audit.subset.predictions import IDS, find_column
+from audit.subset.random_numbers import permanent_numbers
+from audit.subset.score import score_subset
+
+SCHEMA = "subset-human/1"
+
+
+@dataclass(frozen=True)
+class PersonScore:
+    """Accuracy of one who answered, a person's sheet or a model, against the truth named."""
+
+    name: str
+    accuracy: MetricScore
+
+
+@dataclass(frozen=True)
+class Human:
+    """People beside a model on the same examples; agreement and kappa of the first two sheets."""
+
+    n_files: int
+    truth: str
+    answers: list[PersonScore]
+    agreement: MetricScore | None
+    kappa: MetricScore | None
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data under `subset-human/1`."""
+        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
+
+
+def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
+    """Return a sheet for one person: id, path, and an empty `label`; `copy` sets its order."""
+    if not {"sample_id", "path"} <= set(rows.columns):
+        raise UsageError("A sheet needs a drawn subset: make one with `audit subset draw`.")
+    order = np.argsort(permanent_numbers(rows["sample_id"].cast(pl.String), copy), kind="stable")
+    return rows.select("sample_id", "path", label=pl.lit(""))[order]
+
+
+def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Series:
+    """Return the label of each row from a filled sheet; every row needs one."""
+    key = find_column(sheet, IDS, name, "id")
+    if "label" not in sheet.columns:
+        raise UsageError(f"{name} has no column 'label': fill in the sheet that was written.")
+    given = sheet.select(
+        sample_id=pl.col(key).cast(pl.String),
+        given=pl.col("label").cast(pl.String).str.strip_chars(),
+    ).filter(pl.col("given") != "")
+    given = given.unique(maintain_order=True)
+    if given["sample_id"].is_duplicated().any():
+        twice = given.filter(pl.col("sample_id").is_duplicated())["sample_id"][0]
+        raise UsageError(f"{name}: {twice!r} has two labels. Keep one row for each example.")
+    found = rows.select(pl.col("sample_id").cast(pl.String)).join(
+        given, on="sample_id", how="left", maintain_order="left"
+    )["given"]
+    if found.null_count():
+        raise UsageError(
+            f"{name}: {found.null_count()} of {len(rows)} examples have no label, such as "
+            f"{rows['sample_id'].filter(found.is_null())[0]!r}. Fill in all of them."
+        )
+    return found.alias("label")
+
+
+def with_sheet(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the subset with the labels of a filled sheet."""
+    return rows.with_columns(sheet_labels(rows, sheet, name))
+
+
+def compare_people(
+    rows: pl.DataFrame,
+    sheets: Sequence[pl.DataFrame],
+    predictions: Sequence[pl.DataFrame] = (),
+    *,
+    names: Sequence[str] = ("A", "B"),
+    confidence: float = 0.95,
+) -> Human:
+    """Return what people got right on a subset, and a model beside them.
+
+    The truth is the set's own labels; where it has none, the first sheet. Two sheets also give
+    agreement and Cohen's kappa, weighted to the set.
+    """
+    given = [sheet_labels(rows, s, n) for s, n in zip(sheets, names, strict=False)]
+    unlabelled = bool((rows["label"] == UNLABELLED).all())
+    truth = rows.with_columns(given[0]) if unlabelled else rows
+    tables = [
+        (name, rows.select("sample_id", prediction=labels))
+        for name, labels in list(zip(names, given, strict=False))[int(unlabelled) :]
+    ]
+    tables += [(n, t) for n, t in zip(names[len(sheets) :], predictions, strict=False)]
+    answers = [
+        PersonScore(name, _accuracy(truth, table, name, confidence)) for name, table in tables
+    ]
+    agreement = kappa = None
+    if len(given) > 1:
+        agreement, kappa = _agreement(rows, given[0], given[1], confidence)
+    told = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
+    return Human(len(rows), told, answers, agreement, kappa)
+
+
+def _accuracy(rows: pl.DataFrame, table: pl.DataFrame, name: str, confidence: float) -> MetricScore:
+    # A person may name a class that the subset does not have: that is a wrong answer.
+    score = score_subset(rows, [table], unknown="wrong", confidence=confidence, names=[name])
+    return score.models[0].metrics[0]
+
+
+def _agreement(
+    rows: pl.DataFrame, first: pl.Series, second: pl.Series, confidence: float
+) -> tuple[MetricScore, MetricScore]:
+    design = Design.of(rows)
+    levels = pl.Enum(pl.concat([first, second]).unique().sort())
+    a, b = (s.cast(levels).to_physical().to_numpy().astype(np.int64) for s in (first, second))
+    share = design.weight / design.weight.sum()
+    of_a, of_b = (np.bincount(v, share, len(levels.categories)) for v in (a, b))
+    chance = float(of_a @ of_b)
+    alike = (a == b).astype(float)
+    observed = float(share @ alike)
+    plain = _estimated(design, alike, observed, alike - observed, confidence)
+    agreement = MetricScore("agreement", plain, "design-based interval, by linearisation")
+    if chance >= 1:  # one class only: there is nothing to agree on beyond chance
+        nothing = dict.fromkeys(plain, MetricEstimate(float("nan"), -1.0, 1.0, 0.0))
+        return agreement, MetricScore("kappa", nothing, "one class only")
+    # Kappa (Cohen 1960) is the agreement, less that of chance, over what chance leaves; so are its
+    # limits, at the variance of kappa (Deville's influence of both marginal distributions).
+    by_chance = of_b[a] + of_a[b] - 2 * chance
+    influence = alike - observed - (1 - observed) / (1 - chance) * by_chance
+    found = _estimated(design, alike, observed, influence, confidence)
+    scaled = {e: _beyond_chance(one, chance) for e, one in found.items()}
+    return agreement, MetricScore("kappa", scaled, "design-based interval, by linearisation")
+
+
+def _estimated(
+    design: Design, alike: Floats, observed: float, influence: Floats, confidence: float
+) -> dict[Estimand, MetricEstimate]:
+    share = np.full(alike.size, 1 / design.weight.sum())
+    linear = Linearised(observed, influence * share, (share,), (1 - alike, alike))
+    return estimate_linear(design, linear, confidence)
+
+
+def _beyond_chance(one: MetricEstimate, chance: float) -> MetricEstimate:
+    value, low, high = ((v - chance) / (1 - chance) for v in (one.value, one.low, one.high))
+    return MetricEstimate(value, low, high, one.effective_n, one.known, one.caution)
+
+
+def human_text(found: Human) -> str:
+    """Return people and model for a reader."""
+    lines = [f"{found.n_files} files; the truth is {found.truth}."]
+    for answer in found.answers:
+        lines += [f"  {answer.name}: {line}" for line in _lines(answer.accuracy)]
+    for metric in (found.agreement, found.kappa):
+        lines += [f"  two sheets: {line}" for line in _lines(metric)] if metric else []
+    return "\n".join([*lines, *found.notes])
+
+
+def _lines(metric: MetricScore) -> list[str]:
+    percent = metric.metric != "kappa"
+    scale, unit = (100, " %") if percent else (1, "")
+    return [
+        f"{metric.metric}, {estimand}: {scale * one.value:.4g}{unit} "
+        f"({scale * one.low:.4g} to {scale * one.high:.4g})"
+        for estimand, one in metric.estimands.items()
+    ]

@@ -1,0 +1,382 @@
+"""Any number per example: its mean and quantiles, the Brier score, the calibration error.
+
+A loss, an IoU, an absolute error, a reward or a top-k hit is a number per example like a right
+answer is, without bounds. The mean has the design-based variance of a ratio; its interval inverts
+Hall's (1992, JRSS B 54:221) cubic transformation of the t statistic, because losses are skewed:
+few large ones carry the mean, and a symmetric interval misses on that side. Quantiles have
+Woodruff's (1952, JASA 47:635) interval: binomial limits for the share below, read off the weighted
+distribution; where the subset is too small to limit a quantile there is no limit. The expected
+calibration error (ECE, of the most likely class, in groups of equal size) of a perfectly calibrated
+model is not 0 in a sample: what noise alone gives is printed beside it and allowed for below.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import binom
+from scipy.stats import t as student
+
+from audit import stats
+from audit.errors import UsageError
+from audit.stats import Floats
+from audit.subset.baseline import WholeSet
+from audit.subset.design import Design
+from audit.subset.document import plain_data
+from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
+from audit.subset.intervals import FEW_DEGREES
+from audit.subset.predictions import IDS, find_column, match, right_answers, standard_columns
+from audit.subset.probabilities import PROBABILITY
+from audit.subset.regression import Known, fit_known
+
+SCHEMA = "subset-values/1"
+BRIER, CALIBRATION = "brier", "ece"
+GROUPS = 15
+SKEWED = 0.5
+"""Skewness of the estimate itself from which an interval of a mean is called rough."""
+
+
+@dataclass(frozen=True)
+class ValueEstimate:
+    """A number with its limits, in its own unit; infinite where the subset gives no limit."""
+
+    value: float
+    low: float
+    high: float
+    known: bool = False
+    caution: str = ""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of the examples: `what` it is, an estimate per estimand, and how it was made."""
+
+    what: str
+    estimands: dict[Estimand, ValueEstimate]
+    method: str
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures of a subset; `deviation` is that of one example, for the next plan."""
+
+    n_files: int
+    n_units: int
+    population_units: int
+    confidence: float
+    deviation: float
+    measures: list[Measure]
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the measures as plain data under `subset-values/1`; infinity becomes null."""
+        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
+
+
+# ---- the values of the rows ----
+
+
+def aligned_values(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: str) -> Floats:
+    """Return a column of `table` for each row of a subset (or of F), by id or path.
+
+    Raises UsageError where a row has no finite number.
+    """
+    key = find_column(table, IDS, name, "id")
+    if column not in table.columns:
+        raise UsageError(
+            f"{name} has no column {column!r}; it has {', '.join(table.columns[:12])}."
+        )
+    numbers = table.select(
+        key=pl.col(key).cast(pl.String), value=pl.col(column).cast(pl.Float64, strict=False)
+    ).unique(maintain_order=True)
+    if numbers["key"].is_duplicated().any():
+        twice = numbers.filter(pl.col("key").is_duplicated())["key"][0]
+        raise UsageError(f"{name}: {twice!r} has two numbers. Keep one row for each example.")
+    by = "sample_id" if rows["sample_id"].is_in(numbers["key"].implode()).any() else "path"
+    values = rows.select(key=pl.col(by)).join(numbers, on="key", how="left", maintain_order="left")[
+        "value"
+    ]
+    bad = values.is_null() | ~values.fill_null(0.0).is_finite()
+    if bad.any():
+        raise UsageError(
+            f"{name}: {int(bad.sum())} of {len(rows)} examples have no finite {column!r}, such as "
+            f"{rows['sample_id'].filter(bad)[0]!r}. Give a number for each of them."
+        )
+    return values.to_numpy()
+
+
+def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, number: str, name: str) -> Floats:
+    """Return a number for each row: a column, or `brier` from the probabilities."""
+    if number in table.columns or number != BRIER:
+        return aligned_values(rows, table, number, name)
+    matched = match(rows, standard_columns(table, name), name)
+    return brier_values(rows["label"], matched.table)
+
+
+def brier_values(labels: pl.Series, table: pl.DataFrame) -> Floats:
+    """Return the Brier score of each row: squared errors of the probabilities, over all classes."""
+    columns = [c for c in table.columns if c.startswith(PROBABILITY)]
+    absent = sorted(set(labels) - {c.removeprefix(PROBABILITY) for c in columns})
+    if not columns or absent:
+        raise UsageError(
+            "The Brier score needs the probability of every class: there is no column "
+            f"{PROBABILITY + (absent or ['<class>'])[0]!r}."
+        )
+    total = np.zeros(len(labels))
+    for column in columns:
+        own = (labels == column.removeprefix(PROBABILITY)).to_numpy().astype(float)
+        total += (table[column].to_numpy() - own) ** 2
+    return total
+
+
+# ---- estimates ----
+
+
+def estimate_mean(
+    design: Design, values: Floats, confidence: float, known: Known | None = None
+) -> dict[Estimand, ValueEstimate]:
+    """Return the mean of a number with its limits, regressed on a number known for F if given."""
+    ones = np.ones(values.size)
+    # Ratios are kept within [-1, 1]: the number is scaled there and back.
+    low, scale = float(values.min()), float(np.ptp(values)) or 1.0
+    y = (values - low) / scale
+    if known is None:
+        r = design.ratio(y, ones)
+    else:
+        unit = Known(known.values / scale, known.means / scale)
+        r = fit_known(design, y, ones, unit).ratio
+    value = low + scale * float(r.value)
+    result: dict[Estimand, ValueEstimate] = {}
+    for estimand in ESTIMANDS:
+        if estimand == "full-set" and design.complete:
+            result[estimand] = ValueEstimate(value, value, value, known=True)
+            continue
+        down, up, caution = _mean_limits(design, r, y, estimand, confidence)
+        result[estimand] = ValueEstimate(
+            value, value - scale * down, value + scale * up, False, caution
+        )
+    return result
+
+
+def _mean_limits(
+    design: Design, r: Ratio, y: Floats, estimand: Estimand, confidence: float
+) -> tuple[float, float, str]:
+    error = math.sqrt(max(float(r.variance[estimand]), 0.0))
+    if error == 0:
+        return math.inf, math.inf, "missing: all numbers drawn are the same, and show no spread"
+    spread = float(np.average((y - float(r.value)) ** 2, weights=design.weight))
+    degrees = float(degrees_of_freedom(r, np.asarray(spread))[0])
+    quantile = float(student.isf((1 - confidence) / 2, degrees))
+    skew = _estimate_skewness(design, y, float(r.value))
+    caution = ""
+    if degrees < FEW_DEGREES:
+        caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
+    elif abs(skew) > SKEWED:
+        caution = "rough: few large numbers carry the mean. Draw more, or look at quantiles"
+    return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
+
+
+def _estimate_skewness(design: Design, y: Floats, mean: float) -> float:
+    """Return the skewness of the weighted mean: that of one unit over the root of their number."""
+    unit = np.bincount(design.unit, design.weight * (y - mean), design.n_units)
+    squares = float((unit**2).sum())
+    return float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
+
+
+def _hall(quantile: float, skew: float) -> float:
+    # The inverse of t + a t^2 / 3 + a^2 t^3 / 27 + a / 6, which is nearly normal for skewness a.
+    if abs(skew) < 1e-9:
+        return quantile
+    return float(3 / skew * (np.cbrt(1 + skew * (quantile - skew / 6)) - 1))
+
+
+def estimate_quantile(
+    design: Design, values: Floats, q: float, confidence: float
+) -> dict[Estimand, ValueEstimate]:
+    """Return the q-quantile, 0 < q < 1, with its limits."""
+    if not 0 < q < 1:
+        raise UsageError(f"--quantile is {q}: give a share between 0 and 1, such as 0.9.")
+    order = np.argsort(values, kind="stable")
+    ranked, share = values[order], np.cumsum(design.weight[order]) / design.weight.sum()
+    value = _at_share(ranked, share, q)
+    r = design.ratio((values <= value).astype(float), np.ones(values.size))
+    result: dict[Estimand, ValueEstimate] = {}
+    for estimand in ESTIMANDS:
+        if estimand == "full-set" and design.complete:
+            result[estimand] = ValueEstimate(value, value, value, known=True)
+            continue
+        below, above = _order_limits(r, q, estimand, confidence)
+        result[estimand] = ValueEstimate(
+            value, _at_share(ranked, share, below), _at_share(ranked, share, above)
+        )
+    return result
+
+
+def _order_limits(r: Ratio, q: float, estimand: Estimand, confidence: float) -> tuple[float, float]:
+    # Order statistics of as many independent examples as the share below the quantile rests on.
+    share, variance = float(r.value), float(r.variance[estimand])
+    observed = share * (1 - share) / variance if variance > 0 else math.inf
+    n = max(math.floor(min(observed, float(r.base_n[estimand]))), 1)
+    tail = (1 - confidence) / 2
+    return float(binom.ppf(tail, n, q)) / n, float(binom.ppf(1 - tail, n, q) + 1) / n
+
+
+def _at_share(ranked: Floats, share: Floats, q: float) -> float:
+    """Return the smallest value with at least the share q at or below it."""
+    if q <= 0:
+        return -math.inf
+    if q > 1 + 1e-12:
+        return math.inf
+    place = int(np.searchsorted(share, q - 1e-12))
+    return float(ranked[min(place, ranked.size - 1)])
+
+
+def estimate_calibration(
+    design: Design, hit: Floats, confident: Floats, confidence: float
+) -> tuple[dict[Estimand, ValueEstimate], float]:
+    """Return the expected calibration error with its limits, and what noise alone would give."""
+    order = np.argsort(confident, kind="stable")
+    share = np.cumsum(design.weight[order]) / design.weight.sum()
+    group = np.empty(order.size, np.int64)
+    group[order] = np.minimum((share - 1e-12) * GROUPS, GROUPS - 1).astype(np.int64)
+    gap = hit - confident
+    sign, noise, value = np.zeros(order.size), 0.0, 0.0
+    for k in np.unique(group):
+        own = (group == k).astype(float)
+        weight = float((design.weight * own).sum() / design.weight.sum())
+        r = design.ratio(gap * own, own)
+        mean = float((design.weight * own * gap).sum() / (design.weight * own).sum())
+        value += weight * abs(mean)
+        noise += weight * math.sqrt(2 / math.pi * max(float(r.variance["generalisation"]), 0.0))
+        sign += own * np.sign(mean)
+    r = design.ratio(sign * gap, np.ones(order.size))
+    z = stats.z_value(confidence)
+    result: dict[Estimand, ValueEstimate] = {}
+    for estimand in ESTIMANDS:
+        if estimand == "full-set" and design.complete:
+            result[estimand] = ValueEstimate(value, value, value, known=True)
+            continue
+        error = math.sqrt(max(float(r.variance[estimand]), 0.0))
+        low, high = max(value - z * error - noise, 0.0), min(value + z * error, 1.0)
+        result[estimand] = ValueEstimate(value, low, high)
+    return result, noise
+
+
+# ---- a subset measured ----
+
+
+def measure_subset(
+    rows: pl.DataFrame,
+    table: pl.DataFrame,
+    column: str,
+    *,
+    quantiles: tuple[float, ...] = (),
+    confidence: float = 0.95,
+    baseline: tuple[WholeSet, pl.DataFrame] | None = None,
+    name: str = "the numbers",
+) -> Measures:
+    """Measure one number per example on drawn rows: its mean, and the quantiles asked for.
+
+    `table`: an id and `column`, for every row; `brier` and `ece` are made from probabilities.
+    `baseline`: the whole set, and a table with the same
+    column of an earlier model for all of it, on which the mean is regressed.
+    """
+    stats.check_level(confidence, "--confidence")
+    design = Design.of(rows)
+    if column == CALIBRATION and column not in table.columns:
+        return _calibration(design, table, confidence, name)
+    values = row_numbers(design.rows, table, column, name)
+    measures = [
+        Measure(f"mean {column}", estimate_mean(design, values, confidence), "Hall's interval"),
+    ]
+    if baseline is not None:
+        whole, earlier = baseline
+        old = row_numbers(whole.design.rows, earlier, column, "the baseline")
+        known = Known(old[whole.places(design)], whole.means(old, np.ones(old.size)))
+        measures.append(
+            Measure(
+                f"mean {column} with the baseline",
+                estimate_mean(design, values, confidence, known),
+                "regression on the baseline's numbers, Hall's interval",
+            )
+        )
+    measures += [
+        Measure(
+            f"quantile {q:g} of {column}",
+            estimate_quantile(design, values, q, confidence),
+            "Woodruff's interval",
+        )
+        for q in quantiles
+    ]
+    return _measures(design, values, confidence, measures)
+
+
+def _calibration(design: Design, table: pl.DataFrame, confidence: float, name: str) -> Measures:
+    matched = match(design.rows, standard_columns(table, name), name)
+    if "confidence" not in matched.table.columns:
+        raise UsageError(
+            f"{name}: the calibration error needs a `confidence` column, or one prob_<class> "
+            "column a class."
+        )
+    hit, stated = right_answers(design.rows, matched), matched.table["confidence"].to_numpy()
+    estimates, noise = estimate_calibration(design, hit, stated, confidence)
+    method = f"{GROUPS} groups of equal size"
+    found = _measures(design, hit - stated, confidence, [Measure(CALIBRATION, estimates, method)])
+    found.notes.append(
+        f"A perfectly calibrated model would show an error of about {noise:.4g} at this size; the "
+        "lower limit allows for it."
+    )
+    return found
+
+
+def _measures(
+    design: Design, values: Floats, confidence: float, measures: list[Measure]
+) -> Measures:
+    mean = np.average(values, weights=design.weight)
+    spread = float(np.average((values - mean) ** 2, weights=design.weight))
+    return Measures(
+        len(design.rows), design.n_units, int(design.population.sum()), confidence,
+        math.sqrt(spread), measures,
+    )  # fmt: skip
+
+
+def units_for_mean(
+    deviation: float, half_width: float, confidence: float, population: int | None = None
+) -> int:
+    """Return the examples that give a mean this half-width, from a pilot's standard deviation.
+
+    `population`: size of a finite set whose own mean is wanted; None for new data of the kind.
+    """
+    if not (deviation > 0 and half_width > 0 and math.isfinite(deviation / half_width)):
+        raise UsageError("--deviation and --half-width must be finite and greater than 0.")
+    plain = (stats.z_value(confidence) * deviation / half_width) ** 2
+    for _ in range(5):  # Student's quantile depends on the size: a few rounds settle it
+        quantile = float(student.isf((1 - confidence) / 2, max(plain - 1, 1)))
+        plain = (quantile * deviation / half_width) ** 2
+    return max(math.ceil(plain if population is None else plain / (1 + plain / population)), 2)
+
+
+def measures_text(found: Measures) -> str:
+    """Return the measures for a reader."""
+    lines = [
+        f"{found.n_files} files in {found.n_units} units drawn from {found.population_units}; "
+        f"intervals at {found.confidence:.4g}. Standard deviation of one example: "
+        f"{found.deviation:.4g}."
+    ]
+    for measure in found.measures:
+        for estimand, one in measure.estimands.items():
+            lines.append(f"  {measure.what}, {estimand}: {_limits(one)}")
+        caution = measure.estimands["generalisation"].caution
+        lines += [f"    The interval is {caution}."] if caution else []
+    return "\n".join([*lines, *found.notes])
+
+
+def _limits(one: ValueEstimate) -> str:
+    if one.known:
+        return f"{one.value:.4g} (known: the whole set was measured)"
+    low, high = (f"{v:.4g}" if math.isfinite(v) else "no limit" for v in (one.low, one.high))
+    return f"{one.value:.4g} ({low} to {high})"

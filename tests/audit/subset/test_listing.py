@@ -1,0 +1,95 @@
+"""Sets from a list: columns, splits, no classes, no strata of the label; the commands on one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.subset import app
+from audit.errors import UsageError
+from audit.subset import Goal, draw_subset, load_recipe, make_plan
+from audit.subset.frame import UNLABELLED
+from audit.subset.listing import frame_from_list
+from tests.audit.subset.frames import made_set, predicted
+
+
+def call(*args, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A list of 400 examples with two splits, an old and a new model's predictions."""
+    root = tmp_path_factory.mktemp("list")
+    frame = made_set(400, 3, seed=3)
+    split = np.where(np.arange(400) % 4 == 0, "val", "test")
+    listed = frame.select(id="sample_id", target="label", camera="camera")
+    listed.with_columns(split=pl.Series(split)).write_csv(root / "labels.csv")
+    listed.select("id", "camera").write_csv(root / "pool.csv")
+    for seed, name in ((1, "old"), (1, "new")):
+        predicted(frame, 0.8, seed).write_csv(root / f"{name}.csv")
+    return root
+
+
+def test_columns_and_splits(folder):
+    path = folder / "labels.csv"
+    assert len(frame_from_list(path)) == 400
+    frame = frame_from_list(path, "test", ["camera"])
+    assert len(frame) == 300
+    assert set(frame["label"]) == {"class0", "class1", "class2"}
+    with pytest.raises(UsageError, match="its splits: test, val"):
+        frame_from_list(path, "train")
+    with pytest.raises(UsageError, match="no column 'site'"):
+        frame_from_list(path, None, ["site"])
+
+
+def test_a_list_without_classes_says_what_to_do(folder):
+    with pytest.raises(UsageError, match="--unlabelled"):
+        frame_from_list(folder / "pool.csv")
+    frame = frame_from_list(folder / "pool.csv", unlabelled=True)
+    assert set(frame["label"]) == {UNLABELLED}
+
+
+def test_strata_of_the_label_can_be_left_out():
+    frame = made_set(600, 3, seed=1)
+    plan = make_plan(frame, Goal(n=90), by=["camera"], by_label=False)
+    assert {s.name for s in plan.strata} == {"camera=left", "camera=right"}
+    one = make_plan(frame, Goal(n=90), by_label=False)
+    assert [s.name for s in one.strata] == ["all"]
+    assert set(draw_subset(frame, one.recipe, 1).rows["stratum"]) == {"all"}
+
+
+def test_a_saved_plan_without_strata_of_the_label_draws_the_same(tmp_path):
+    frame = made_set(300, 3, seed=1)
+    plan = make_plan(frame, Goal(n=40), by_label=False)
+    plan.save(tmp_path / "plan.json")
+    recipe = load_recipe(tmp_path / "plan.json")
+    assert recipe.hash == plan.hash != make_plan(frame, Goal(n=40)).hash
+    assert draw_subset(frame, recipe, 1).rows.equals(draw_subset(frame, plan.recipe, 1).rows)
+
+
+def test_plan_draw_and_score_from_a_list(folder):
+    source, plan, subset = folder / "labels.csv", folder / "plan.json", folder / "s.csv"
+    call("plan", "--from", source, "--n", 60, "--output", plan)
+    assert "Drew 60 of 300 units" in call(
+        "draw", "--from", source, "--plan", plan, "--seed", 1, "-o", subset
+    )
+    said = call("score", subset, "--predictions", folder / "new.csv", "--baseline",
+                folder / "old.csv", "--from", source)  # fmt: skip
+    assert "accuracy with the baseline, full-set: " in said
+    document = json.loads(call("score", subset, "--predictions", folder / "new.csv", "--json"))
+    assert "with_baseline" not in document["models"][0]
+
+
+def test_a_set_is_named_once(folder):
+    assert "once" in call("plan", "--n", 60, code=2)
+    assert "once" in call("plan", folder, "--from", folder / "labels.csv", "--n", 60, code=2)
+    said = call("score", folder / "s.csv", "--predictions", folder / "new.csv", "--baseline",
+                folder / "old.csv", code=2)  # fmt: skip
+    assert "--from" in said

@@ -1,0 +1,183 @@
+"""Numbers per example: exact cases, coverage on skewed ones, quantiles, calibration, planning."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.subset import app
+from audit.errors import UsageError
+from audit.subset import Goal, census, draw_subset, make_plan
+from audit.subset.baseline import WholeSet
+from audit.subset.values import (
+    brier_values,
+    estimate_calibration,
+    estimate_mean,
+    estimate_quantile,
+    measure_subset,
+    measures_text,
+    units_for_mean,
+)
+from tests.audit.subset.frames import made_set
+from tests.audit.subset.test_baseline import sampled
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return made_set(3000, 4, seed=2)
+
+
+@pytest.fixture(scope="module")
+def losses(frame):
+    rng = np.random.default_rng(1)
+    loss = np.exp(rng.normal(size=len(frame)))
+    return frame.select("sample_id").with_columns(
+        loss=pl.Series(loss), later=pl.Series(loss * rng.uniform(0.8, 1.1, len(frame)))
+    )
+
+
+@pytest.fixture(scope="module")
+def rows(frame):
+    return draw_subset(frame, make_plan(frame, Goal(n=400)).recipe, 1).rows
+
+
+def test_a_mean_holds_the_full_sets(frame, losses, rows):
+    found = measure_subset(rows, losses, "loss", quantiles=(0.5, 0.9))
+    mean, half, tenth = (m.estimands["full-set"] for m in found.measures)
+    truth = losses["loss"]
+    assert mean.low < truth.mean() < mean.high
+    assert half.low < truth.median() < half.high
+    assert tenth.low < truth.quantile(0.9) < tenth.high
+    assert mean.high - mean.value > mean.value - mean.low  # large losses are the rare ones
+    assert found.deviation == pytest.approx(truth.std(), rel=0.3)
+    assert "mean loss, full-set: " in measures_text(found)
+
+
+def test_the_whole_set_is_known(frame, losses):
+    found = measure_subset(census(frame).rows, losses, "loss", quantiles=(0.9,))
+    assert found.measures[0].estimands["full-set"].value == pytest.approx(losses["loss"].mean())
+    assert all(m.estimands["full-set"].known for m in found.measures)
+    assert not found.measures[0].estimands["generalisation"].known
+
+
+def test_a_baselines_numbers_narrow_the_mean(frame, losses, rows):
+    whole = WholeSet.of(frame)
+    table = losses.select("sample_id", loss="later")
+    found = measure_subset(rows, table, "loss", baseline=(whole, losses))
+    plain, known = (m.estimands["full-set"] for m in found.measures)
+    assert known.high - known.low < 0.5 * (plain.high - plain.low)
+    assert known.low < losses["later"].mean() < known.high
+
+
+def test_equal_numbers_have_no_interval_of_no_width(frame, rows):
+    table = frame.select("sample_id", loss=pl.lit(0.25))
+    found = measure_subset(rows, table, "loss").measures[0].estimands["generalisation"]
+    assert (found.value, found.low, found.high) == (0.25, -math.inf, math.inf)
+    assert "no spread" in found.caution
+
+
+def test_what_is_no_number_is_refused(frame, losses, rows):
+    with pytest.raises(UsageError, match="no column 'iou'"):
+        measure_subset(rows, losses, "iou")
+    with pytest.raises(UsageError, match="no finite 'loss'"):
+        measure_subset(rows, losses.with_columns(loss=pl.lit(math.nan)), "loss")
+    with pytest.raises(UsageError, match="--quantile is 2"):
+        measure_subset(rows, losses, "loss", quantiles=(2,))
+
+
+@pytest.mark.parametrize("n", [60, 300])
+def test_skewed_means_and_quantiles_hold(n):
+    rng = np.random.default_rng(n)
+    values = np.exp(rng.normal(size=5000))
+    stratum, held, too_low = np.zeros(5000, np.int64), np.zeros(3), 0
+    for _ in range(120):
+        index = rng.choice(5000, n, replace=False)
+        design, v = sampled(stratum, index), values[index]
+        mean = estimate_mean(design, v, 0.95)["full-set"]
+        held[0] += mean.low <= values.mean() <= mean.high
+        too_low += mean.high < values.mean()
+        for k, q in enumerate((0.5, 0.9), 1):
+            one = estimate_quantile(design, v, q, 0.95)["full-set"]
+            held[k] += one.low <= np.quantile(values, q) <= one.high
+    assert (held >= 106).all()  # of 120: 114 expected, three standard errors less is 107
+    assert too_low <= 11  # a symmetric interval misses 10 % of the means on this side at n = 60
+
+
+def test_a_quantile_beyond_the_subset_has_no_limit():
+    values = np.arange(50.0)
+    design = sampled(np.zeros(5000, np.int64), np.arange(50))
+    found = estimate_quantile(design, values, 0.99, 0.95)["generalisation"]
+    assert found.high == math.inf
+    assert math.isfinite(found.low)
+
+
+def test_brier_by_hand():
+    table = pl.DataFrame({"prob_a": [0.7, 0.2], "prob_b": [0.3, 0.8]})
+    assert brier_values(pl.Series(["a", "a"]), table) == pytest.approx([0.18, 1.28])
+    with pytest.raises(UsageError, match="prob_c"):
+        brier_values(pl.Series(["a", "c"]), table)
+
+
+@pytest.mark.parametrize(("over", "shown"), [(0.0, False), (0.15, True)])
+def test_calibration(over, shown):
+    """Without an error the lower limit is 0; a planted one is found."""
+    rng = np.random.default_rng(3)
+    stated = rng.uniform(0.4, 1, 1000)
+    hit = (rng.uniform(size=1000) < stated - over).astype(float)
+    design = sampled(np.zeros(20000, np.int64), np.arange(1000))
+    found, noise = estimate_calibration(design, hit, stated, 0.95)
+    assert (found["generalisation"].low > 0) == shown
+    assert found["generalisation"].low <= over <= found["generalisation"].high
+    assert 0.02 < noise < 0.06
+
+
+def test_the_size_for_a_mean():
+    # (1.96 x 0.4 / 0.05)^2 = 245.9, a little more for Student's quantile
+    assert units_for_mean(0.4, 0.05, 0.95) == pytest.approx(248, abs=2)
+    assert units_for_mean(0.4, 0.05, 0.95, 248) == pytest.approx(124, abs=2)
+    with pytest.raises(UsageError):
+        units_for_mean(0.0, 0.05, 0.95)
+
+
+def test_the_command_reads_what_loops_write(frame, rows, tmp_path):
+    rng = np.random.default_rng(0)
+    classes = sorted(set(frame["label"]))
+    shares = rng.dirichlet(np.ones(4), len(frame))
+    ids = frame["sample_id"].to_list()
+    np.savez(tmp_path / "a.npz", ids=ids, probabilities=shares, classes=classes)
+    with open(tmp_path / "a.jsonl", "w") as file:
+        for name, row in zip(ids, shares.tolist(), strict=True):
+            nested = dict(zip(classes, row, strict=True))
+            print(json.dumps({"sample_id": name, "probabilities": nested}), file=file)
+    rows.write_parquet(tmp_path / "s.parquet")
+
+    def call(command, option, file, *more):
+        call = [command, tmp_path / "s.parquet", option, tmp_path / file, *more, "--json"]
+        result = CliRunner().invoke(app, [str(a) for a in call])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    for number in ("brier", "ece"):
+        one, other = (
+            call("measure", "--values", f, "--number", number) for f in ("a.npz", "a.jsonl")
+        )
+        assert one["measures"] == other["measures"]
+        assert 0 < one["measures"][0]["estimands"]["full-set"]["value"] < 2
+    scored = call("score", "--predictions", "a.npz", "--metric", "auroc")
+    assert 0.4 < scored["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] < 0.6
+
+
+def test_misshaped_arrays_are_refused(tmp_path):
+    from audit.subset.predictions import read_table
+
+    np.savez(tmp_path / "a.npz", ids=["a", "b"], probabilities=np.ones((2, 3)), classes=["x", "y"])
+    with pytest.raises(UsageError, match="shape"):
+        read_table(tmp_path / "a.npz", "predictions")
+    (tmp_path / "b.npz").write_bytes(b"no zip")
+    with pytest.raises(UsageError, match="savez"):
+        read_table(tmp_path / "b.npz", "predictions")
