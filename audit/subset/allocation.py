@@ -153,9 +153,9 @@ class Allocation:
         return Figures(
             round(float(expected.sum())),
             precision.effective_files(domain, expected, estimand),
-            precision.expected_half_width(domain, expected, estimand, goal.level, goal.interval),
+            precision.expected_half_width(domain, expected, estimand, goal.level),
             precision.detectable_difference(
-                domain, expected, estimand, discordant, goal.alpha, goal.power, goal.paired
+                domain, expected, estimand, discordant, goal.alpha, goal.power
             ),
             needed,
         )

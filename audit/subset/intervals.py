@@ -17,7 +17,7 @@ import numpy as np
 from audit import stats
 from audit.stats import Floats
 from audit.subset.estimate import Estimand, Ratio, degrees_of_freedom
-from audit.subset.sizes import EXACT_FROM_FRACTION
+from audit.subset.sizes import EXACT_FROM_FRACTION, share_limits
 
 # How many units' worth of the design's own variance steadies an estimated one. For groups that
 # value takes the files of a group to be alike: more of it would only widen the interval.
@@ -38,16 +38,14 @@ def proportion_interval(
     """Return low, high and effective size for a ratio that is a share in [0, 1]."""
     share = np.clip(r.value, 0.0, 1.0)
     n = effective_size(r, share, estimand, confidence)
-    low, high = stats.wilson_share(share, n, confidence)
+    low, high = share_limits(share, n, confidence)
     if estimand == "full-set":
         # With most of the set drawn, what is left is a handful of answers: too coarse a
         # distribution for a normal approximation, hence binomial limits on the effective size.
         coarse = (r.fraction >= EXACT_FROM_FRACTION) & np.isfinite(n)
-        known = np.isinf(n)
         size = np.where(coarse, n, 1.0)
         exact_low, exact_high = stats.clopper_pearson(share * size, size, confidence)
         low, high = np.where(coarse, exact_low, low), np.where(coarse, exact_high, high)
-        low, high = np.where(known, share, low), np.where(known, share, high)
     return low, high, n
 
 
@@ -148,13 +146,13 @@ def counted_interval(
 ) -> tuple[Floats, Floats]:
     """Return the interval for `successes` of `n` files drawn by simple random sampling from N.
 
-    full-set: Wilson at n (N-1)/(N-n) below n/N = 0.5, the hypergeometric limits from there on.
+    full-set: at n (N-1)/(N-n) below n/N = 0.5, the hypergeometric limits from there on.
     """
     if estimand == "generalisation":
-        return stats.wilson(successes, n, confidence)
+        return share_limits(successes / np.maximum(n, 1), n, confidence)
     # The finite-population correction enters Wilson's limits as a larger sample size.
     share = successes / np.maximum(n, 1)
-    low, high = stats.wilson_share(share, stats.effective_n(n, population), confidence)
+    low, high = share_limits(share, stats.effective_n(n, population), confidence)
     coarse = n >= EXACT_FROM_FRACTION * population
     if np.any(coarse):
         low, high = (np.array(np.broadcast_to(v, coarse.shape)) for v in (low, high))

@@ -134,9 +134,8 @@ def price_of_looks(allocation: Allocation) -> list[str]:
     single = replace(requirement, goal=replace(goal, looks=1), population=silent)
     one = replace(allocation, requirement=single).size(goal.estimand)
     many = allocation.size(goal.estimand)
-    method = "Sidak" if goal.looks_method == "sidak" else "Bonferroni"
     return [
-        f"{goal.looks} comparisons fixed in advance: {method} at {goal.alpha:.4g} each takes "
+        f"{goal.looks} comparisons fixed in advance: Bonferroni at {goal.alpha:.4g} each takes "
         f"{many} units where one comparison takes {one}. This does not cover models that are "
         "chosen by their scores on this subset: confirm those on a fresh draw."
     ]

@@ -22,9 +22,9 @@ from audit.subset.precision import Domain
 from audit.subset.prior import Prior, read_prior
 from audit.subset.strata import Strata, cut_points, merged_names, quantile_edges
 from audit.subset.units import Units, form_units
-from audit.subset.wording import listed
 
 MEAN = "mean over classes"
+SHOWN = 8
 CONFIDENCE_COLUMN = "confidence"
 # Fifths: an earlier model's mistakes are among its least confident answers, where cuts pay most.
 CONFIDENCE_SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -231,3 +231,9 @@ def merge_small_strata(
     earlier = {old: merged.get(new, new) for old, new in strata.merged.items()}
     strata = replace(strata, merged={**merged, **earlier})
     return form_units(files, strata, group), strata
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names joined by commas, the rest counted: `a, b and 3 more`."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

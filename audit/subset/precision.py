@@ -14,9 +14,9 @@ import numpy as np
 from audit import stats
 from audit.stats import Floats, Ints
 from audit.subset import sizes
-from audit.subset.detection import connor_difference, two_proportion_difference
+from audit.subset.detection import connor_difference
 from audit.subset.estimate import Estimand
-from audit.subset.sizes import EXACT_FROM_FRACTION, IntervalMethod
+from audit.subset.sizes import EXACT_FROM_FRACTION
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,6 @@ def expected_half_width(
     n: Ints | Floats,
     estimand: Estimand,
     confidence: float,
-    method: IntervalMethod = "wilson",
 ) -> float:
     """Return the half-width that a score is expected to print; NaN without units."""
     drawn = float(n.sum())
@@ -138,11 +137,9 @@ def expected_half_width(
     # The same choice of method as in the score, so that the plan predicts what will be printed.
     full = estimand == "full-set"
     if full and domain.simple:
-        return float(
-            sizes.half_width(drawn, domain.planning_share, confidence, domain.total, method)[0]
-        )
+        return float(sizes.half_width(drawn, domain.planning_share, confidence, domain.total)[0])
     coarse = full and drawn >= EXACT_FROM_FRACTION * domain.total
-    if method == "wilson" and not coarse:
+    if not coarse:
         return float(sizes.half_width(effective, domain.planning_share, confidence)[0])
     low, high = stats.clopper_pearson(domain.planning_share * effective, effective, confidence)
     return float(high - low) / 2
@@ -155,7 +152,6 @@ def detectable_difference(
     discordant: float,
     alpha: float,
     power: float,
-    paired: bool = True,
 ) -> float:
     """Return the smallest difference between two models that n_h units show with `power`."""
     # Strata separate right from wrong answers, not one model's changes from another's: the change
@@ -164,6 +160,4 @@ def detectable_difference(
     effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha)
     if effective <= 0:
         return float("nan")
-    if paired:
-        return float(connor_difference(effective, discordant, alpha, power))
-    return two_proportion_difference(effective, domain.planning_share, alpha, power)
+    return float(connor_difference(effective, discordant, alpha, power))

@@ -77,17 +77,10 @@ def test_a_difference_finer_than_one_example_is_unreachable():
     assert "one of" in made.unreachable[0].sentence
 
 
-@pytest.mark.slow
-def test_paired_and_unpaired():
-    frame = made_set(20_000, 1)
+def test_a_difference_takes_what_connor_says():
+    frame = made_set(2000, 1)
     pair = make_plan(frame, Goal(detect=0.03, discordant=0.1, planning_value=0.8))
     assert pair.n == math.ceil(detection.connor_n(0.03, 0.1))
-    single = make_plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False))
-    assert single.n == math.ceil(detection.two_proportion_n(0.785, 0.815))
-    exact = make_plan(frame, Goal(detect=0.03, discordant=0.1, test="exact"))
-    assert exact.n == detection.mcnemar_n(0.03, 0.1)
-    fisher = make_plan(frame, Goal(detect=0.03, planning_value=0.8, paired=False, test="exact"))
-    assert fisher.n > single.n
 
 
 def test_predictions_replace_assumptions():
@@ -177,10 +170,7 @@ def test_duplicates_carry_weight_and_cost():
 def test_looks_have_a_price():
     one = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2))
     five = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5))
-    sidak = make_plan(
-        made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5, looks_method="sidak")
-    )
-    assert one.n < sidak.n <= five.n
+    assert one.n < five.n
     assert five.n == math.ceil(detection.connor_n(0.04, 0.2, 0.01))
     assert any(f"{five.n} units where one comparison takes {one.n}" in r for r in five.reasons)
 

@@ -308,6 +308,8 @@ def test_the_document_and_the_text(frame):
     assert "fresh draw" in text
     assert "3 comparisons fixed in advance" in text
     assert "right; one more right answer moves recall by" in text
+    first = found.models[0].classes[0].recall["generalisation"]
+    assert f"{100 * first.low:.1f} to {100 * first.high:.1f} % for new data" in text
     noisy = score_subset(drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)],
                   label_noise=0.05)  # fmt: skip
     assert any("Wrong labels at a rate of 0.05" in note for note in noisy.comparison.notes)
