@@ -261,8 +261,8 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
     error = np.nan_to_num(r.value) - in_set
     bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
     share = np.clip(np.nan_to_num(r.value), 0, 1)
-    rough = intervals.share_degrees(r, share) < intervals.FEW_DEGREES
-    rough |= intervals.weight_effect(r) > intervals.UNEQUAL_WEIGHTS
+    degrees = estimate.degrees_of_freedom(r, share * (1 - share))[0]
+    rough = r.grouped & (degrees < intervals.FEW_DEGREES)
     warned = float(rough.mean()) if counted is None else 0.0
     for estimand in estimate.ESTIMANDS:
         target = in_set if estimand == "full-set" else np.full(reps, p)

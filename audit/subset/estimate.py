@@ -24,6 +24,8 @@ from audit.stats import Floats, Ints
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
+# How many files' worth of the overall variance of answers steadies that of a stratum of files.
+PRIOR_FILES = 1.0
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Float
     and strata combine as by Satterthwaite (1946). The second figure, in (0, 1], is that number over
     Kish's, which counts sizes but not their squares.
     """
-    m = r.moments
+    m, grouped = r.moments, np.expand_dims(r.grouped, -1)
     rho = _implied_correlation(r, answer_variance)[..., None]
     # Means over the units of v = m (1 + (m - 1) rho) = (1 - rho) m + rho m^2, and of its square.
     unit = (1 - rho) * m.x + rho * m.x2
@@ -200,7 +202,7 @@ def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Float
     # A stratum counts for as much as it adds to the variance; one unit shows no variance at all.
     part = np.where((m.x > 0) & (m.n > 1), m.weight * unit, 0.0)
     total = np.maximum(part.sum(-1), 1e-300)
-    each = np.maximum((m.n - 1) * equal_units, 1e-9)
+    each = np.maximum((m.n - 1) * equal_units + np.where(grouped, 0.0, PRIOR_FILES), 1e-9)
     degrees = np.maximum(total**2 / np.maximum((part**2 / each).sum(-1), 1e-300), 1.0)
     kish = np.divide(m.x**2, m.x2, out=np.ones_like(unit), where=m.x2 > 0)
     beyond_kish = np.minimum(equal_units / np.maximum(kish, 1e-300), 1.0)

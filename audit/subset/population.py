@@ -85,7 +85,8 @@ class Population:
         alone = 1 - self.rho
         v_squares = alone**2 * squares + 2 * self.rho * alone * cubes + self.rho**2 * fourths
         p = self.p if label is None else np.full(len(self.N), self.class_share(label))
-        return Domain(N, p, m / units, effect, min((effect * m) ** 2 / (v_squares * units), 1.0))
+        evenness = min((effect * m) ** 2 / (v_squares * units), 1.0)
+        return Domain(N, p, m / units, effect, squares / m, evenness)
 
     def class_share(self, label: str) -> float:
         """Return the planning value for the recall of one class."""

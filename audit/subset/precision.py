@@ -16,6 +16,7 @@ from audit.stats import Floats, Ints
 from audit.subset import sizes
 from audit.subset.detection import connor_difference
 from audit.subset.estimate import Estimand
+from audit.subset.intervals import alike_weight
 from audit.subset.sizes import EXACT_FROM_FRACTION
 
 
@@ -25,6 +26,7 @@ class Domain:
 
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
     unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
+    `whole_effect`: the same where all files of a unit are alike;
     `size_evenness`: the equal units that would estimate a variance as well, for each unit: 1 if all
     sizes are equal. A mean over classes besides: `share`, what each stratum weighs in it (None: by
     its units), and `centre`, the mean that `p` of a stratum varies around (None: that of all).
@@ -34,6 +36,7 @@ class Domain:
     p: Floats
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
+    whole_effect: float = 1.0
     size_evenness: float = 1.0
     share: Floats | None = None
     centre: Floats | None = None
@@ -132,6 +135,7 @@ def expected_half_width(
     if drawn == 0:
         return float("nan")
     effective = effective_files(domain, n, estimand) * student_factor(domain, n, confidence)
+    effective = _with_alike_groups(domain, n, estimand, effective)
     if np.isinf(effective):
         return 0.0
     # The same choice of method as in the score, so that the plan predicts what will be printed.
@@ -143,6 +147,18 @@ def expected_half_width(
         return float(sizes.half_width(effective, domain.planning_share, confidence)[0])
     low, high = stats.clopper_pearson(domain.planning_share * effective, effective, confidence)
     return float(high - low) / 2
+
+
+def _with_alike_groups(
+    domain: Domain, n: Ints | Floats, estimand: Estimand, effective: float
+) -> float:
+    """Return an effective size as `audit.subset.intervals.effective_size` makes it cautious."""
+    alike = replace(domain, p=np.full(domain.p.shape, 0.5), cluster_effect=domain.whole_effect)
+    groups = effective_files(alike, n, estimand)
+    if not 0 < groups < effective < np.inf:
+        return effective
+    weight = float(alike_weight(groups, domain.planning_share))
+    return 1 / ((1 - weight) / effective + weight / groups)
 
 
 def detectable_difference(
