@@ -119,9 +119,11 @@ def student_factor(domain: Domain, n: Ints | Floats, confidence: float) -> float
     """
     from scipy.stats import t as student
 
-    tail = (1 - confidence) / 2
+    tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n)
+    if np.isinf(degrees):
+        return 1.0
     ideal = student.isf(tail, max(float(n.sum()), 2.0))
-    return float(min(ideal / student.isf(tail, expected_degrees(domain, n)), 1.0) ** 2)
+    return float(min(ideal / student.isf(tail, degrees), 1.0) ** 2)
 
 
 def expected_half_width(

@@ -153,9 +153,8 @@ def test_two_files_of_a_stratum_that_agree_do_not_show_that_all_do():
     agree = np.where(n_h[stratum] == 2, 1.0, np.arange(stratum.size) % 2)
     N = n_h * np.where(n_h == 2, 150.0, 10.0)
     r = weighted_ratio(unit_moments(agree, np.ones(stratum.size), stratum, N))
-    low, high, _ = intervals.proportion_interval(r, "generalisation")
-    # the pairs weigh 300 of 3,000 each: their part of the standard error alone is 7 points
-    assert (high - low) / 2 > 0.1
+    # as the pairs weigh, 216 rows are worth 68; the variance that they show would make it 82
+    assert 55 < float(intervals.proportion_interval(r, "generalisation")[2]) < 70
 
 
 def test_few_groups_that_could_be_wrong_as_a_whole_are_allowed_for():

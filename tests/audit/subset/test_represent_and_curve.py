@@ -70,7 +70,7 @@ def test_the_curve_is_the_plans_arithmetic():
 
 @pytest.mark.slow
 def test_where_more_examples_stop_paying():
-    found = make_curve(made_set(9000, 1))
+    found = make_curve(made_set(4000, 1))
     n = found.stops_paying["generalisation"]
     assert 1800 < n < 2600
     assert make_curve(made_set(500, 1)).stops_paying["generalisation"] is None
