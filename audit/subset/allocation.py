@@ -72,11 +72,11 @@ def stratum_scale(requirement: Requirement, allocation: str) -> Floats:
         return np.ones(population.N.size)
     # Neyman (1934), JRSS 97:558: units in proportion to N_h times the standard deviation there.
     by_model = allocation == "neyman"
-    raw = _model_scale(population.p) if by_model else _class_scale(requirement)
+    raw = model_scale(population.p) if by_model else _class_scale(requirement)
     return np.array([float(f"{v:.9g}") for v in raw])
 
 
-def _model_scale(p: Floats) -> Floats:
+def model_scale(p: Floats) -> Floats:
     """Return the standard deviations that an earlier model's answers have, none far below the rest.
 
     Another model errs elsewhere: strata that this one gets all right need units too, or the score's

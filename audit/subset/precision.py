@@ -15,8 +15,8 @@ from audit import stats
 from audit.stats import Floats, Ints
 from audit.subset import sizes
 from audit.subset.detection import connor_difference
-from audit.subset.estimate import Estimand
-from audit.subset.intervals import alike_weight
+from audit.subset.estimate import PRIOR_FILES, Estimand
+from audit.subset.intervals import PRIOR_UNITS, alike_weight
 from audit.subset.sizes import EXACT_FROM_FRACTION
 
 
@@ -55,6 +55,11 @@ class Domain:
     def weight(self) -> Floats:
         """What each stratum weighs in the metric; the sum is 1."""
         return np.asarray(self.N / max(self.total, 1) if self.share is None else self.share)
+
+    @property
+    def files(self) -> bool:
+        """True where every unit is a file."""
+        return self.cluster_effect == 1.0 and self.files_per_unit == 1.0
 
     @property
     def simple(self) -> bool:
@@ -107,7 +112,7 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
 
 def expected_degrees(domain: Domain, n: Ints | Floats) -> float:
     """Return the degrees of freedom that a score will have for groups; infinite for files."""
-    if domain.cluster_effect == 1.0 and domain.files_per_unit == 1.0:
+    if domain.files:
         return float("inf")
     return max((float(n.sum()) - int((n > 0).sum())) * domain.size_evenness, 1.0)
 
@@ -137,7 +142,7 @@ def expected_half_width(
     if drawn == 0:
         return float("nan")
     effective = effective_files(domain, n, estimand) * student_factor(domain, n, confidence)
-    effective = _with_alike_groups(domain, n, estimand, effective)
+    effective = (_steadied if domain.files else _with_alike_groups)(domain, n, estimand, effective)
     if np.isinf(effective):
         return 0.0
     # The same choice of method as in the score, so that the plan predicts what will be printed.
@@ -149,6 +154,33 @@ def expected_half_width(
         return float(sizes.half_width(effective, domain.planning_share, confidence)[0])
     low, high = stats.clopper_pearson(domain.planning_share * effective, effective, confidence)
     return float(high - low) / 2
+
+
+def _steadied(domain: Domain, n: Ints | Floats, estimand: Estimand, effective: float) -> float:
+    """Return an effective size as `audit.subset.intervals.guarded_size` steadies it, for files."""
+    share, used = domain.planning_share, n > 0
+    if not 0 < share < 1 or not 0 < effective < np.inf:
+        return effective
+    drawn, p, weight = n[used], domain.p[used], domain.weight[used]
+    # Each stratum's variance by one file, then their sum by as many as its rarer answers lack.
+    steady = (p * (1 - p) * (drawn - 1) + PRIOR_FILES * share * (1 - share)) / (
+        drawn - 1 + PRIOR_FILES
+    )
+    remaining = 1 - drawn / domain.N[used] if estimand == "full-set" else 1.0
+    added = float((weight**2 / drawn * remaining * (steady - p * (1 - p))).sum())
+    variance = share * (1 - share) / effective + added
+    alike = share * (1 - share) * float((weight**2 / drawn * remaining).sum())
+    rare = min(_rare_files(drawn, weight, v) for v in (p, 1 - p))
+    variance = (rare * variance + PRIOR_UNITS * alike) / (rare + PRIOR_UNITS)
+    return share * (1 - share) / variance
+
+
+def _rare_files(n: Floats | Ints, weight: Floats, p: Floats) -> float:
+    """Return among how many of the heaviest rows' worth the answers of a kind are spread."""
+    row = weight / n
+    total, squares = float(weight @ p), float((row * weight) @ p)
+    typical = total / float(n @ p)
+    return total**2 / squares * min(typical / float(row.max()), 1.0)
 
 
 def _with_alike_groups(

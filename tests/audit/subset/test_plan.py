@@ -11,7 +11,17 @@ import pytest
 
 from audit import stats
 from audit.errors import UsageError
-from audit.subset import Goal, NoiseRate, detection, make_plan, recipe_from, sizes
+from audit.subset import (
+    Goal,
+    NoiseRate,
+    detection,
+    make_plan,
+    precision,
+    recipe_from,
+    sizes,
+)
+from audit.subset.estimate import unit_moments, weighted_ratio
+from audit.subset.intervals import proportion_interval
 from audit.subset.recipe import SCHEMA, load_recipe
 from tests.audit.subset.frames import made_set, predicted
 
@@ -328,3 +338,18 @@ def test_strata_that_an_earlier_model_gets_right_get_units_too() -> None:
     made = make_plan(frame, Goal(n=200), allocation="neyman", predictions=[mixed])
     scale = {s.label: s.scale for s in made.strata}
     assert min(scale.values()) >= 0.29 * max(scale.values())
+
+
+def test_the_planned_width_of_unequal_strata_is_the_printed_one() -> None:
+    """Equal shares of unequal strata: `score` steadies the variance, and so must the plan."""
+    rng, n_h = np.random.default_rng(1), np.full(10, 10)
+    N = (6800 / np.arange(1, 11)).astype(int)
+    p = 1 / (1 + np.exp(1.7 - np.linspace(-1.5, 1.5, 10)))
+    planned = precision.expected_half_width(precision.Domain(N, p), n_h, "generalisation", 0.95)
+    stratum, widths = np.repeat(np.arange(10), n_h), []
+    for _ in range(200):
+        hit = (rng.uniform(size=100) < p[stratum]).astype(float)
+        r = weighted_ratio(unit_moments(hit, np.ones(100), stratum, N))
+        low, high, _ = proportion_interval(r, "generalisation")
+        widths.append(float(high - low) / 2)
+    assert planned == pytest.approx(np.mean(widths), rel=0.05)
