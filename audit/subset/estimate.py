@@ -183,7 +183,9 @@ def _between(m: Moments, value: Floats, residual: Floats) -> Floats:
 # ---- degrees of freedom ----
 
 
-def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Floats]:
+def degrees_of_freedom(
+    r: Ratio, answer_variance: Floats, estimand: Estimand = "generalisation"
+) -> tuple[Floats, Floats]:
     """Return the degrees of freedom of the variance of `r`, and what large units leave of each.
 
     `answer_variance` is the variance of one answer. A unit of m files varies by m (1 + (m - 1)
@@ -201,6 +203,9 @@ def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Float
     equal_units = np.divide(unit**2, square, out=np.ones_like(unit), where=square > 0)
     # A stratum counts for as much as it adds to the variance; one unit shows no variance at all.
     part = np.where((m.x > 0) & (m.n > 1), m.weight * unit, 0.0)
+    if estimand == "full-set":  # a stratum that was drawn whole adds nothing
+        left = part * (1 - m.n / np.maximum(m.N, 1))
+        part = np.where(left.sum(-1, keepdims=True) > 0, left, part)
     total = np.maximum(part.sum(-1), 1e-300)
     each = np.maximum((m.n - 1) * equal_units + np.where(grouped, 0.0, PRIOR_FILES), 1e-9)
     degrees = np.maximum(total**2 / np.maximum((part**2 / each).sum(-1), 1e-300), 1.0)

@@ -98,7 +98,7 @@ def guarded_size(
     # Student quantiles instead, which widens the interval and keeps it inside [0, 1].
     tail = (1 - confidence) / 2
     ideal = student.isf(tail, np.maximum(base, 2))
-    factor = ideal / student.isf(tail, share_degrees(r, answer_variance))
+    factor = ideal / student.isf(tail, share_degrees(r, answer_variance, estimand))
     # Never above 1: more degrees of freedom than units may not add information.
     return np.asarray(n * np.minimum(factor, 1.0) ** 2)
 
@@ -120,9 +120,9 @@ def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     return np.asarray((m.weight * remaining * share * (expected - residual)).sum(-1) / total)
 
 
-def share_degrees(r: Ratio, answer_variance: Floats) -> Floats:
+def share_degrees(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     """Return the degrees of freedom behind an interval: `guarded_size` uses them."""
-    degrees, fraction = degrees_of_freedom(r, answer_variance)
+    degrees, fraction = degrees_of_freedom(r, answer_variance, estimand)
     # A variance between groups rests on the groups that differ from the rest, however many agree.
     by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
     # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.

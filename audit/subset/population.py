@@ -74,19 +74,25 @@ class Population:
         cells = self.cells if mask is None else self.cells.filter(mask)
         code = cells["stratum"].to_numpy()
         m, squares = int(cells["files"].sum()), int(cells["squares"].sum())
-        cubes, fourths = float(cells["cubes"].sum()), float(cells["fourths"].sum())
         N = np.bincount(code, cells["units"].to_numpy(), len(self.N)).astype(np.int64)
         units = int(N.sum())
         # Kish (1965), section 5.4, with the size-weighted mean size in place of m, as in Eldridge,
         # Ashby and Kerry (2006), Int J Epidemiol 35:1292.
         effect = 1.0 + (squares / m - 1.0) * self.rho
         # Effective number of units (Carter, Schnepel and Steigerwald 2017): (sum v)^2 / sum v^2
-        # with v = m (1 + (m - 1) rho), the variance of a unit of m files; sum v is effect times m.
-        alone = 1 - self.rho
-        v_squares = alone**2 * squares + 2 * self.rho * alone * cubes + self.rho**2 * fourths
+        # with v = m (1 + (m - 1) rho), the variance of a unit of m files, within each stratum.
+        sums = [
+            np.bincount(code, cells[c].to_numpy(), len(self.N)).astype(float)
+            for c in ("files", "squares", "cubes", "fourths")
+        ]
+        alone, rho = 1 - self.rho, self.rho
+        v = alone * sums[0] + rho * sums[1]
+        v_squares = alone**2 * sums[1] + 2 * rho * alone * sums[2] + rho**2 * sums[3]
+        count = np.maximum(N, 1)
+        evenness = np.divide(v**2, v_squares * count, out=np.ones(v.shape), where=v_squares > 0)
+        spread = v / count / (effect * m / units)
         p = self.p if label is None else np.full(len(self.N), self.class_share(label))
-        evenness = min((effect * m) ** 2 / (v_squares * units), 1.0)
-        return Domain(N, p, m / units, effect, squares / m, evenness)
+        return Domain(N, p, m / units, effect, squares / m, np.minimum(evenness, 1.0), spread)
 
     def class_share(self, label: str) -> float:
         """Return the planning value for the recall of one class."""

@@ -26,10 +26,11 @@ class Domain:
 
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
     unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
-    `whole_effect`: the same where all files of a unit are alike;
-    `size_evenness`: the equal units that would estimate a variance as well, for each unit: 1 if all
-    sizes are equal. A mean over classes besides: `share`, what each stratum weighs in it (None: by
-    its units), and `centre`, the mean that `p` of a stratum varies around (None: that of all).
+    `whole_effect`: the same where all files of a unit are alike; `size_evenness`: the equal units
+    that would estimate the variance of a stratum as well, for each unit: 1 if all sizes are equal;
+    `spread`: what a unit of a stratum varies by, over the mean unit. A mean over classes besides:
+    `share`, what each stratum weighs in it (None: by its units), and `centre`, the mean that `p` of
+    a stratum varies around (None: that of all).
     """
 
     N: Ints
@@ -37,7 +38,8 @@ class Domain:
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
     whole_effect: float = 1.0
-    size_evenness: float = 1.0
+    size_evenness: Floats | float = 1.0
+    spread: Floats | float = 1.0
     share: Floats | None = None
     centre: Floats | None = None
 
@@ -94,6 +96,7 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     # At a planning value of 0 or 1 every variance is 0: strata are then taken to vary alike.
     uncertain = 0 < mean < 1
     within = p * (1 - p) if uncertain else np.ones(p.shape)
+    within = within * np.broadcast_to(domain.spread, domain.N.shape)[used]
     whole = mean * (1 - mean) if uncertain else 1.0
     if estimand == "full-set":
         remaining = 1 - drawn / existing
@@ -110,21 +113,34 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
-def expected_degrees(domain: Domain, n: Ints | Floats) -> float:
+def expected_degrees(
+    domain: Domain, n: Ints | Floats, estimand: Estimand = "generalisation"
+) -> float:
     """Return the degrees of freedom that a score will have for groups; infinite for files."""
     if domain.files:
         return float("inf")
-    return max((float(n.sum()) - int((n > 0).sum())) * domain.size_evenness, 1.0)
+    used = n > 0
+    evenness, spread = (
+        np.broadcast_to(v, domain.N.shape)[used] for v in (domain.size_evenness, domain.spread)
+    )
+    drawn, existing = n[used], domain.N[used]
+    part = existing**2 / drawn * spread
+    if estimand == "full-set" and np.any(drawn < existing):
+        part = part * (1 - drawn / existing)
+    each = np.maximum((drawn - 1) * evenness, 1e-9)
+    return max(float(part.sum() ** 2 / (part**2 / each).sum()), 1.0)
 
 
-def student_factor(domain: Domain, n: Ints | Floats, confidence: float) -> float:
+def student_factor(
+    domain: Domain, n: Ints | Floats, confidence: float, estimand: Estimand = "generalisation"
+) -> float:
     """Return the share of an effective size that is left when groups show their own variance.
 
     Korn and Graubard's squared ratio of quantiles, as in `audit.subset.intervals.effective_size`.
     """
     from scipy.stats import t as student
 
-    tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n)
+    tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n, estimand)
     if np.isinf(degrees):
         return 1.0
     ideal = student.isf(tail, max(float(n.sum()), 2.0))
@@ -141,7 +157,9 @@ def expected_half_width(
     drawn = float(n.sum())
     if drawn == 0:
         return float("nan")
-    effective = effective_files(domain, n, estimand) * student_factor(domain, n, confidence)
+    effective = effective_files(domain, n, estimand) * student_factor(
+        domain, n, confidence, estimand
+    )
     effective = (_steadied if domain.files else _with_alike_groups)(domain, n, estimand, effective)
     if np.isinf(effective):
         return 0.0
@@ -207,7 +225,7 @@ def detectable_difference(
     # Strata separate right from wrong answers, not one model's changes from another's: the change
     # is taken to vary alike in all of them.
     flat = replace(domain, p=np.full(domain.p.shape, 0.5))
-    effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha)
+    effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha, estimand)
     if effective <= 0:
         return float("nan")
     return float(connor_difference(effective, discordant, alpha, power))

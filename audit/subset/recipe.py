@@ -37,6 +37,8 @@ class Recipe:
         """16 hex digits that name the plan: a hash of the recipe without n, as draws nest in n."""
         content = asdict(self)
         del content["n"]
+        if not self.strata.whole_above:  # plans without such units keep their names
+            del content["strata"]["whole_above"]
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
 
@@ -68,6 +70,11 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         content = dict(document["recipe"])
         strata = dict(content.pop("strata"))
         edges = {key: tuple(values) for key, values in strata["edges"].items()}
-        return Recipe(strata=Strata(tuple(strata["by"]), edges, dict(strata["merged"])), **content)
+        return Recipe(
+            strata=Strata(
+                tuple(strata["by"]), edges, dict(strata["merged"]), strata.get("whole_above", 0)
+            ),
+            **content,
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error

@@ -39,7 +39,13 @@ class Requirement:
         """Return the units of a domain that its target takes, more than there are if need be."""
         rows = np.flatnonzero(domain.N > 0)
         share, centre = (None if v is None else v[rows] for v in (domain.share, domain.centre))
-        local = replace(domain, N=domain.N[rows], p=domain.p[rows], share=share, centre=centre)
+        even, spread = (
+            np.broadcast_to(v, domain.N.shape)[rows] for v in (domain.size_evenness, domain.spread)
+        )
+        local = replace(
+            domain, N=domain.N[rows], p=domain.p[rows], share=share, centre=centre,
+            size_evenness=even, spread=spread,
+        )  # fmt: skip
         ones = np.ones(rows.size)
 
         def meets(n: int) -> bool:
@@ -61,7 +67,7 @@ class Requirement:
         # As in `precision.detectable_difference`: a change varies alike in all strata.
         flat = replace(domain, p=np.full(domain.p.shape, 0.5))
         effective = precision.effective_files(flat, n, estimand)
-        effective *= precision.student_factor(domain, n, goal.level)
+        effective *= precision.student_factor(domain, n, goal.level, estimand)
         return effective >= self.independent_examples(domain) - 1e-9
 
     def independent_examples(self, domain: Domain) -> float:

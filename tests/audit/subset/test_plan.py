@@ -15,9 +15,11 @@ from audit.subset import (
     Goal,
     NoiseRate,
     detection,
+    draw_subset,
     make_plan,
     precision,
     recipe_from,
+    score_subset,
     sizes,
 )
 from audit.subset.estimate import unit_moments, weighted_ratio
@@ -151,7 +153,7 @@ def test_unequal_weights_are_warned_about_where_the_metric_is_over_all():
 
 @pytest.mark.slow
 def test_groups_cost_what_their_correlation_says():
-    frame = made_set(6000, 1, groups=600)
+    frame = made_set(6000, 1).with_columns(patient=pl.format("p{}", pl.int_range(pl.len()) % 600))
     free, half, full = (
         make_plan(frame, Goal(half_width=0.05, rho=rho), group="patient") for rho in (0, 0.5, 1)
     )
@@ -353,3 +355,32 @@ def test_the_planned_width_of_unequal_strata_is_the_printed_one() -> None:
         low, high, _ = proportion_interval(r, "generalisation")
         widths.append(float(high - low) / 2)
     assert planned == pytest.approx(np.mean(widths), rel=0.05)
+
+
+def test_giant_groups_are_all_taken() -> None:
+    """Four patients hold half of the files: a plain draw is decided by which of them it has."""
+    i = np.arange(2000)
+    patient = np.where(i < 1000, i % 4, 4 + i % 300)
+    frame = made_set(2000, 1).with_columns(patient=pl.Series(patient.astype(str)))
+    made = make_plan(frame, Goal(n=60, rho=0.3), group="patient")
+    giants = next(s for s in made.strata if s.name == "units of more than 33 files")
+    assert (giants.n, giants.units, giants.files) == (4, 4, 1000)
+    assert any("4 groups of more than 33 files hold 50 %" in r for r in made.reasons)
+    assert recipe_from(json.loads(json.dumps(made.document()))) == made.recipe
+    half = made.estimands["full-set"].half_width
+    rng = np.random.default_rng(2)
+    right = rng.beta(0.8 * 7 / 3, 0.2 * 7 / 3, 304)[patient] > rng.uniform(size=2000)
+    table = frame.select(
+        "sample_id", prediction=pl.when(pl.Series(right)).then("label").otherwise(pl.lit("other"))
+    )
+    held, widths = 0, []
+    for seed in range(25):
+        rows = draw_subset(frame, made.recipe, seed).rows
+        assert {"0", "1", "2", "3"} <= set(rows["unit_id"])
+        found = score_subset(rows, [table], unknown="wrong").models[0].metrics[0]
+        full = found.estimands["full-set"]
+        held += full.low <= right.mean() <= full.high
+        widths.append((full.high - full.low) / 2)
+    assert held >= 21  # 95 % of 25 is 24; below 21 has a chance of 0.1 %
+    assert max(widths) < 0.11  # a plain draw of 60 groups has 0.2 and more
+    assert half < 0.11
