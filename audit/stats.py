@@ -21,7 +21,7 @@ from audit.errors import UsageError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-McNemarMethod = Literal["score", "midp", "exact"]
+McNemarMethod = Literal["score", "midp"]
 
 
 def z_value(confidence: float) -> float:
@@ -168,7 +168,7 @@ def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "score") -> Floa
 
     `score` is McNemar's own, which the interval of `paired_difference` inverts. `midp` counts the
     observed outcome half: Fagerland, Lydersen and Laake (2013), BMC Medical Research Methodology
-    13:91. `exact` is the conditional binomial test, which is conservative.
+    13:91.
     """
     from scipy.special import bdtr, chdtrc, gammaln
 
@@ -180,11 +180,8 @@ def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "score") -> Floa
     ways = gammaln(total + 1) - gammaln(small + 1) - gammaln(total - small + 1)
     half = np.exp(ways - total * np.log(2))
     tail = np.where(total > 0, bdtr(small, np.maximum(total, 1).astype(int), 0.5), 1.0)
-    if method == "exact":
-        p = np.minimum(1.0, 2 * tail)
-    else:
-        # Twice the tail, with half the observed outcome on each side; at b = c the tails overlap.
-        p = np.where(first == second, 1 - half, 2 * tail - half)
+    # Twice the tail, with half the observed outcome on each side; at b = c the tails overlap.
+    p = np.where(first == second, 1 - half, 2 * tail - half)
     return np.where(total == 0, 1.0, np.minimum(p, 1.0))
 
 
@@ -225,17 +222,11 @@ def _tango_score(up: Floats, down: Floats, n: Floats, difference: Floats) -> Flo
 # ---- several comparisons ----
 
 
-def alpha_for_looks(confidence: float, looks: int, method: str = "bonferroni") -> float:
-    """Return the error rate left for one of `looks` comparisons fixed in advance.
-
-    Bonferroni: a/k. Sidak (1967), JASA 62:626: 1 - (1-a)^(1/k), slightly larger, exact when the
-    comparisons are independent.
-    """
+def alpha_for_looks(confidence: float, looks: int) -> float:
+    """Return the error rate left for one of `looks` comparisons fixed in advance: Bonferroni."""
     check_level(confidence, "confidence")
     if looks < 1:
         raise UsageError(f"looks is {looks}: give the number of comparisons planned, at least 1.")
-    if method == "sidak":
-        return float(-np.expm1(np.log(confidence) / looks))  # 1 - c^(1/k) without cancellation
     return (1 - confidence) / looks
 
 

@@ -5,15 +5,15 @@ beta-binomial within groups), draws a subset S by the plan's own allocation, and
 functions that `audit subset score` uses. Two targets are checked at once: the share in F (full-set)
 and the share in the population (generalisation). The grid is fixed below; no cell is left out.
 
-Passing means, with three Monte-Carlo standard errors allowed: Wilson-type intervals average
-94.5 to 95.5 % over the p grid with no cell below 92 %; exact-type intervals have no cell below
-95 %; planned power is within 2 points of what the matching test reaches; the estimators' mean error
-is within three standard errors of 0. Each row also prints its mean half-width over that of Wilson's
-interval at the *true* effective size (1.00: nothing was paid for not knowing it), and the share of
-repetitions in which `score` would call its interval rough (few independent groups) or wide (very
-unequal weights). What misses its mark is a failure, unless at least half of the repetitions were
-warned about, or the mean over p is too *high* in a row of few or very unequal groups; those are
-listed apart. Run it from the project's root:
+Passing means, with three Monte-Carlo standard errors allowed: no cell below 94 %; the mean over p
+at
+most 97 %, over the cells in which at least five answers of the rarer kind are expected (elsewhere
+intervals are too wide by intent, and the excess over the ideal width is printed); planned over
+printed width within 5 % in those cells; planned power within 3 points of that of the printed
+verdict; equal models told apart in at most 6 %; the estimators' mean error within three standard
+errors of 0. "Ideal" is Wilson's interval at the *true* effective size. No warning excuses a cell:
+the share of repetitions in which `score` would call its interval rough is printed, and the cells in
+which it is said in more than half are named. Run it from the project's root:
 
     python benchmarks/subset_coverage.py            # 10,000 repetitions, minutes
     python benchmarks/subset_coverage.py --quick    # 400 repetitions, to see that it runs
@@ -30,18 +30,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import betabinom
+from scipy.stats import betabinom, binom
 
 from audit import stats
-from audit.subset import detection, estimate, intervals, sizes
-from audit.subset.apportionment import FIRST_UNITS
+from audit.subset import detection, estimate, intervals, precision, sizes
+from audit.subset.allocation import model_scale
+from audit.subset.apportionment import FIRST_UNITS, allocate
 
-P_GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+P_GRID = (0.005, 0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98, 0.995)
+ENOUGH = 5.0  # answers of the rarer kind, from which on a mean may not be too wide
 CONFIDENCE = 0.95
 SEED = 20240607
 Array = np.ndarray
+ALIKE = 0.3  # of the mixed groups
 LONG_TAIL = np.array([1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120], float)
-BEYOND = ("few groups", "very unequal groups")
 KEYS = ("design", "n", "N", "spread", "allocation", "units", "rho", "estimand", "kind")
 
 
@@ -69,9 +71,7 @@ def even(count: int) -> tuple[float, ...]:
 
 
 def designs() -> list[Design]:
-    grid = [
-        Design("simple", (1.0,), n, N) for n, N in ((50, 100_000), (100, 100_000), (400, 100_000))
-    ]
+    grid = [Design("simple", (1.0,), n, 100_000) for n in (60, 100, 300, 1000)]
     grid += [
         Design("simple finite", (1.0,), int(f * N), N)
         for N in (200, 1000)
@@ -85,13 +85,14 @@ def designs() -> list[Design]:
     }
     for name, shares in shapes.items():
         finite = [(300, 1000)] if len(shares) <= 10 else [(300, 1000), (300, 3000)]
-        for n, N in ((100, 20_000), (300, 20_000), *finite, (1000, 20_000)):
+        for n, N in ((60, 20_000), (100, 20_000), (300, 20_000), *finite, (1000, 20_000)):
             if n < 2 * len(shares):
                 continue
             for spread in (0.0, 1.5):
-                kinds = ("proportional", "neyman", "equal") if spread else ("proportional",)
+                kinds = ("proportional", "neyman", "equal", "elsewhere")
                 # Equal shares of a hundred strata would take most of the rarest: left to 10.
                 kinds = tuple(k for k in kinds if k != "equal" or len(shares) <= 10)
+                kinds = kinds if spread else ("proportional",)
                 grid += [Design(name, shares, n, N, spread, kind) for kind in kinds]
     for size in ("5", "1-20"):
         for n, N in ((50, 1000), (50, 5000), (200, 5000), (200, 1000), (200, 500)):
@@ -102,6 +103,8 @@ def designs() -> list[Design]:
         grid.append(
             Design("groups, 10 strata", zipf(10), 200, 2000, 1.0, "proportional", size, 0.2)
         )
+    # Some groups are all right or all wrong, the others mixed as independent files are.
+    grid += [Design("mixed groups", (1.0,), n, 20 * n, size="12", rho=0.0) for n in (60, 150, 300)]
     # Most groups are small and a few hold most files, as with patients or web sites.
     for n, N in ((50, 1000), (200, 5000), (400, 5000)):
         grid += [
@@ -190,19 +193,28 @@ def draw_single(
 
 
 GROUP_SIZES = {
+    "12": (np.array([12]), np.ones(1)),
     "5": (np.array([5]), np.ones(1)),
     "1-20": (np.arange(1, 21), np.ones(20)),
     "1-120": (LONG_TAIL, LONG_TAIL**-1.2),
 }
 
 
-def group_outcomes(size: str, a: float, b: float) -> tuple[Array, Array, Array]:
+def group_outcomes(size: str, p: float, rho: float) -> tuple[Array, Array, Array]:
     """Return every (files, right answers) that a group can have, and their probabilities."""
     sizes_of, shares = GROUP_SIZES[size]
+    a, b = ((1 / rho - 1) * s if rho else math.inf for s in (p, 1 - p))
     each = sizes_of.astype(int) + 1
     m = np.repeat(each - 1, each)
     y = np.concatenate([np.arange(k) for k in each])
-    return m, y, betabinom.pmf(y, m, a, b) * np.repeat(shares / shares.sum(), each)
+    chance = betabinom.pmf(y, m, a, b) if math.isfinite(a) else mixed(y, m, p)
+    return m, y, chance * np.repeat(shares / shares.sum(), each)
+
+
+def mixed(y: Array, m: Array, p: float) -> Array:
+    """Return the chances where `ALIKE` of the groups are all right or all wrong, the others not."""
+    whole = np.where(y == m, p, np.where(y == 0, 1 - p, 0.0))
+    return ALIKE * whole + (1 - ALIKE) * binom.pmf(y, m, p)
 
 
 def draw_groups(
@@ -215,8 +227,7 @@ def draw_groups(
     parts: list[list[np.ndarray]] = []
     F_right, F_files = np.zeros(len(N)), np.zeros(len(N))
     for h in range(N.shape[1]):
-        a, b = ((1 / design.rho - 1) * share for share in (p_h[h], 1 - p_h[h]))
-        m, y, chance = group_outcomes(design.size, a, b)
+        m, y, chance = group_outcomes(design.size, p_h[h], design.rho)
         which = rng.choice(m.size, (len(N), int(n[:, h].max())), p=chance / chance.sum())
         drawn = np.arange(which.shape[1]) < n[:, [h]]
         parts.append(group_moments(y[which], m[which], drawn, n[:, h]))
@@ -239,10 +250,14 @@ def group_moments(y: Array, m: Array, drawn: Array, n: Array) -> list[Array]:
 
 
 def allocation_scale(design: Design, p_h: Array) -> Array:
-    """Return S_h: 1, the spread that a prior model predicts, or what makes n_h equal."""
+    """Return S_h: 1, the spread that an earlier model predicts, or what makes n_h equal."""
     if design.allocation == "neyman":
         guess = 0.8 * p_h + 0.1  # the right order, the wrong values
         return np.sqrt(guess * (1 - guess))
+    if design.allocation == "elsewhere":
+        # An earlier model that is right wherever this one errs most.
+        earlier = np.where(p_h < np.median(p_h), 1.0, p_h)
+        return model_scale(earlier)
     return 1 / np.array(design.shares) if design.allocation == "equal" else np.ones(p_h.size)
 
 
@@ -261,8 +276,8 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
     error = np.nan_to_num(r.value) - in_set
     bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
     share = np.clip(np.nan_to_num(r.value), 0, 1)
-    rough = intervals.share_degrees(r, share) < intervals.FEW_DEGREES
-    rough |= intervals.weight_effect(r) > intervals.UNEQUAL_WEIGHTS
+    degrees = estimate.degrees_of_freedom(r, share * (1 - share))[0]
+    rough = r.grouped & (degrees < intervals.FEW_DEGREES)
     warned = float(rough.mean()) if counted is None else 0.0
     for estimand in estimate.ESTIMANDS:
         target = in_set if estimand == "full-set" else np.full(reps, p)
@@ -272,11 +287,26 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
         else:
             low, high, _ = intervals.proportion_interval(r, estimand, CONFIDENCE)
         spread = float(np.square(np.nan_to_num(r.value) - target).mean())
-        facts = {"bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread)}
+        planned = precision.expected_half_width(
+            planned_domain(design, p_h, N[0]), n[0], estimand, CONFIDENCE
+        )
+        facts = {"bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread),
+                 "planned": planned}  # fmt: skip
         yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, facts)
-        if counted is not None and estimand == "generalisation":
-            low, high = stats.clopper_pearson(counted, n[:, 0], CONFIDENCE)
-            yield cell(design, p, estimand, "exact", low, high, target, facts)
+
+
+def planned_domain(design: Design, p_h: Array, N: Array) -> precision.Domain:
+    """Return the set as a plan sees it that knows the shares and the correlation."""
+    if design.size == "single":
+        return precision.Domain(N, p_h)
+    m, shares = GROUP_SIZES[design.size]
+    mean, squares = (float(np.average(m**k, weights=shares)) for k in (1, 2))
+    # Of groups of which some are all right or all wrong, the share of those is the correlation.
+    rho = design.rho or ALIKE
+    v = m * (1 + (m - 1) * rho)
+    evenness = float(np.average(v, weights=shares) ** 2 / np.average(v**2, weights=shares))
+    whole = squares / mean
+    return precision.Domain(N, p_h, mean, 1 + (whole - 1) * rho, whole, evenness)
 
 
 def ideal_half_width(p: float, spread: float) -> float:
@@ -321,36 +351,35 @@ def by_row(cells: list[dict]) -> dict[tuple, list[dict]]:
     return rows
 
 
-def judge_coverage(cells: list[dict], reps: int) -> tuple[list[str], list[str]]:
-    """Return what fails, and what is outside the marks but listed apart, in words."""
+def judge_coverage(cells: list[dict], reps: int) -> list[str]:
+    """Return what misses its mark, in words."""
     failures: list[str] = []
-    warned: list[str] = []
     for key, row in by_row(cells).items():
         name = " ".join(str(k) for k in key)
-        least = 0.92 if key[-1] == "wilson" else 0.95
         for c in row:
             value = c["coverage"]
-            at = least if key[-1] == "exact" else value
-            slack = 3 * math.sqrt(max(value * (1 - value), at * (1 - at)) / reps)
-            if value < least - slack:
-                said = f"{name} p={c['p']}: {value:.4f} below {least}"
-                (warned if c["warned"] >= 0.5 else failures).append(said)
-        if key[-1] == "wilson":
-            said = judge_mean(name, row, reps)
-            rough = np.mean([c["warned"] for c in row]) >= 0.5
-            # Few or very unequal groups, beyond what was asked for: too wide is the safe side.
-            rough |= row[0]["design"] in BEYOND and np.mean([c["coverage"] for c in row]) > 0.95
-            (warned if rough else failures).extend(said)
-            failures += judge_bias(name, row, reps)
-    return failures, warned
+            slack = 3 * math.sqrt(max(value * (1 - value), 0.94 * 0.06) / reps)
+            if value < 0.94 - slack:
+                failures.append(f"{name} p={c['p']}: {100 * value:.1f} % below 94")
+        wide = [c for c in row if enough(c)]
+        if wide and np.mean([c["coverage"] for c in wide]) > 0.97 + 3 * math.sqrt(0.03 / reps):
+            failures.append(f"{name}: {100 * np.mean([c['coverage'] for c in wide]):.1f} % over p")
+        for c in wide:
+            if abs(c["planned"] / c["half_width"] - 1) > 0.05:
+                ratio = c["planned"] / c["half_width"]
+                failures.append(f"{name} p={c['p']}: planned over printed width {ratio:.3f}")
+        failures += judge_bias(name, row, reps)
+    return failures
 
 
-def judge_mean(name: str, row: list[dict], reps: int) -> list[str]:
-    values = np.array([c["coverage"] for c in row])
-    slack = 3 * math.sqrt((values * (1 - values) / reps).sum()) / values.size
-    if 0.945 - slack <= values.mean() <= 0.955 + slack:
-        return []
-    return [f"{name}: mean coverage {values.mean():.4f}"]
+def enough(c: dict) -> bool:
+    """Say whether a cell has as many rarer answers as a mean over p asks for."""
+    return bool(c["n"] * min(c["p"], 1 - c["p"]) >= ENOUGH)
+
+
+def warned_cells(cells: list[dict]) -> list[str]:
+    """Return the names of the cells whose interval is called rough more often than not."""
+    return [" ".join(str(c[k]) for k in (*KEYS, "p")) for c in cells if c["warned"] > 0.5]
 
 
 def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
@@ -362,8 +391,8 @@ def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
 def print_coverage(cells: list[dict]) -> None:
     rows = by_row(cells)
     print(
-        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, the same "
-        "over the ideal one, worst bias/SE, % of repetitions warned about"
+        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, it over "
+        "the ideal one (and at most), planned over printed, worst bias/SE, % warned about"
     )
     print(" " * 74 + " ".join(f"{p:5.2f}" for p in P_GRID))
     for key, row in rows.items():
@@ -372,13 +401,14 @@ def print_coverage(cells: list[dict]) -> None:
         name = f"{key[0]} n={key[1]} N={key[2]} {extra} {key[7][:4]} {key[8]}"
         width = 100 * np.mean([c["half_width"] for c in row])
         bias = max((c["bias_in_se"] for c in row), key=abs)
-        over = np.mean([c["half_width"] / c["ideal"] for c in row])
+        over = [c["half_width"] / c["ideal"] for c in row]
+        planned = np.mean([c["planned"] / max(c["half_width"], 1e-9) for c in row if enough(c)])
         warned = 100 * np.mean([c["warned"] for c in row])
         print(
             f"{name:73s} "
             + " ".join(f"{v:5.1f}" for v in values)
-            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {over:4.2f} {bias:+.1f}"
-            f" {warned:3.0f}"
+            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {np.mean(over):4.2f} "
+            f"{max(over):4.2f} {planned:5.3f} {bias:+.1f} {warned:3.0f}"
         )
 
 
@@ -390,49 +420,81 @@ PAIRED_GRID = tuple(
     for d in (0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
     if d <= 0.9 * psi
 )
-UNPAIRED_GRID = tuple(
-    (p, d)
-    for p in (0.05, 0.2, 0.5, 0.8, 0.95)
-    for d in (0.03, 0.05, 0.1, 0.2)
-    if d <= 2 * min(p, 1 - p)
-)
 POWERS = (0.8, 0.9)
 
 
+WEIGHTED = {
+    "one stratum": ((100_000,), (1.0,)),
+    "nearly equal weights": ((59_991, 39_977), (1.0, 1.0)),
+    "two equal shares of 95/5": ((95_000, 5_000), (1.0, 19.0)),
+    "ten strata, weights 1 to 4": ((40_000, 20_000, 10_000, 5_000, 2_500) * 2, (1, 1, 2, 3, 4) * 2),
+}
+
+
 def power_cells(reps: int, rng: np.random.Generator) -> list[dict]:
-    """Return planned and reached power: simulated counts, judged by the test planned for."""
+    """Return planned and reached power: how often the printed interval leaves out no difference."""
     cells = []
     for power in POWERS:
         for d, psi in PAIRED_GRID:
-            for method in ("midp", "exact"):
-                n = math.ceil(detection.paired_n(d, psi, power=power, method=method)[0])
-                b, c, _ = rng.multinomial(n, [(psi + d) / 2, (psi - d) / 2, 1 - psi], reps).T
-                reached = float((stats.mcnemar(b, c, method) <= 0.05).mean())
-                cells.append(power_cell("paired " + method, psi, d, n, power, reached))
-        for p, d in UNPAIRED_GRID:
-            p1, p2 = detection.split_around(p, d)
-            n = math.ceil(detection.unpaired_n(p1, p2, power=power)[0])
-            reached = unpaired_power(n, p1, p2, reps, rng)
-            cells.append(power_cell("unpaired pooled z", p, d, n, power, reached))
+            need, _ = detection.paired_n(d, psi, power=power)
+            for name, (sizes_of, scale) in WEIGHTED.items():
+                N = np.array(sizes_of)
+                n_h = planned_units(N, np.array(scale), need)
+                if n_h.sum() >= 0.9 * N.sum():
+                    continue
+                reached = verdict_power(N, n_h, d, psi, reps, rng)
+                cells.append(power_cell(name, psi, d, int(n_h.sum()), power, reached))
     return cells
+
+
+def planned_units(N: Array, scale: Array, need: float) -> Array:
+    """Return n_h of the smallest subset that is worth `need` independent examples."""
+    domain = precision.Domain(N, np.full(N.size, 0.5))
+
+    def meets(n: int) -> bool:
+        n_h = allocate(N, scale, n)
+        return precision.effective_files(domain, n_h, "generalisation") >= need - 1e-9
+
+    return allocate(N, scale, sizes.smallest(meets, FIRST_UNITS * N.size, int(N.sum())))
+
+
+def verdict_power(
+    N: Array, n_h: Array, d: float, psi: float, reps: int, rng: np.random.Generator
+) -> float:
+    """Return how often the interval of a true difference `d` lies above 0."""
+    up, down = (psi + d) / 2, (psi - d) / 2
+    gained = rng.binomial(n_h, up, (reps, N.size))
+    lost = rng.binomial(n_h - gained, down / (1 - up))
+    low, _ = difference_limits(gained, lost, np.tile(n_h, (reps, 1)), np.tile(N, (reps, 1)))
+    return float((low > 0).mean())
+
+
+def difference_limits(gained: Array, lost: Array, n: Array, N: Array) -> tuple[Array, Array]:
+    """Return the interval of a difference from counts per stratum."""
+    one, zero = (n > 0).astype(float), np.zeros(N.shape)
+    change, either = ((gained + sign * lost) / np.maximum(n, 1) for sign in (-1, 1))
+    spread = n / np.maximum(n - 1, 1)
+    found = [
+        estimate.weighted_ratio(
+            estimate.Moments(
+                n * 1.0, N * 1.0, v, one, spread * (either - v**2), zero, zero, one, one
+            )
+        )
+        for v in (change, either)
+    ]
+    low, high, _ = intervals.difference_interval(*found, "generalisation", CONFIDENCE)
+    return low, high
 
 
 def power_cell(design: str, base: float, d: float, n: int, planned: float, reached: float) -> dict:
     return {"design": design, "base": base, "d": d, "n": n, "planned": planned, "reached": reached}
 
 
-def unpaired_power(n: int, p1: float, p2: float, reps: int, rng: np.random.Generator) -> float:
-    a, b = rng.binomial(n, p1, reps) / n, rng.binomial(n, p2, reps) / n
-    mean = (a + b) / 2
-    spread = np.sqrt(np.maximum(2 * mean * (1 - mean) / n, 1e-300))
-    return float((np.abs(a - b) / spread >= 1.959964).mean())
-
-
 def judge_power(cells: list[dict], reps: int) -> list[str]:
     failures = []
     for c in cells:
         slack = 3 * math.sqrt(c["reached"] * (1 - c["reached"]) / reps)
-        if abs(c["reached"] - c["planned"]) > 0.02 + slack:
+        if abs(c["reached"] - c["planned"]) > 0.03 + slack:
             failures.append(
                 f"{c['design']} base={c['base']} d={c['d']} n={c['n']}: planned {c['planned']}, "
                 f"reached {c['reached']:.4f}"
@@ -441,10 +503,10 @@ def judge_power(cells: list[dict], reps: int) -> list[str]:
 
 
 def print_power(cells: list[dict]) -> None:
-    print("\nplanned and reached power (base: discordant share, or the share around which d lies)")
+    print("\nplanned and reached power (base: discordant share)")
     for c in cells:
         print(
-            f"{c['design']:18s} base={c['base']:<5} d={c['d']:<5} n={c['n']:<7d} "
+            f"{c['design']:27s} base={c['base']:<5} d={c['d']:<5} n={c['n']:<7d} "
             f"planned {c['planned']:.2f} reached {c['reached']:.4f}"
         )
 
@@ -458,7 +520,7 @@ def verdict_cells(reps: int, rng: np.random.Generator) -> list[dict]:
     for design in designs():
         if design.size == "single" and design.n >= 100:
             cells += [verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
-        elif design.size != "single" and len(design.shares) == 1:
+        elif design.rho and len(design.shares) == 1:
             cells += [group_verdict_cell(design, psi, reps, rng) for psi in (0.05, 0.2)]
     return cells
 
@@ -499,18 +561,7 @@ def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator
     all_up, all_down = (merged(v, into).astype(np.int64) for v in (all_up, all_down))
     b = rng.hypergeometric(all_up, N - all_up, n)
     c = rng.hypergeometric(all_down, N - all_up - all_down, n - b)
-    one, zero = (n > 0).astype(float), np.zeros(N.shape)
-    change, either = (b - c) / np.maximum(n, 1), (b + c) / np.maximum(n, 1)
-    spread = n / np.maximum(n - 1, 1)
-    m = estimate.Moments(
-        n * 1.0, N * 1.0, change, one, spread * (either - change**2), zero, zero, one, one
-    )
-    q = estimate.Moments(
-        n * 1.0, N * 1.0, either, one, spread * (either - either**2), zero, zero, one, one
-    )
-    low, high, _ = intervals.difference_interval(
-        estimate.weighted_ratio(m), estimate.weighted_ratio(q), "generalisation", CONFIDENCE
-    )
+    low, high = difference_limits(b, c, n, N)
     told = float(((low > 0) | (high < 0)).mean())
     return {"design": design.name, "n": design.n, "N": design.N, "allocation": design.allocation,
             "spread": design.spread, "psi": psi, "told_apart": told}  # fmt: skip
@@ -547,13 +598,12 @@ def main() -> int:
     print_coverage(cells)
     print_power(power)
     print_verdicts(verdicts)
-    missed, warned = judge_coverage(cells, reps)
-    failures = [*missed, *judge_power(power, reps), *judge_verdicts(verdicts, reps)]
-    print(
-        "\noutside the marks, but warned about or on the safe side with few groups:\n"
-        + "\n".join(warned or ["none"])
-    )
-    print("\nfailures:\n" + "\n".join(failures or ["none: every other row holds"]))
+    failures = [
+        *judge_coverage(cells, reps), *judge_power(power, reps), *judge_verdicts(verdicts, reps)
+    ]  # fmt: skip
+    warned = warned_cells(cells)
+    print("\ncalled rough, in words:\n" + "\n".join(warned or ["none"]))
+    print("\nfailures:\n" + "\n".join(failures or ["none: every row holds"]))
     wilson = [r for k, r in by_row(cells).items() if k[-1] == "wilson"]
     means = [float(np.mean([c["coverage"] for c in row])) for row in wilson]
     summary = {

@@ -44,27 +44,6 @@ class AllocationChoice(StrEnum):
     NEYMAN = "neyman"
 
 
-class Test(StrEnum):
-    """The McNemar test that the plan is for."""
-
-    MIDP = "midp"
-    EXACT = "exact"
-
-
-class IntervalMethod(StrEnum):
-    """The interval that a half-width is about."""
-
-    WILSON = "wilson"
-    CLOPPER_PEARSON = "clopper-pearson"
-
-
-class LooksMethod(StrEnum):
-    """How the error rate is shared among comparisons."""
-
-    BONFERRONI = "bonferroni"
-    SIDAK = "sidak"
-
-
 # Options that other commands of the group have too.
 SplitOption = Annotated[str, option("--split", "Split to draw from; `all` takes every file.")]
 GroupOption = Annotated[
@@ -171,19 +150,9 @@ class PlanOptions(GoalOptions):
         str | None, option("--throughput", "Files per second, or a saved profiler session.")
     ] = None
     looks: LooksOption = 1
-    looks_method: Annotated[
-        LooksMethod, option("--looks-method", "How they share the error rate.")
-    ] = LooksMethod.BONFERRONI
     label_noise: Annotated[
         str | None, option("--label-noise", "Rate of wrong labels, or `auto` for the audit's.")
     ] = None
-    interval: Annotated[
-        IntervalMethod, option("--interval", "Interval that the half-width is about.")
-    ] = IntervalMethod.WILSON
-    test: Annotated[Test, option("--test", "McNemar test to plan for.")] = Test.MIDP
-    unpaired: Annotated[bool, option("--unpaired", "The two models see different examples.")] = (
-        False
-    )
     merge_strata: Annotated[
         bool, option("--merge-strata", "Join the smallest strata where n is too small for all.")
     ] = False
@@ -198,8 +167,6 @@ class PlanOptions(GoalOptions):
         goal = replace(
             GoalOptions.goal(self), half_width=half_width, detect=self.detect, n=n,
             seconds=self.seconds, throughput=_files_per_second(self.throughput), looks=self.looks,
-            looks_method=self.looks_method.value, interval=self.interval.value,
-            test=self.test.value, paired=not self.unpaired,
         )  # fmt: skip
         goal.check()
         return goal

@@ -159,11 +159,10 @@ def draw_command(
         Path | None, option("--fresh-from", "Earlier subset whose units are left out.")
     ] = None,
     predictions: PredictionsOption = None,
-    redraws: Annotated[int, option("--redraws", "Redraws for the bias check; 0: none.")] = 999,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
-    from audit.subset import bias_check, draw_subset, load_recipe, metric_check
+    from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.predictions import read_table
     from audit.subset.prior import known_hits, with_confidence
     from audit.subset.text import draw_text
@@ -175,11 +174,8 @@ def draw_command(
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else read_table(fresh_from, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
-    check, metric = None, None
-    # A fresh draw is about the rest of the set: the full set is not what it should resemble.
-    if earlier is None:
-        if redraws:
-            check = bias_check(frame, recipe, subset, redraws=redraws, seed=seed)
+    metric = None
+    if earlier is None:  # a fresh draw is about the rest of the set
         hits = known_hits(frame, tables, recipe.deduplicated)
         metric = None if hits is None else metric_check(frame, recipe, subset, hits)
     write_rows(subset.rows, output)
@@ -187,9 +183,9 @@ def draw_command(
         "schema": "subset-draw/1", "output": str(output), "n": subset.n_units,
         "files": len(subset.rows), "units": subset.population_units, "seed": seed,
         "plan": recipe.hash, "notes": subset.notes,
-        "bias_check": check and check.document(), "metric_check": metric and metric.document(),
+        "metric_check": metric and metric.document(),
     }  # fmt: skip
-    print_result(as_json, lambda: document, lambda: draw_text(subset, check, metric))
+    print_result(as_json, lambda: document, lambda: draw_text(subset, metric))
 
 
 @app.command("score")

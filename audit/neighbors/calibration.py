@@ -85,7 +85,8 @@ class Calibration:
                 for name, r in self.recall.items()
                 if wilson_share(r, each)[1] < WEAK_UNDER
             )
-            worst = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4]) or f"none surely under {WEAK_UNDER:.0%}"
+            named = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4])
+            worst = named or f"none surely under {WEAK_UNDER:.0%}"
             lines.append(
                 f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
                 f"{self.synthetic_copies} "

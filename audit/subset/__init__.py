@@ -10,7 +10,6 @@ milliseconds.
 from __future__ import annotations
 
 from audit.subset.baseline import Baseline
-from audit.subset.bias import BiasCheck, bias_check
 from audit.subset.curve import Curve, make_curve
 from audit.subset.draw import Subset, census, draw_subset, first_units
 from audit.subset.equivalent_size import metric_check
@@ -22,7 +21,7 @@ from audit.subset.recipe import Recipe, load_recipe, recipe_from
 from audit.subset.score import Score, score_subset
 
 __all__ = [
-    "Baseline", "BiasCheck", "Curve", "Goal", "NoiseRate", "Plan", "Recipe", "Score", "Subset",
-    "bias_check", "census", "draw_subset", "first_units", "load_recipe", "make_curve", "make_plan",
-    "metric_check", "read_predictions", "recipe_from", "score_subset",
+    "Baseline", "Curve", "Goal", "NoiseRate", "Plan", "Recipe", "Score", "Subset", "census",
+    "draw_subset", "first_units", "load_recipe", "make_curve", "make_plan", "metric_check",
+    "read_predictions", "recipe_from", "score_subset",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from audit.subset.goal import Goal
 from audit.subset.population import MEAN, Population
 from audit.subset.precision import Domain, Figures
 from audit.subset.requirement import Requirement
+from audit.subset.strata import Strata
 
 LEAST_DEVIATION = 0.3
 """Of the largest S_h: between 0.2 and 0.35 costs the planned model little and protects the next."""
@@ -65,18 +66,50 @@ def budget_units(goal: Goal, population: Population) -> int | None:
     return n
 
 
-def stratum_scale(requirement: Requirement, allocation: str) -> Floats:
+def stratum_scale(requirement: Requirement, allocation: str, strata: Strata) -> Floats:
     """Return S_h, rounded so that every machine orders the units alike."""
     population = requirement.population
-    if allocation == "proportional":
-        return np.ones(population.N.size)
-    # Neyman (1934), JRSS 97:558: units in proportion to N_h times the standard deviation there.
-    by_model = allocation == "neyman"
-    raw = _model_scale(population.p) if by_model else _class_scale(requirement)
+    raw = np.ones(population.N.size)
+    if allocation != "proportional":
+        # Neyman (1934), JRSS 97:558: units in proportion to N_h times the standard deviation there.
+        by_model = allocation == "neyman"
+        raw = model_scale(population.p) if by_model else _class_scale(requirement)
+    if strata.whole_above:
+        # Large enough that the last unit there precedes any third unit elsewhere.
+        giant = population.units.strata.index(strata.giants)
+        raw[giant] = 10 * float(population.N.max() * raw.max())
     return np.array([float(f"{v:.9g}") for v in raw])
 
 
-def _model_scale(p: Floats) -> Floats:
+def giant_size(population: Population, goal: Goal, n: int) -> int:
+    """Return the size in files above which groups are all taken when `n` are drawn; 0 if none are.
+
+    A group that holds more files than n groups share out (files / n) decides a plain draw by being
+    in it or not. Two at least, so that their stratum has a variance; none where n leaves no two
+    units for each other stratum, and none under a budget of time, which they would exceed.
+    """
+    sizes = population.units.sizes
+    if not population.units.whole or goal.seconds or n >= population.total or sizes.size < 3:
+        return 0
+    above = int(population.M.sum() // n)
+    if not (sizes > above).any():
+        return 0
+    above = min(above, int(np.partition(sizes, -2)[-2]) - 1)
+    left = n - int((sizes > above).sum())
+    return above if above > 0 and left >= FIRST_UNITS * population.N.size else 0
+
+
+def giants_taken(population: Population, strata: Strata) -> str:
+    """Return what was taken whole, as a sentence."""
+    giant = population.units.strata.index(strata.giants)
+    share = population.M[giant] / population.M.sum()
+    return (
+        f"{population.N[giant]} groups of more than {strata.whole_above} files hold "
+        f"{100 * share:.0f} % of all files: each of them is taken, and the others are drawn."
+    )
+
+
+def model_scale(p: Floats) -> Floats:
     """Return the standard deviations that an earlier model's answers have, none far below the rest.
 
     Another model errs elsewhere: strata that this one gets all right need units too, or the score's
@@ -153,9 +186,9 @@ class Allocation:
         return Figures(
             round(float(expected.sum())),
             precision.effective_files(domain, expected, estimand),
-            precision.expected_half_width(domain, expected, estimand, goal.level, goal.interval),
+            precision.expected_half_width(domain, expected, estimand, goal.level),
             precision.detectable_difference(
-                domain, expected, estimand, discordant, goal.alpha, goal.power, goal.paired
+                domain, expected, estimand, discordant, goal.alpha, goal.power
             ),
             needed,
         )

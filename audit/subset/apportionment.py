@@ -46,6 +46,8 @@ def allocate(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> In
     """
     if n >= sizes.sum():
         return sizes.astype(np.int64)
+    if sizes.size == 1:
+        return np.array([n], np.int64)
     floor = np.minimum(sizes, first)
     if n <= floor.sum():
         few = np.bincount(order_units(sizes, scale, n, first)[0], minlength=sizes.size)

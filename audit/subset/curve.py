@@ -73,10 +73,12 @@ def make_curve(
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    population, _ = read_population(frame, base, by, group, deduplicated, predictions, by_label)
+    population, strata = read_population(
+        frame, base, by, group, deduplicated, predictions, by_label
+    )
     requirement = Requirement(base, population)
     kind = choose_allocation(base, population, allocation)
-    shares = Allocation(requirement, stratum_scale(requirement, kind))
+    shares = Allocation(requirement, stratum_scale(requirement, kind, strata))
     grid = _grid(population, sizes)
     stops: dict[Estimand, int | None] = {
         e: _stops_paying(shares, e, minimum_gain) for e in ESTIMANDS

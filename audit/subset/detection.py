@@ -1,32 +1,25 @@
-"""Two models: the sample size that detects a difference, the difference that a size detects.
+"""Two models on the same examples: the size that detects a difference, and back.
 
-On the same examples: Connor's formula for McNemar's mid-p test. On different examples: the pooled
-z-test, or Fisher's exact test with the continuity correction of Fleiss, Tytun and Ury. Exact power
-is a sawtooth in n, so an exact size is the smallest n from which on *every* larger n has the power.
-Formulas take microseconds, enumerated sizes up to a second.
+Connor's formula, for the score test of McNemar that `score` prints and whose inversion is the
+interval of the verdict. The power of a test on counts is a sawtooth in n, so where the formula is
+off, the size is the smallest n from which on *every* larger n has the power. The formula takes
+microseconds, an enumerated size up to a second.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit import stats
 from audit.errors import UsageError
-from audit.stats import Floats
+from audit.stats import Floats, Ints
 from audit.subset.sizes import smallest
 
-# Connor's formula is used where the power that mid-p McNemar really has is this near the target.
+# Connor's formula is used where the power that the test really has is this near the target.
 CONNOR_SLACK = 0.015
-# Examples per model up to which the exact power of an unpaired test is summed over both counts.
-ENUMERATED_UP_TO = 1000
-
-
-# ---- two models on the same examples ----
 
 
 def check_difference(difference: float, discordant: float) -> None:
@@ -44,7 +37,7 @@ def check_difference(difference: float, discordant: float) -> None:
 def connor_n(
     difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8
 ) -> float:
-    """Return the paired examples at which the mid-p McNemar test finds `difference`.
+    """Return the paired examples at which McNemar's test finds `difference`.
 
     Connor (1987), Biometrics 43:207. `discordant` is the share of examples on which exactly one
     model is right. Not rounded: callers scale it by design effects first.
@@ -61,28 +54,20 @@ def connor_n(
 
 @lru_cache(maxsize=256)  # a plan asks for the same size many times
 def paired_n(
-    difference: float,
-    discordant: float,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    method: stats.McNemarMethod = "midp",
+    difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8
 ) -> tuple[float, str]:
     """Return the paired examples to plan for, and the reason for the method that gave them.
 
-    Connor's formula, unless the mid-p test's exact power at that size is more than `CONNOR_SLACK`
-    off (one model wins nearly every disagreement): then, and for the exact test, by enumeration.
+    Connor's formula, unless the test's exact power at that size is more than `CONNOR_SLACK` off
+    (one model wins nearly every disagreement): then by enumeration.
     """
     formula = connor_n(difference, discordant, alpha, power)
-    if method == "exact":
-        n = mcnemar_n(difference, discordant, alpha, power, "exact")
-        return n, f"exact McNemar test, n by enumeration (mid-p needs {math.ceil(formula)})"
-    reached = mcnemar_power(math.ceil(formula), difference, discordant, alpha, "midp")
+    reached = mcnemar_power(math.ceil(formula), difference, discordant, alpha)
     if abs(reached - power) <= CONNOR_SLACK:
-        return formula, "Connor (1987), for the mid-p McNemar test"
-    n = mcnemar_n(difference, discordant, alpha, power, "midp")
-    return n, (
-        f"mid-p McNemar test, n by enumeration (Connor's {math.ceil(formula)} would reach a power "
-        f"of {reached:.3f})"
+        return formula, "Connor (1987), for McNemar's test"
+    return mcnemar_n(difference, discordant, alpha, power), (
+        f"McNemar's test, n by enumeration (Connor's {math.ceil(formula)} would reach a power of "
+        f"{reached:.3f})"
     )
 
 
@@ -105,14 +90,8 @@ def connor_difference(
     return np.where(difference <= discordant, difference, np.nan)
 
 
-def mcnemar_power(
-    n: int,
-    difference: float,
-    discordant: float,
-    alpha: float = 0.05,
-    method: stats.McNemarMethod = "midp",
-) -> float:
-    """Return the exact power of the McNemar test, summed over the number of discordant examples."""
+def mcnemar_power(n: int, difference: float, discordant: float, alpha: float = 0.05) -> float:
+    """Return the exact power of McNemar's test, summed over the number of discordant examples."""
     from scipy.stats import binom
 
     # Counts outside these quantiles change the power by less than 1e-9 and would dominate the cost.
@@ -121,145 +100,28 @@ def mcnemar_power(
     chance = binom.pmf(counts, n, discordant)
     # Given m discordant examples, the better model wins each with chance (1 + d/psi) / 2.
     share = (1 + difference / discordant) / 2
-    return float(chance @ _rejection_probability(counts, share, alpha, method))
+    return float(chance @ _rejection_probability(counts, share, alpha))
 
 
-def _rejection_probability(
-    counts: np.ndarray, share: float, alpha: float, method: stats.McNemarMethod
-) -> Floats:
-    from scipy.stats import binom
+def _rejection_probability(counts: Ints, share: float, alpha: float) -> Floats:
+    from scipy.stats import binom, norm
 
-    # Largest smaller-cell count that is still rejected, found next to the binomial quantile.
-    start = binom.ppf(alpha / 2, counts, 0.5)
-    critical = np.full(counts.shape, -1.0)
-    for step in (-2, -1, 0, 1):
-        candidate = start + step
-        rejected = (candidate >= 0) & (2 * candidate < counts)
-        rejected &= stats.mcnemar(candidate, counts - candidate, method) <= alpha
-        critical = np.where(rejected, np.maximum(critical, candidate), critical)
+    # The test rejects where the smaller of the two counts is at most (m - z sqrt(m)) / 2.
+    critical = np.floor((counts - norm.isf(alpha / 2) * np.sqrt(counts)) / 2)
+    critical = np.where(counts > 0, critical, -1.0)
     lower = binom.cdf(critical, counts, share)
     return np.asarray(lower + binom.cdf(critical, counts, 1 - share))
 
 
-def mcnemar_n(
-    difference: float,
-    discordant: float,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    method: stats.McNemarMethod = "exact",
-) -> int:
-    """Return the smallest n from which on the test's exact power stays at `power`, by enumeration.
-
-    The exact test needs more than `connor_n`; the gap is the price of its conservatism.
-    """
+def mcnemar_n(difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Return the smallest n from which on the test's exact power stays at `power`, enumerated."""
     start = math.ceil(connor_n(difference, discordant, alpha, power))
 
     def meets(n: int) -> bool:
-        return mcnemar_power(n, difference, discordant, alpha, method) >= power
+        return mcnemar_power(n, difference, discordant, alpha) >= power
 
     n = smallest(meets, max(1, start // 2), 3 * start + 100)
     # Bisection may stop on any tooth of the saw, so the sizes around it are tried one by one.
     margin = 40 + math.isqrt(n)
     failing = [m for m in range(max(1, n - margin), n + margin) if not meets(m)]
     return failing[-1] + 1 if failing else n - margin
-
-
-# ---- two models on different examples ----
-
-
-def two_proportion_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Return the examples *per model* for the pooled z-test, uncorrected.
-
-    Fleiss, Levin and Paik (2003), Statistical Methods for Rates and Proportions, equation 4.14.
-    """
-    if p1 == p2:
-        raise UsageError("The two shares are equal: no number of examples tells them apart.")
-    from scipy.stats import norm
-
-    z_a, z_b = norm.isf(alpha / 2), norm.ppf(power)
-    # The test pools both models under "no difference"; power is about the two as they are.
-    mean = (p1 + p2) / 2
-    null = z_a * math.sqrt(2 * mean * (1 - mean))
-    return float(((null + z_b * math.sqrt(p1 * (1 - p1) + p2 * (1 - p2))) / (p1 - p2)) ** 2)
-
-
-@lru_cache(maxsize=256)
-def unpaired_n(p1: float, p2: float, alpha: float = 0.05, power: float = 0.8) -> tuple[float, str]:
-    """Return the examples per model for the pooled z-test, and the reason for the method.
-
-    The formula, unless its exact power is more than `CONNOR_SLACK` off (shares next to 0 or 1) and
-    the size small enough to enumerate both counts.
-    """
-    formula = two_proportion_n(p1, p2, alpha, power)
-    n = math.ceil(formula)
-    why = "pooled z-test, uncorrected n per model (Fleiss, Levin and Paik 2003)"
-    if n > ENUMERATED_UP_TO:
-        return formula, why
-    reached = two_proportion_power(n, p1, p2, alpha)
-    if abs(reached - power) <= CONNOR_SLACK:
-        return formula, why
-
-    def meets(m: int) -> bool:
-        return two_proportion_power(m, p1, p2, alpha) >= power
-
-    exact = smallest(meets, 2, 2 * n)
-    failing = [m for m in range(max(2, exact - 20), exact + 20) if not meets(m)]
-    exact = failing[-1] + 1 if failing else exact
-    return exact, (
-        f"pooled z-test, n per model by enumeration (the formula's {n} would reach a power of "
-        f"{reached:.3f})"
-    )
-
-
-def fleiss_corrected(n: float, difference: float) -> float:
-    """Return the size per model for the continuity-corrected or Fisher test.
-
-    Fleiss, Tytun and Ury (1980), Biometrics 36:343: n/4 (1 + sqrt(1 + 4 / (n |p1 - p2|)))^2.
-    """
-    return n / 4 * (1 + math.sqrt(1 + 4 / (n * abs(difference)))) ** 2
-
-
-def split_around(p: float, difference: float) -> tuple[float, float]:
-    """Return two shares `difference` apart, centred on `p` where [0, 1] allows it."""
-    low = min(max(p - difference / 2, 0.0), 1.0 - difference)
-    return low, low + difference
-
-
-def two_proportion_difference(n: float, p: float, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Return the smallest difference around `p` that `n` examples per model detect; NaN if none."""
-    low, high = 1e-9, 1.0
-    if not n > 0 or two_proportion_n(*split_around(p, high), alpha, power) > n:
-        return math.nan
-    # No closed form: the variance depends on both shares. 60 halvings exhaust a float.
-    for _ in range(60):
-        middle = (low + high) / 2
-        is_enough = two_proportion_n(*split_around(p, middle), alpha, power) <= n
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
-
-
-def two_proportion_power(
-    n: int, p1: float, p2: float, alpha: float = 0.05, test: Literal["pooled", "fisher"] = "pooled"
-) -> float:
-    """Return the test's exact power with `n` examples per model, by enumerating both counts."""
-    from scipy.stats import binom, norm
-
-    k = np.arange(n + 1)
-    a, b = np.meshgrid(k, k, indexing="ij")
-    if test == "pooled":
-        mean = (a + b) / (2 * n)
-        error = np.sqrt(np.maximum(mean * (1 - mean) * 2 / n, 1e-300))
-        rejected = np.abs(a - b) / n / error >= norm.isf(alpha / 2)
-    else:
-        rejected = _fisher_rejects(a, b, n, alpha)
-    chance = np.outer(binom.pmf(k, n, p1), binom.pmf(k, n, p2))
-    return float(chance[rejected].sum())
-
-
-def _fisher_rejects(a: np.ndarray, b: np.ndarray, n: int, alpha: float) -> np.ndarray:
-    from scipy.stats import hypergeom
-
-    # Two-sided by doubling the smaller tail, the form that the continuity correction imitates.
-    lower = hypergeom.cdf(a, 2 * n, a + b, n)
-    upper = hypergeom.sf(a - 1, 2 * n, a + b, n)
-    return np.asarray(2 * np.minimum(lower, upper) <= alpha)

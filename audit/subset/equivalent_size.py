@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 
 from audit.stats import Floats, Ints
-from audit.subset.bias import drawn_units
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
 from audit.subset.draw import Subset
@@ -56,7 +55,8 @@ def metric_check(
     design = Design.of(subset.rows)
     on_rows = np.array([answers[i] for i in subset.rows["sample_id"].to_list()])
     estimate = estimate_share(design, on_rows, np.ones(on_rows.size), "full-set", confidence)
-    n_h = np.bincount(units.codes[drawn_units(units, subset)], minlength=len(units.strata))
+    drawn = units.table["unit_id"].is_in(subset.rows["unit_id"].unique().implode()).to_numpy()
+    n_h = np.bincount(units.codes[drawn], minlength=len(units.strata))
     equivalent, n = equivalent_n(units, hit, n_h)
     on_set = float(hit.mean())
     verb = "contains" if estimate.low <= on_set <= estimate.high else "misses"

@@ -24,6 +24,8 @@ from audit.stats import Floats, Ints
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
+# How many files' worth of the overall variance of answers steadies that of a stratum of files.
+PRIOR_FILES = 1.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,9 @@ def _between(m: Moments, value: Floats, residual: Floats) -> Floats:
 # ---- degrees of freedom ----
 
 
-def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Floats]:
+def degrees_of_freedom(
+    r: Ratio, answer_variance: Floats, estimand: Estimand = "generalisation"
+) -> tuple[Floats, Floats]:
     """Return the degrees of freedom of the variance of `r`, and what large units leave of each.
 
     `answer_variance` is the variance of one answer. A unit of m files varies by m (1 + (m - 1)
@@ -190,7 +194,7 @@ def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Float
     and strata combine as by Satterthwaite (1946). The second figure, in (0, 1], is that number over
     Kish's, which counts sizes but not their squares.
     """
-    m = r.moments
+    m, grouped = r.moments, np.expand_dims(r.grouped, -1)
     rho = _implied_correlation(r, answer_variance)[..., None]
     # Means over the units of v = m (1 + (m - 1) rho) = (1 - rho) m + rho m^2, and of its square.
     unit = (1 - rho) * m.x + rho * m.x2
@@ -199,8 +203,11 @@ def degrees_of_freedom(r: Ratio, answer_variance: Floats) -> tuple[Floats, Float
     equal_units = np.divide(unit**2, square, out=np.ones_like(unit), where=square > 0)
     # A stratum counts for as much as it adds to the variance; one unit shows no variance at all.
     part = np.where((m.x > 0) & (m.n > 1), m.weight * unit, 0.0)
+    if estimand == "full-set":  # a stratum that was drawn whole adds nothing
+        left = part * (1 - m.n / np.maximum(m.N, 1))
+        part = np.where(left.sum(-1, keepdims=True) > 0, left, part)
     total = np.maximum(part.sum(-1), 1e-300)
-    each = np.maximum((m.n - 1) * equal_units, 1e-9)
+    each = np.maximum((m.n - 1) * equal_units + np.where(grouped, 0.0, PRIOR_FILES), 1e-9)
     degrees = np.maximum(total**2 / np.maximum((part**2 / each).sum(-1), 1e-300), 1.0)
     kish = np.divide(m.x**2, m.x2, out=np.ones_like(unit), where=m.x2 > 0)
     beyond_kish = np.minimum(equal_units / np.maximum(kish, 1e-300), 1.0)

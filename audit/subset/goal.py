@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from audit import stats
 from audit.errors import UsageError
 from audit.subset.estimate import ESTIMANDS, Estimand
-from audit.subset.sizes import IntervalMethod
 
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
@@ -48,11 +47,7 @@ class Goal:
     power: float = 0.8
     confidence: float = 0.95
     looks: int = 1
-    looks_method: Literal["bonferroni", "sidak"] = "bonferroni"
     estimand: Estimand = "generalisation"
-    interval: IntervalMethod = "wilson"
-    test: Literal["midp", "exact"] = "midp"
-    paired: bool = True
     planning_value: float | None = None
     discordant: float | None = None
     rho: float | None = None
@@ -65,7 +60,7 @@ class Goal:
     @property
     def alpha(self) -> float:
         """Error rate of one comparison, after sharing it among the looks."""
-        return stats.alpha_for_looks(self.confidence, self.looks, self.looks_method)
+        return stats.alpha_for_looks(self.confidence, self.looks)
 
     @property
     def level(self) -> float:
@@ -79,7 +74,7 @@ class Goal:
 
     def target(self) -> dict[str, Any]:
         """Return the fields that were given, for the plan's document."""
-        names = ("half_width", "detect", "n", "seconds", "throughput", "power", "test", "paired")
+        names = ("half_width", "detect", "n", "seconds", "throughput", "power")
         return {k: v for k in names if (v := getattr(self, k)) is not None}
 
     def budget_units(self, files_per_unit: float) -> int | None:
@@ -143,4 +138,4 @@ class Goal:
                     f"{self.seconds:g} s at {self.throughput:g} files/s pay for fewer than 2 "
                     "examples: allow more seconds."
                 )
-        stats.alpha_for_looks(self.confidence, self.looks, self.looks_method)
+        stats.alpha_for_looks(self.confidence, self.looks)

@@ -20,7 +20,7 @@ from audit.subset import bootstrap, linearised
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.estimate import ESTIMANDS, Estimand, Ratio
 from audit.subset.goal import parse_metric
-from audit.subset.intervals import caution, proportion_interval, rough
+from audit.subset.intervals import caution, proportion_interval
 from audit.subset.linearised import Linearised
 from audit.subset.probabilities import PROBABILITY
 
@@ -133,7 +133,7 @@ def estimate_linear(
     estimates: dict[Estimand, MetricEstimate] = {}
     for estimand in ESTIMANDS:
         low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
-        estimates[estimand] = MetricEstimate(value, low, high, effective, caution=rough(r, value))
+        estimates[estimand] = MetricEstimate(value, low, high, effective, caution=caution(r, value))
     if design.complete:
         estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
     return estimates

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,14 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.stats import Ints
-from audit.subset.allocation import Allocation, budget_units, choose_allocation, stratum_scale
+from audit.subset.allocation import (
+    Allocation,
+    budget_units,
+    choose_allocation,
+    giant_size,
+    giants_taken,
+    stratum_scale,
+)
 from audit.subset.apportionment import FIRST_UNITS
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
@@ -42,6 +49,7 @@ from audit.subset.precision import Figures
 from audit.subset.recipe import SCHEMA, Recipe
 from audit.subset.requirement import Requirement
 from audit.subset.strata import Strata
+from audit.subset.units import form_units
 
 # The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
@@ -160,11 +168,30 @@ def make_plan(
         if not merge_strata:
             raise _too_few_for_strata(limit, population.N.size)
         population, strata = _merged_to(limit, goal, population, strata, group)
-    requirement = Requirement(goal, population, noise)
-    shares = Allocation(requirement, stratum_scale(requirement, kind))
-    n = shares.size(goal.estimand) if limit is None else limit
+    shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
+    if above := giant_size(population, goal, n):
+        strata = replace(strata, whole_above=above)
+        units = form_units(population.files, strata, group)
+        population = count_population(
+            population.eligible, population.files, units, population.prior, reasons, goal
+        )
+        reasons.append(giants_taken(population, strata))
+        shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))
     return _describe(shares, Recipe(n, strata, scale, group, deduplicated, kind))
+
+
+def _sized(
+    requirement: Requirement, kind: str, strata: Strata, limit: int | None
+) -> tuple[Allocation, int]:
+    shares = Allocation(requirement, stratum_scale(requirement, kind, strata))
+    if limit is not None:
+        return shares, limit
+    n, N = shares.size(requirement.goal.estimand), requirement.population.N
+    if strata.whole_above:  # all of them, and two of each other stratum
+        giant = requirement.population.units.strata.index(strata.giants)
+        n = max(n, int(N[giant]) + FIRST_UNITS * (N.size - 1))
+    return shares, n
 
 
 def _too_few_for_strata(limit: int, strata: int) -> UsageError:

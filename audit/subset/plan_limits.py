@@ -1,4 +1,4 @@
-"""What a plan cannot give: targets out of reach, intervals that will be rough or wide, and prices.
+"""What a plan cannot give: targets out of reach, intervals that will be rough, and prices.
 
 All of it is known before anything is drawn, while more units, other groups or another allocation
 can still be chosen.
@@ -15,10 +15,13 @@ from audit.stats import Ints
 from audit.subset import precision
 from audit.subset.allocation import Allocation
 from audit.subset.goal import Goal
-from audit.subset.intervals import DEGREES_PER_RARE_UNIT, FEW_DEGREES, UNEQUAL_WEIGHTS
+from audit.subset.intervals import FEW_DEGREES
 from audit.subset.population import Population
 from audit.subset.precision import Domain
 from audit.subset.requirement import Requirement
+
+# From this loss to unequal weights on, a plan for the whole says so.
+UNEQUAL_WEIGHTS = 1.5
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def unequal_weights(n_h: Ints, population: Population) -> float:
 
 
 def cautions(requirement: Requirement, n_h: Ints) -> list[str]:
-    """Return the warnings that a score of this plan is likely to print."""
+    """Return what a score of this plan will suffer from: unequal weights, too few groups."""
     population = requirement.population
     n = int(n_h.sum())
     if n >= population.total:
@@ -92,34 +95,18 @@ def cautions(requirement: Requirement, n_h: Ints) -> list[str]:
     effect = unequal_weights(n_h, population)
     if requirement.domains()[0][0] == "all" and effect > UNEQUAL_WEIGHTS:
         return [
-            f"Warning: the rows will have unequal weights (design effect {effect:.2f}); intervals "
-            f"for {requirement.goal.metric} are wide, and too wide near 0 and 1. Use proportional "
-            "allocation for this metric."
+            f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
+            f"{requirement.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
+            "tell as much."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = precision.expected_degrees(population.domain(), n_h)
-    if math.isinf(degrees):
-        return []
-    if degrees < FEW_DEGREES:
-        return [
-            f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
-            f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
-            "Draw more groups, or group by something finer."
-        ]
-    return _few_rare_groups(population, n_h)
-
-
-def _few_rare_groups(population: Population, n_h: Ints) -> list[str]:
-    # The degrees of freedom of a share are also limited by the groups that hold the rarer answer.
-    share, n = population.planning_share, int(n_h.sum())
-    files = precision.effective_files(population.domain(), n_h, "generalisation")
-    rare = min(files, float(n)) * min(share, 1 - share)
-    if rare * DEGREES_PER_RARE_UNIT >= FEW_DEGREES:
+    if degrees >= FEW_DEGREES:
         return []
     return [
-        f"Warning: about {rare:.1f} of the {n} groups are expected to hold the rarer answer; with "
-        f"fewer than {FEW_DEGREES / DEGREES_PER_RARE_UNIT:.0f} the interval is rough. Draw more "
-        "groups."
+        f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
+        f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
+        "Draw more groups, or group by something finer."
     ]
 
 
@@ -134,9 +121,8 @@ def price_of_looks(allocation: Allocation) -> list[str]:
     single = replace(requirement, goal=replace(goal, looks=1), population=silent)
     one = replace(allocation, requirement=single).size(goal.estimand)
     many = allocation.size(goal.estimand)
-    method = "Sidak" if goal.looks_method == "sidak" else "Bonferroni"
     return [
-        f"{goal.looks} comparisons fixed in advance: {method} at {goal.alpha:.4g} each takes "
+        f"{goal.looks} comparisons fixed in advance: Bonferroni at {goal.alpha:.4g} each takes "
         f"{many} units where one comparison takes {one}. This does not cover models that are "
         "chosen by their scores on this subset: confirm those on a fresh draw."
     ]

@@ -22,9 +22,9 @@ from audit.subset.precision import Domain
 from audit.subset.prior import Prior, read_prior
 from audit.subset.strata import Strata, cut_points, merged_names, quantile_edges
 from audit.subset.units import Units, form_units
-from audit.subset.wording import listed
 
 MEAN = "mean over classes"
+SHOWN = 8
 CONFIDENCE_COLUMN = "confidence"
 # Fifths: an earlier model's mistakes are among its least confident answers, where cuts pay most.
 CONFIDENCE_SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -74,18 +74,25 @@ class Population:
         cells = self.cells if mask is None else self.cells.filter(mask)
         code = cells["stratum"].to_numpy()
         m, squares = int(cells["files"].sum()), int(cells["squares"].sum())
-        cubes, fourths = float(cells["cubes"].sum()), float(cells["fourths"].sum())
         N = np.bincount(code, cells["units"].to_numpy(), len(self.N)).astype(np.int64)
         units = int(N.sum())
         # Kish (1965), section 5.4, with the size-weighted mean size in place of m, as in Eldridge,
         # Ashby and Kerry (2006), Int J Epidemiol 35:1292.
         effect = 1.0 + (squares / m - 1.0) * self.rho
         # Effective number of units (Carter, Schnepel and Steigerwald 2017): (sum v)^2 / sum v^2
-        # with v = m (1 + (m - 1) rho), the variance of a unit of m files; sum v is effect times m.
-        alone = 1 - self.rho
-        v_squares = alone**2 * squares + 2 * self.rho * alone * cubes + self.rho**2 * fourths
+        # with v = m (1 + (m - 1) rho), the variance of a unit of m files, within each stratum.
+        sums = [
+            np.bincount(code, cells[c].to_numpy(), len(self.N)).astype(float)
+            for c in ("files", "squares", "cubes", "fourths")
+        ]
+        alone, rho = 1 - self.rho, self.rho
+        v = alone * sums[0] + rho * sums[1]
+        v_squares = alone**2 * sums[1] + 2 * rho * alone * sums[2] + rho**2 * sums[3]
+        count = np.maximum(N, 1)
+        evenness = np.divide(v**2, v_squares * count, out=np.ones(v.shape), where=v_squares > 0)
+        spread = v / count / (effect * m / units)
         p = self.p if label is None else np.full(len(self.N), self.class_share(label))
-        return Domain(N, p, m / units, effect, min((effect * m) ** 2 / (v_squares * units), 1.0))
+        return Domain(N, p, m / units, effect, squares / m, np.minimum(evenness, 1.0), spread)
 
     def class_share(self, label: str) -> float:
         """Return the planning value for the recall of one class."""
@@ -232,3 +239,9 @@ def merge_small_strata(
     earlier = {old: merged.get(new, new) for old, new in strata.merged.items()}
     strata = replace(strata, merged={**merged, **earlier})
     return form_units(files, strata, group), strata
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names joined by commas, the rest counted: `a, b and 3 more`."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -14,9 +14,10 @@ import numpy as np
 from audit import stats
 from audit.stats import Floats, Ints
 from audit.subset import sizes
-from audit.subset.detection import connor_difference, two_proportion_difference
-from audit.subset.estimate import Estimand
-from audit.subset.sizes import EXACT_FROM_FRACTION, IntervalMethod
+from audit.subset.detection import connor_difference
+from audit.subset.estimate import PRIOR_FILES, Estimand
+from audit.subset.intervals import PRIOR_UNITS, alike_weight
+from audit.subset.sizes import EXACT_FROM_FRACTION
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,20 @@ class Domain:
 
     `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
     unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
-    `size_evenness`: the equal units that would estimate a variance as well, for each unit: 1 if all
-    sizes are equal. A mean over classes besides: `share`, what each stratum weighs in it (None: by
-    its units), and `centre`, the mean that `p` of a stratum varies around (None: that of all).
+    `whole_effect`: the same where all files of a unit are alike; `size_evenness`: the equal units
+    that would estimate the variance of a stratum as well, for each unit: 1 if all sizes are equal;
+    `spread`: what a unit of a stratum varies by, over the mean unit. A mean over classes besides:
+    `share`, what each stratum weighs in it (None: by its units), and `centre`, the mean that `p` of
+    a stratum varies around (None: that of all).
     """
 
     N: Ints
     p: Floats
     files_per_unit: float = 1.0
     cluster_effect: float = 1.0
-    size_evenness: float = 1.0
+    whole_effect: float = 1.0
+    size_evenness: Floats | float = 1.0
+    spread: Floats | float = 1.0
     share: Floats | None = None
     centre: Floats | None = None
 
@@ -52,6 +57,11 @@ class Domain:
     def weight(self) -> Floats:
         """What each stratum weighs in the metric; the sum is 1."""
         return np.asarray(self.N / max(self.total, 1) if self.share is None else self.share)
+
+    @property
+    def files(self) -> bool:
+        """True where every unit is a file."""
+        return self.cluster_effect == 1.0 and self.files_per_unit == 1.0
 
     @property
     def simple(self) -> bool:
@@ -86,6 +96,7 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     # At a planning value of 0 or 1 every variance is 0: strata are then taken to vary alike.
     uncertain = 0 < mean < 1
     within = p * (1 - p) if uncertain else np.ones(p.shape)
+    within = within * np.broadcast_to(domain.spread, domain.N.shape)[used]
     whole = mean * (1 - mean) if uncertain else 1.0
     if estimand == "full-set":
         remaining = 1 - drawn / existing
@@ -102,23 +113,38 @@ def effective_files(domain: Domain, n: Ints | Floats, estimand: Estimand) -> flo
     return float(whole / variance * domain.files_per_unit / domain.cluster_effect)
 
 
-def expected_degrees(domain: Domain, n: Ints | Floats) -> float:
+def expected_degrees(
+    domain: Domain, n: Ints | Floats, estimand: Estimand = "generalisation"
+) -> float:
     """Return the degrees of freedom that a score will have for groups; infinite for files."""
-    if domain.cluster_effect == 1.0 and domain.files_per_unit == 1.0:
+    if domain.files:
         return float("inf")
-    return max((float(n.sum()) - int((n > 0).sum())) * domain.size_evenness, 1.0)
+    used = n > 0
+    evenness, spread = (
+        np.broadcast_to(v, domain.N.shape)[used] for v in (domain.size_evenness, domain.spread)
+    )
+    drawn, existing = n[used], domain.N[used]
+    part = existing**2 / drawn * spread
+    if estimand == "full-set" and np.any(drawn < existing):
+        part = part * (1 - drawn / existing)
+    each = np.maximum((drawn - 1) * evenness, 1e-9)
+    return max(float(part.sum() ** 2 / (part**2 / each).sum()), 1.0)
 
 
-def student_factor(domain: Domain, n: Ints | Floats, confidence: float) -> float:
+def student_factor(
+    domain: Domain, n: Ints | Floats, confidence: float, estimand: Estimand = "generalisation"
+) -> float:
     """Return the share of an effective size that is left when groups show their own variance.
 
     Korn and Graubard's squared ratio of quantiles, as in `audit.subset.intervals.effective_size`.
     """
     from scipy.stats import t as student
 
-    tail = (1 - confidence) / 2
+    tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n, estimand)
+    if np.isinf(degrees):
+        return 1.0
     ideal = student.isf(tail, max(float(n.sum()), 2.0))
-    return float(min(ideal / student.isf(tail, expected_degrees(domain, n)), 1.0) ** 2)
+    return float(min(ideal / student.isf(tail, degrees), 1.0) ** 2)
 
 
 def expected_half_width(
@@ -126,26 +152,65 @@ def expected_half_width(
     n: Ints | Floats,
     estimand: Estimand,
     confidence: float,
-    method: IntervalMethod = "wilson",
 ) -> float:
     """Return the half-width that a score is expected to print; NaN without units."""
     drawn = float(n.sum())
     if drawn == 0:
         return float("nan")
-    effective = effective_files(domain, n, estimand) * student_factor(domain, n, confidence)
+    effective = effective_files(domain, n, estimand) * student_factor(
+        domain, n, confidence, estimand
+    )
+    effective = (_steadied if domain.files else _with_alike_groups)(domain, n, estimand, effective)
     if np.isinf(effective):
         return 0.0
     # The same choice of method as in the score, so that the plan predicts what will be printed.
     full = estimand == "full-set"
     if full and domain.simple:
-        return float(
-            sizes.half_width(drawn, domain.planning_share, confidence, domain.total, method)[0]
-        )
+        return float(sizes.half_width(drawn, domain.planning_share, confidence, domain.total)[0])
     coarse = full and drawn >= EXACT_FROM_FRACTION * domain.total
-    if method == "wilson" and not coarse:
+    if not coarse:
         return float(sizes.half_width(effective, domain.planning_share, confidence)[0])
     low, high = stats.clopper_pearson(domain.planning_share * effective, effective, confidence)
     return float(high - low) / 2
+
+
+def _steadied(domain: Domain, n: Ints | Floats, estimand: Estimand, effective: float) -> float:
+    """Return an effective size as `audit.subset.intervals.guarded_size` steadies it, for files."""
+    share, used = domain.planning_share, n > 0
+    if not 0 < share < 1 or not 0 < effective < np.inf:
+        return effective
+    drawn, p, weight = n[used], domain.p[used], domain.weight[used]
+    # Each stratum's variance by one file, then their sum by as many as its rarer answers lack.
+    steady = (p * (1 - p) * (drawn - 1) + PRIOR_FILES * share * (1 - share)) / (
+        drawn - 1 + PRIOR_FILES
+    )
+    remaining = 1 - drawn / domain.N[used] if estimand == "full-set" else 1.0
+    added = float((weight**2 / drawn * remaining * (steady - p * (1 - p))).sum())
+    variance = share * (1 - share) / effective + added
+    alike = share * (1 - share) * float((weight**2 / drawn * remaining).sum())
+    rare = min(_rare_files(drawn, weight, v) for v in (p, 1 - p))
+    variance = (rare * variance + PRIOR_UNITS * alike) / (rare + PRIOR_UNITS)
+    return share * (1 - share) / variance
+
+
+def _rare_files(n: Floats | Ints, weight: Floats, p: Floats) -> float:
+    """Return among how many of the heaviest rows' worth the answers of a kind are spread."""
+    row = weight / n
+    total, squares = float(weight @ p), float((row * weight) @ p)
+    typical = total / float(n @ p)
+    return total**2 / squares * min(typical / float(row.max()), 1.0)
+
+
+def _with_alike_groups(
+    domain: Domain, n: Ints | Floats, estimand: Estimand, effective: float
+) -> float:
+    """Return an effective size as `audit.subset.intervals.effective_size` makes it cautious."""
+    alike = replace(domain, p=np.full(domain.p.shape, 0.5), cluster_effect=domain.whole_effect)
+    groups = effective_files(alike, n, estimand)
+    if not 0 < groups < effective < np.inf:
+        return effective
+    weight = float(alike_weight(groups, domain.planning_share))
+    return 1 / ((1 - weight) / effective + weight / groups)
 
 
 def detectable_difference(
@@ -155,15 +220,12 @@ def detectable_difference(
     discordant: float,
     alpha: float,
     power: float,
-    paired: bool = True,
 ) -> float:
     """Return the smallest difference between two models that n_h units show with `power`."""
     # Strata separate right from wrong answers, not one model's changes from another's: the change
     # is taken to vary alike in all of them.
     flat = replace(domain, p=np.full(domain.p.shape, 0.5))
-    effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha)
+    effective = effective_files(flat, n, estimand) * student_factor(domain, n, 1 - alpha, estimand)
     if effective <= 0:
         return float("nan")
-    if paired:
-        return float(connor_difference(effective, discordant, alpha, power))
-    return two_proportion_difference(effective, domain.planning_share, alpha, power)
+    return float(connor_difference(effective, discordant, alpha, power))

@@ -41,10 +41,12 @@ class Recipe:
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
 
     def content(self) -> dict[str, Any]:
-        """Return the recipe as plain data; strata of the label go without saying."""
+        """Return the recipe as plain data; strata of the label, and no giants, go without saying."""
         content = asdict(self)
         if self.strata.label:
             del content["strata"]["label"]
+        if not self.strata.whole_above:
+            del content["strata"]["whole_above"]
         return content
 
 
@@ -76,6 +78,7 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         strata = dict(content.pop("strata"))
         edges = {key: tuple(values) for key, values in strata["edges"].items()}
         merged, by_label = dict(strata["merged"]), bool(strata.get("label", True))
-        return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label), **content)
+        whole = int(strata.get("whole_above", 0))
+        return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label, whole), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit import stats
 from audit.errors import UsageError
 from audit.stats import Floats, Ints
 from audit.subset import detection, precision, sizes
@@ -40,7 +39,13 @@ class Requirement:
         """Return the units of a domain that its target takes, more than there are if need be."""
         rows = np.flatnonzero(domain.N > 0)
         share, centre = (None if v is None else v[rows] for v in (domain.share, domain.centre))
-        local = replace(domain, N=domain.N[rows], p=domain.p[rows], share=share, centre=centre)
+        even, spread = (
+            np.broadcast_to(v, domain.N.shape)[rows] for v in (domain.size_evenness, domain.spread)
+        )
+        local = replace(
+            domain, N=domain.N[rows], p=domain.p[rows], share=share, centre=centre,
+            size_evenness=even, spread=spread,
+        )  # fmt: skip
         ones = np.ones(rows.size)
 
         def meets(n: int) -> bool:
@@ -57,38 +62,23 @@ class Requirement:
         """Return whether n_h units of a domain meet the target."""
         goal = self.goal
         if goal.half_width is not None:
-            width = precision.expected_half_width(domain, n, estimand, goal.level, goal.interval)
+            width = precision.expected_half_width(domain, n, estimand, goal.level)
             return width <= goal.half_width
         # As in `precision.detectable_difference`: a change varies alike in all strata.
         flat = replace(domain, p=np.full(domain.p.shape, 0.5))
         effective = precision.effective_files(flat, n, estimand)
-        effective *= precision.student_factor(domain, n, goal.level)
+        effective *= precision.student_factor(domain, n, goal.level, estimand)
         return effective >= self.independent_examples(domain) - 1e-9
 
     def independent_examples(self, domain: Domain) -> float:
         """Return the target as independent examples, before any design effect."""
         goal = self.goal
         if goal.half_width is not None:
-            return sizes.proportion_n(
-                goal.half_width, domain.planning_share, goal.level, None, goal.interval
-            )
-        difference, discordant = self.observed_difference()
-        if goal.paired:
-            method: stats.McNemarMethod = "exact" if goal.test == "exact" else "midp"
-            n, why = detection.paired_n(difference, discordant, goal.alpha, goal.power, method)
-        else:
-            n, why = self._unpaired(domain.planning_share, difference)
+            return sizes.proportion_n(goal.half_width, domain.planning_share, goal.level)
+        n, why = detection.paired_n(*self.observed_difference(), goal.alpha, goal.power)
         if why not in self.population.reasons:
             self.population.reasons.append(why)
         return n
-
-    def _unpaired(self, share: float, difference: float) -> tuple[float, str]:
-        low, high = detection.split_around(share, difference)
-        if self.goal.test != "exact":
-            return detection.unpaired_n(low, high, self.goal.alpha, self.goal.power)
-        n = detection.two_proportion_n(low, high, self.goal.alpha, self.goal.power)
-        why = "Fisher's test, Fleiss-corrected n per model (Fleiss, Tytun and Ury 1980)"
-        return detection.fleiss_corrected(n, difference), why
 
     def observed_difference(self) -> tuple[float, float]:
         """Return the difference to detect and the discordant share, as the labels show them."""

@@ -33,13 +33,20 @@ class Strata:
     """How files become strata: columns beside the label, cut points, and which strata are merged.
 
     `edges` holds the cut points of numeric columns, `merged` maps a stratum's name to the name of
-    the stratum it was joined to; `label` False leaves the label out of the strata.
+    the stratum it was joined to; `label` False leaves the label out of the strata. Units of more
+    than `whole_above` files are a stratum of their own, which is taken whole (0: none are).
     """
 
     by: tuple[str, ...] = ()
     edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
     label: bool = True
+    whole_above: int = 0
+
+    @property
+    def giants(self) -> str:
+        """Name of the stratum that is taken whole."""
+        return f"units of more than {self.whole_above} files"
 
 
 def cut_points(files: pl.DataFrame, by: Sequence[str]) -> dict[str, tuple[float, ...]]:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from audit.subset.bias import BiasCheck
 from audit.subset.curve import Curve
 from audit.subset.design import MetricEstimate
 from audit.subset.draw import Subset
@@ -14,13 +13,11 @@ from audit.subset.equivalent_size import MetricCheck
 from audit.subset.outcome import MetricScore
 from audit.subset.plan import Plan
 from audit.subset.precision import Figures
-from audit.subset.score import ModelScore, Score
+from audit.subset.score import ClassScore, ModelScore, Score
 from audit.subset.verdict import Comparison
-from audit.subset.wording import listed
 
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
-SHOWN_CHECKS = 12
 MEANING = {
     "full-set": "full-set (how far from the number on all of the set)",
     "generalisation": "generalisation (how far from the number on new data of the same kind)",
@@ -142,24 +139,13 @@ def _design_lines(plan: Plan) -> Iterator[str]:
 # ---- draw ----
 
 
-def draw_text(subset: Subset, check: BiasCheck | None, metric: MetricCheck | None) -> str:
-    """Return a draw for a reader: size, notes, bias check."""
+def draw_text(subset: Subset, metric: MetricCheck | None) -> str:
+    """Return a draw for a reader: size, notes, what it is equivalent to."""
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
         f"{subset.rows['stratum'].n_unique()} strata.",
         *subset.notes,
     ]
-    if check is not None:
-        lines.append(
-            f"Bias check against the full set ({check.redraws} redraws of the same plan; a "
-            "description, the design itself is unbiased):"
-        )
-        lines += [f"  {c.sentence}" for c in check.columns[:SHOWN_CHECKS]]
-        left = check.columns[SHOWN_CHECKS:]
-        if left:
-            lines.append(f"  {len(left)} more columns, none with p below {left[0].p:.3f}.")
-        if check.fixed:
-            lines.append(f"  The same in every draw: {listed(check.fixed)}.")
     if metric is not None:
         lines.append(metric.sentence)
     return "\n".join(lines)
@@ -195,9 +181,16 @@ def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
         yield f"    ({metric.method})"
     for metric in model.without_suspected:
         yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
-    yield from (f"  {c.label}: {c.sentence}" for c in model.classes[:SHOWN_ROWS])
+    yield from (f"  {c.label}: {_class_recall(c)}" for c in model.classes[:SHOWN_ROWS])
     yield from _more(len(model.classes), "classes")
     yield from (f"  {note}" for note in model.notes)
+
+
+def _class_recall(scored: ClassScore) -> str:
+    found = scored.recall["generalisation"]
+    if not scored.n:
+        return scored.sentence
+    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f} % for new data"
 
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:

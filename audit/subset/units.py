@@ -8,7 +8,7 @@ Joins and group-bys over columns: 10 million rows take a few seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -57,6 +57,16 @@ def form_units(files: pl.DataFrame, strata: Strata, group: str | None = None) ->
     A unit whose files lie in several strata goes to the one with most of them, ties to the name
     that sorts first.
     """
+    units = _formed(files, strata, group)
+    large = pl.col("size") > strata.whole_above
+    if not strata.whole_above or not units.table.select(large.any()).item():
+        return units
+    name = pl.when(large).then(pl.lit(strata.giants)).otherwise(pl.col("stratum").cast(pl.String))
+    levels = units.table.select(name.unique().sort()).to_series()
+    return replace(units, table=units.table.with_columns(stratum=name.cast(pl.Enum(levels))))
+
+
+def _formed(files: pl.DataFrame, strata: Strata, group: str | None) -> Units:
     stratum = stratum_names(files, strata)
     key = pl.coalesce("content_hash", "sample_id").alias("unit_key")
     if group is not None:

@@ -90,7 +90,7 @@ def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Float
     notes = [] if design.equal_files else [_why_no_mcnemar(design)]
     change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
     degrees = float(degrees_of_freedom(difference, change_variance)[0])
-    if degrees < FEW_DEGREES:
+    if bool(difference.grouped) and degrees < FEW_DEGREES:
         notes.append(
             f"The verdict is rough: {degrees:.1f} degrees of freedom, fewer than "
             f"{FEW_DEGREES:g}. Draw more units, or smaller groups."

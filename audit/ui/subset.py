@@ -13,12 +13,10 @@ from audit.browse import subsets
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.subset import (
-    BiasCheck,
     Curve,
     Goal,
     Plan,
     Subset,
-    bias_check,
     draw_subset,
     make_curve,
     make_plan,
@@ -30,7 +28,6 @@ from audit.ui.opened import Opened, answering, cached, open_chosen_run
 TARGETS = ("Half-width", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
 ALL = "all files"
-REDRAWS = 199
 DRAWN = "drawn subset"
 
 
@@ -241,17 +238,16 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
     if stored is None or stored[0] != (run.key, wish, int(seed)):
         html.paragraph("Nothing is drawn for this plan yet.", "quiet small")
         return
-    _downloads(run, stored[1], stored[2])
+    _downloads(run, stored[1])
 
 
 def _store_draw(run: Opened, wish: Wish, plan: Plan, seed: int) -> None:
     frame = _frame(run.key, wish.split, run)
     subset = draw_subset(frame, plan.recipe, seed)
-    check = bias_check(frame, plan.recipe, subset, redraws=REDRAWS, seed=seed)
-    st.session_state[DRAWN] = ((run.key, wish, seed), subset, check)
+    st.session_state[DRAWN] = ((run.key, wish, seed), subset)
 
 
-def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
+def _downloads(run: Opened, subset: Subset) -> None:
     html.paragraph(
         f"Drew {subset.n_units:,} of {subset.population_units:,}: "
         f"{counted(len(subset.rows), 'file')}.",
@@ -271,9 +267,5 @@ def _downloads(run: Opened, subset: Subset, check: BiasCheck) -> None:
                 on_click="ignore",
                 icon=":material/download:",
             )
-    with st.expander("Is it like the full set?"):
-        html.paragraph(f"Against {check.redraws:,} redraws of the same plan.", "quiet small")
-        for column in check.columns[:8]:
-            html.paragraph(column.sentence, "small")
     first = visible_frame(subset.rows.head(200))
     st.dataframe(first, hide_index=True, width="stretch", height=280)

@@ -214,7 +214,7 @@ ANSWERS = {
     "audit sql run 'SELECT * FROM images'": 0,
     "audit sql run 'SELECT * FROM images' --json": 0,
     f"audit subset plan run {PLAN}": 0,
-    "audit subset draw run --plan plan.json --split all --seed 1 -o drawn.csv --redraws 0": 0,
+    "audit subset draw run --plan plan.json --split all --seed 1 -o drawn.csv": 0,
     "audit subset curve run --split all --json": 0,
     "audit --help": 0,
     "audit scan --help": 0,

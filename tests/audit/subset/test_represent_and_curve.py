@@ -1,72 +1,19 @@
-"""The bias check, the price of stratification, the curve."""
+"""The price of stratification, the curve, the plan's text."""
 
 from __future__ import annotations
 
 import json
 
 import numpy as np
-import polars as pl
 import pytest
 
 from audit.errors import UsageError
-from audit.subset import Goal, bias_check, draw_subset, make_curve, make_plan, metric_check
-from audit.subset.draw import Subset
+from audit.subset import Goal, draw_subset, make_curve, make_plan, metric_check
 from audit.subset.equivalent_size import equivalent_n
 from audit.subset.frame import select_eligible
 from audit.subset.prior import known_hits
-from audit.subset.text import curve_text, draw_text, plan_text
+from audit.subset.text import curve_text, plan_text
 from tests.audit.subset.frames import made_set, predicted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"group": "patient"}, {"by": ["camera"]}])
-def test_p_values_of_honest_draws_are_spread_evenly(options):
-    frame = made_set(500, 3, groups=120, duplicates=30)
-    recipe = make_plan(frame, Goal(n=50), **options).recipe
-    found = []
-    for seed in range(60):
-        check = bias_check(
-            frame, recipe, draw_subset(frame, recipe, seed), ["brightness"], 99, seed
-        )
-        found += [c.p for c in check.columns if c.column == "brightness"]
-    assert 0.35 < np.mean(found) < 0.68
-    assert min(found) < 0.2
-    assert max(found) > 0.8
-
-
-def test_a_subset_picked_by_hand_is_noticed():
-    frame = made_set(500, 1)
-    recipe = make_plan(frame, Goal(n=50)).recipe
-    honest = draw_subset(frame, recipe, 1)
-    dark = frame.sort("brightness").head(50)
-    rows = honest.rows.with_columns(sample_id=dark["sample_id"], unit_id=dark["sample_id"])
-    check = bias_check(frame, recipe, Subset(rows, 50, 500), ["brightness"])
-    (found,) = check.columns
-    assert found.column == "brightness"
-    assert found.p == 0.001
-    assert found.standardized_difference < -1
-    assert "do not redraw" in found.sentence
-    assert check.fixed == ["label"]
-
-
-def test_stratified_columns_cannot_move():
-    frame = made_set(400, 2)
-    recipe = make_plan(frame, Goal(n=40)).recipe
-    subset = draw_subset(frame, recipe, 1)
-    check = bias_check(frame, recipe, subset)
-    assert check.fixed == ["label"]
-    assert {c.column for c in check.columns} == {"brightness", "camera"}
-    assert "The same in every draw: label." in draw_text(subset, check, None)
-    json.dumps(check.document(), allow_nan=False)
-
-
-def test_nulls_are_a_level_of_their_own():
-    frame = made_set(300, 1).with_columns(
-        brightness=pl.when(pl.col("brightness") > 0.5).then("brightness")
-    )
-    recipe = make_plan(frame, Goal(n=60), by=["brightness"]).recipe
-    check = bias_check(frame, recipe, draw_subset(frame, recipe, 1), ["brightness"], 49)
-    assert [c.column for c in check.columns] == ["brightness"]
 
 
 @pytest.mark.slow
@@ -85,11 +32,12 @@ def test_equivalent_n_is_the_ratio_of_variances():
     assert found.equivalent_n > 170
     estimates = [
         metric_check(frame, recipe, draw_subset(frame, recipe, s), hit).on_subset.value
-        for s in range(300)
+        for s in range(80)
     ]
     expected = (1 - found.equivalent_n / 2000) * hit.var(ddof=1) / found.equivalent_n
-    assert np.var(estimates) == pytest.approx(expected, rel=0.3)
-    assert np.mean(estimates) == pytest.approx(hit.mean(), abs=0.006)
+    # the standard error of a variance of 80 values is 16 % of it
+    assert np.var(estimates) == pytest.approx(expected, rel=0.48)
+    assert np.mean(estimates) == pytest.approx(hit.mean(), abs=0.012)
     assert f"n = {found.equivalent_n:.0f}" in found.sentence
 
 
@@ -122,7 +70,7 @@ def test_the_curve_is_the_plans_arithmetic():
 
 @pytest.mark.slow
 def test_where_more_examples_stop_paying():
-    found = make_curve(made_set(9000, 1))
+    found = make_curve(made_set(4000, 1))
     n = found.stops_paying["generalisation"]
     assert 1800 < n < 2600
     assert make_curve(made_set(500, 1)).stops_paying["generalisation"] is None

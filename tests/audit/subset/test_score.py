@@ -92,11 +92,11 @@ def test_estimates_are_near_the_full_set(frame, metric):
     whole = score_subset(census(frame).rows, [table], metrics=[metric]).models[0].metrics[0]
     truth = whole.estimands["full-set"].value
     held = 0
-    for seed in range(40):
+    for seed in range(20):
         part = score_subset(drawn(frame, 300, seed, allocation="equal"), [table], metrics=[metric])
         found = part.models[0].metrics[0].estimands["full-set"]
         held += found.low <= truth <= found.high
-    assert held >= 34  # 95 % of 40 is 38; below 34 has a chance of 1 %
+    assert held >= 16  # 95 % of 20 is 19; below 16 has a chance of 0.3 %
 
 
 def test_verdicts(frame):
@@ -117,21 +117,21 @@ def test_verdicts(frame):
 @pytest.mark.slow
 def test_the_n_that_could_tell_can_tell():
     """Draws of the size that the verdict names tell a true difference of that size 4 times in 5."""
-    frame = made_set(60_000, 1, seed=8)
-    a, b = predicted(frame, 0.80, 1), predicted(frame, 0.83, 2)
-    recipe = make_plan(frame, Goal(n=400)).recipe
+    frame = made_set(12_000, 1, seed=8)
+    a, b = predicted(frame, 0.80, 1), predicted(frame, 0.86, 2)
+    recipe = make_plan(frame, Goal(n=200)).recipe
     for seed in range(50):
         rows = draw_subset(frame, recipe, seed).rows
         scored = score_subset(rows, [a, b], unknown="wrong").comparison
         gap = scored.estimands["generalisation"]
-        if gap.verdict == "cannot tell" and abs(gap.value - 0.03) < 0.005:
+        if gap.verdict == "cannot tell" and abs(gap.value - 0.06) < 0.01:
             break
     told = 0
-    for seed in range(60):
+    for seed in range(40):
         rows = draw_subset(frame, recipe, seed, n=gap.n_to_tell).rows
         scored = score_subset(rows, [a, b], unknown="wrong").comparison
         told += scored.estimands["generalisation"].verdict == "better"
-    assert 40 <= told <= 58
+    assert 26 <= told <= 39
 
 
 def test_mcnemar_only_where_it_is_valid(frame):
@@ -171,7 +171,7 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
     accuracy overall, though counts of the subset alone say it is far worse.
     """
     rng = np.random.default_rng(4)
-    n = 8000
+    n = 4000
     small = np.arange(n) % 20 == 0
     frame = made_set(n, 1).with_columns(
         label=pl.Series(np.where(small, "rare", "common")),
@@ -187,15 +187,15 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
     truth = right_b.mean() - right_a.mean()
     recipe = make_plan(frame, Goal(n=400), allocation="equal").recipe
     wrong = plain_wrong = 0
-    for seed in range(150):
+    for seed in range(60):
         found = score_subset(
             draw_subset(frame, recipe, seed).rows, [table(right_a), table(right_b)]
         ).comparison
         gap = found.estimands["full-set"]
         wrong += not gap.low <= truth <= gap.high
         plain_wrong += bool(stats.mcnemar(found.second_only, found.first_only) <= 0.05)
-    assert wrong <= 17  # 5 % of 150 is 7.5; more than 17 has a chance below 0.1 %
-    assert plain_wrong == 150  # what the plain test would have said, every time
+    assert wrong <= 9  # 5 % of 60 is 3; more than 9 has a chance below 0.1 %
+    assert plain_wrong == 60  # what the plain test would have said, every time
 
 
 def test_a_bootstrapped_comparison(frame):
@@ -308,6 +308,8 @@ def test_the_document_and_the_text(frame):
     assert "fresh draw" in text
     assert "3 comparisons fixed in advance" in text
     assert "right; one more right answer moves recall by" in text
+    first = found.models[0].classes[0].recall["generalisation"]
+    assert f"{100 * first.low:.1f} to {100 * first.high:.1f} % for new data" in text
     noisy = score_subset(drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)],
                   label_noise=0.05)  # fmt: skip
     assert any("Wrong labels at a rate of 0.05" in note for note in noisy.comparison.notes)

@@ -77,10 +77,12 @@ def make_all(run: Functions) -> tuple[dict[str, Any], dict[str, pl.DataFrame], d
         ),
         "merged": plan(frame, goal(n=20), by=["camera", "brightness"], merge_strata=True),
     }
-    # a plan that was saved: how Neyman's plans are made has changed since, how they are drawn not
-    saved = json.loads((Path(__file__).parent / "neyman_plan.json").read_text())
-    recipes = {name: plans[name].recipe for name in ("plain", "strata", "groups")}
-    recipes["neyman"] = run["load"](saved)
+    # plans that were saved: how they are made has changed since, how they are drawn has not
+    saved = {
+        name: run["load"](json.loads((Path(__file__).parent / f"{name}_plan.json").read_text()))
+        for name in ("groups", "neyman")
+    }
+    recipes = {name: plans[name].recipe for name in ("plain", "strata")} | saved
     recipes |= {name: plans[name].recipe for name in ("recall", "merged")}
     with_confidence = frame.join(a.select("sample_id", "confidence"), on="sample_id")
     drawn = {
