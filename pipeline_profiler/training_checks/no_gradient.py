@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pipeline_profiler.checking.check import (
@@ -118,7 +119,7 @@ def _collector(model: Any, had: dict[str, float]) -> Any:
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 size = float(parameter.grad.detach().float().abs().sum())
-                had[name] = max(had.get(name, 0.0), size)
+                had[name] = max(had.get(name, 0.0), math.inf if math.isnan(size) else size)
 
     return collect
 

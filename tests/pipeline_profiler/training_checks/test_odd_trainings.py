@@ -240,3 +240,13 @@ def test_a_loss_that_is_no_number_is_not_learned() -> None:
         return made
 
     assert said("TRAIN003", TrainingSubject(make)).answer.judgement is Judgement.FAIL
+
+
+def test_gradients_that_are_no_numbers_are_not_missing() -> None:
+    def make() -> Training:
+        made = stepping(0.0)
+        made.train_step, made.loss = None, lambda outputs, _: ((-outputs.abs()).log() ** 2).mean()
+        return made
+
+    answer = said("TRAIN005", TrainingSubject(make)).answer
+    assert answer.judgement is Judgement.PASS, answer.sentence
