@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from audit.class_names import fold_name
 from audit.embeddings.flat_map import place_on_map
-from audit.embeddings.isolation import LEAST, Isolated, distance_scores, find_isolated
+from audit.embeddings.isolation import Isolated, distance_scores, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
 from audit.embeddings.ridge import decompose
@@ -31,6 +31,7 @@ from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
+from audit.spacings import LEAST
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ from audit.subset.draw import census
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.frame import UNLABELLED
 from audit.subset.goal import SIZED_METRICS, Goal, parse_metric
-from audit.subset.intervals import PRIOR_UNITS, proportion_interval, rough
+from audit.subset.intervals import PRIOR_UNITS, caution, proportion_interval
 from audit.subset.outcome import MetricScore, Outcome
 from audit.subset.plan import Plan
 from audit.subset.predictions import match, right_answers, standard_columns
@@ -141,7 +141,7 @@ class Baseline:
                 float(v) for v in proportion_interval(fit.ratio, estimand, confidence)
             )
             estimates[estimand] = MetricEstimate(
-                value, low, high, size, caution=rough(fit.ratio, value)
+                value, low, high, size, caution=caution(fit.ratio, value)
             )
         if outcome.design.complete:
             estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
