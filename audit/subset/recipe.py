@@ -41,7 +41,7 @@ class Recipe:
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
 
     def content(self) -> dict[str, Any]:
-        """Return the recipe as plain data; strata of the label, and no giants, go without saying."""
+        """Return the recipe as plain data; what is usual goes without saying."""
         content = asdict(self)
         if self.strata.label:
             del content["strata"]["label"]
