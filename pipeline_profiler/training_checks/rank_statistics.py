@@ -42,8 +42,8 @@ class RankStatistics(Check):
     before each evaluation and each checkpoint. Layer norm needs none of it.
 
     ## Limits
-    A file that speaks of ranks, with an `evaluate`; without one it cannot tell. Statistics of all
-    ranks by SyncBatchNorm pass without a run, which would need a GPU.
+    A file that speaks of ranks, with an `evaluate`; without one it cannot tell, nor with
+    SyncBatchNorm, whose steps need a GPU.
     """
 
     code = "TRAIN034"
