@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
+from audit.gaps import MAX_BLOCK, Oddity, find_apart
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.spacings import chances_of_largest
@@ -51,19 +52,6 @@ MEASURABLE = """
     status = 'ok' AND contrast >= 0.004 AND transparent < 0.5 AND pixels > 0
     AND brightness_p99 >= $1 AND brightness_p1 <= $2
 """
-MAX_TAIL = 100  # order statistics that describe an end, at most
-MIN_LEVELS = 20  # fewer distinct values of a property in a group have no usable spacings
-PRIOR_SHAPE = 0.2  # standard deviation of tail shapes between properties, around 0
-ERRORS = 0.5  # standard errors added to the shape, for caution
-MAX_BLOCK = 3  # images that may be outliers together: one more makes a mode
-
-
-class Oddity(NamedTuple):
-    """A row that is odd in one property: its nearest row, and its gap over what chance explains."""
-
-    row: int
-    nearest: int
-    ratio: float
 
 
 def _varied(n: int, **fixed: Any) -> list[dict[str, Any]]:
@@ -305,7 +293,7 @@ def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) 
     own = np.flatnonzero(classes >= 0)
     odd = [
         Oddity(int(own[o.row]), int(own[o.nearest]), o.ratio)
-        for o in isolated(values[own], classes[own], rate)
+        for o in find_apart(values[own], classes[own], rate, len(PROPERTIES))
     ]
     if odd:
         order = np.argsort(values, kind="stable")
@@ -313,7 +301,9 @@ def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) 
         odd = [o for o in odd if not _common_elsewhere(o, values, classes, *by_value)]
     if len(own) < len(values) and len(values) >= params.min_class:
         everything = np.zeros(len(values), np.int64)
-        odd += [o for o in isolated(values, everything, rate) if classes[o.row] < 0]
+        odd += [
+            o for o in find_apart(values, everything, rate, len(PROPERTIES)) if classes[o.row] < 0
+        ]
     return odd
 
 
@@ -331,185 +321,3 @@ def _common_elsewhere(
     there = there[there != classes[odd.row]]
     needed = min(MAX_BLOCK, max(1, most // 2))
     return len(there) > MAX_BLOCK and len(np.unique(there)) >= needed
-
-
-# ---- gaps between order statistics ----
-
-
-def isolated(values: Floats, groups: Ints, rate: float) -> list[Oddity]:
-    """Return the rows that a gap separates from the rest of their group, alone or up to 3 together.
-
-    `values` are on a scale with roughly exponential tails, `groups` non-negative numbers. In data
-    without outliers, at most `rate / len(PROPERTIES)` of the rows are returned in expectation.
-    """
-    if not len(values):
-        return []
-    # Two sorts of one key each: five times as fast as one of two keys, as few groups sort by radix.
-    order = np.argsort(values)
-    small = groups[order].astype(np.min_scalar_type(int(groups.max())))
-    order = order[np.argsort(small, kind="stable")]
-    x, group = values[order], groups[order]
-    start, size = _spans(group)
-    # A group of n rows may cost n * rate false findings, never more than one in 20 groups; it is
-    # tested at two ends in every property (Bonferroni).
-    chance = np.minimum(rate * size, 0.05) / (2 * len(PROPERTIES))
-    above = _gap_ratios(x, group, chance)
-    below = _gap_ratios(-x[::-1], group[::-1], chance[::-1])[::-1]
-    # Index i is the gap after row i; seen from above it is the gap before row i + 1.
-    below = np.append(below[1:], 0.0)
-    return [
-        Oddity(int(order[row]), int(order[nearest]), ratio)
-        for first, last, ratio in _blocks(above, below, start, size)
-        for row in range(first, last)
-        for nearest in [_nearest(x, row, first, last, start, size)]
-    ]
-
-
-def _spans(group: Ints) -> tuple[Ints, Ints]:
-    """Return, for each row of a sorted group column, where its group starts and its size."""
-    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    sizes = np.diff(np.append(first, len(group)))
-    return np.repeat(first, sizes), np.repeat(sizes, sizes)
-
-
-def _gap_ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
-    """Return each gap above a row over the gap that the rows below it make probable with `chance`.
-
-    Ties say nothing about how far apart values lie, so a gap must also stand out among the distinct
-    values: otherwise a 225-px image between thousands of 224 and 226 px would count as isolated.
-    """
-    distinct = np.append(True, (x[1:] != x[:-1]) | (group[1:] != group[:-1]))
-    levels = np.cumsum(distinct) - 1
-    all_rows = _ratios(x, group, chance)
-    if distinct.all():
-        return all_rows
-    by_level = _ratios(x[distinct], group[distinct], chance[distinct])
-    return np.asarray(np.minimum(all_rows, by_level[levels]))
-
-
-def _ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
-    start, size = _spans(group)
-    rank = np.arange(len(x)) - start
-    # A fifth of the group is its end: fewer spacings are noise, more reach into the bulk.
-    tail = np.minimum(np.clip(size // 5, 10, MAX_TAIL), rank)
-    threshold = x[np.arange(len(x)) - tail]
-    sums = np.append(0.0, np.cumsum(x))
-    width = np.maximum(tail, 1)
-    excess = (sums[np.arange(len(x)) + 1] - sums[np.arange(len(x)) + 1 - tail]) / width - threshold
-    # Renyi: the mean of the next `tail` normalised spacings below the gap.
-    scale = np.maximum(excess, 0.0) + (x - threshold) / width
-    shape = _tail_shape(x, start, size)
-    local = scale * (1 - shape) + shape * (x - threshold)
-    # The ratio of one exponential spacing to the mean of `width` others is a Pareto variable.
-    quantile = width * (chance ** (-1 / width) - 1)
-    if shape > 0:
-        quantile = np.expm1(np.minimum(shape * quantile, 500.0)) / shape
-    gap = np.append(np.diff(x), 0.0)
-    gap[rank == size - 1] = 0.0
-    gap[(tail < 3) | (size < MIN_LEVELS)] = 0.0
-    # Values that crowd at an end make any next one look far: it must be so beside the bulk as well.
-    bulk = x[start + size * 3 // 4] - x[start + size // 4]
-    needed = np.maximum(local * quantile, bulk / 4)
-    # A gap that stands on nothing but ties is decided by the distinct values.
-    on_ties = np.where(gap > 0, 1e9, 0.0)
-    return np.asarray(np.divide(gap, needed, out=on_ties, where=needed > 1e-12))
-
-
-def _tail_shape(x: Floats, start: Ints, size: Ints) -> float:
-    """Return the generalised Pareto shape of the upper tails, pooled over groups, plus one error.
-
-    0 (exponential) if the estimate is below: lighter tails only make the rule more careful. The
-    largest rows, which may be outliers, are left out; the rest enter through their mean excess and
-    their mean excess weighted by rank (a probability-weighted moment), group by group.
-    """
-    first = np.unique(start)
-    n = size[first]
-    top = first + n - _block_size(n)
-    tail = np.minimum(np.clip(n // 5, 10, MAX_TAIL), top - first - 1)
-    enough = (tail >= 8) & (n >= MIN_LEVELS)
-    first, top, tail = first[enough], top[enough], tail[enough]
-    low = top - tail
-    threshold, rank = x[low - 1], np.arange(len(x)) - start
-    totals, ranked = np.append(0.0, np.cumsum(x)), np.append(0.0, np.cumsum(x * rank))
-    total = totals[top] - totals[low]
-    weighted = ranked[top] - ranked[low] - (low - first - 0.65) * total
-    mean = total / tail - threshold
-    moment = mean - (weighted - threshold * tail * ((tail - 1) / 2 + 0.65)) / tail**2
-    usable = (mean > 1e-9) & (mean > 2 * moment)
-    if not usable.any():
-        return 0.0
-    mean, moment, tail, n = mean[usable], moment[usable], tail[usable], n[enough][usable]
-    shapes = np.clip(_shape(mean, moment) - _trimming_bias(tail, _block_size(n)), -1, 1.5)
-    # Few tails say little about their shape: the estimate shrinks towards the exponential.
-    variance, prior = 1 / float(tail.sum()), PRIOR_SHAPE**2
-    shape = float(np.average(shapes, weights=tail)) * prior / (prior + variance)
-    error = float(np.sqrt(prior * variance / (prior + variance)))
-    return min(max(0.0, shape + ERRORS * error), 0.9)
-
-
-def _shape(mean: Any, moment: Any) -> Any:
-    # Hosking and Wallis (1987), in the sign convention where heavy tails have a positive shape.
-    return 2 - mean / (mean - 2 * moment)
-
-
-def _trimming_bias(tail: Ints, block: Ints) -> Floats:
-    """Return the shape that an exponential shows without its `block` largest of `tail + block`."""
-    pairs, back = np.unique(np.stack([tail, block]), axis=1, return_inverse=True)
-    biases = []
-    for n_tail, n_cut in pairs.T.tolist():
-        # Renyi: the expected order statistics of an exponential sample; 0.65 is the plotting
-        # position that the estimate itself uses.
-        expected = np.cumsum(1 / (n_tail + n_cut - np.arange(n_tail)))
-        weights = 1 - (np.arange(n_tail) + 0.65) / n_tail
-        biases.append(_shape(expected.mean(), (expected * weights).mean()))
-    return np.asarray(biases)[back.ravel()]
-
-
-def _block_size(n: Any) -> Any:
-    """Return how many rows of a group of `n` (a number or an array) may be outliers together."""
-    # In a small group a mode of a fifth of the images may show two or three of them by chance.
-    return np.clip(n // 40, 1, MAX_BLOCK)
-
-
-def _blocks(
-    above: Floats, below: Floats, start: Ints, size: Ints
-) -> Iterator[tuple[int, int, float]]:
-    """Yield (first, last + 1, ratio) of the blocks of few rows with such gaps on both sides.
-
-    `above[i]` and `below[i]` rate the gap after row i by the rows below and above it. An end of the
-    group is a gap, and so is a gap beyond which there are only as few rows as the block may have.
-    """
-    cuts = np.flatnonzero((above > 1) | (below > 1))
-    blocks: set[tuple[int, int]] = set()
-    for cut in cuts.tolist():
-        for length in range(1, _block_size(int(size[cut])) + 1):
-            for first in (cut + 1, cut + 1 - length):
-                if (first, length) not in blocks:
-                    blocks.add((first, length))
-                    ratio = _block_ratio(first, length, above, below, start, size)
-                    if ratio > 1:
-                        yield first, first + length, ratio
-
-
-def _block_ratio(
-    first: int, length: int, above: Floats, below: Floats, start: Ints, size: Ints
-) -> float:
-    if not 0 <= first < len(start):
-        return 0.0
-    begin, end = int(start[first]), int(start[first] + size[first])
-    lower, upper = first - begin, end - first - length
-    if upper < 0 or max(lower, upper) < 10:
-        return 0.0
-    few = _block_size(end - begin)
-    sides = []
-    if lower > few:
-        sides.append(float(above[first - 1]))
-    if upper > few:
-        sides.append(float(below[first + length - 1]))
-    return min(sides)
-
-
-def _nearest(x: Floats, row: int, first: int, last: int, start: Ints, size: Ints) -> int:
-    """Return the nearest row outside the block, within the group."""
-    candidates = [i for i in (first - 1, last) if start[row] <= i < start[row] + size[row]]
-    return min(candidates, key=lambda i: abs(float(x[i] - x[row])))

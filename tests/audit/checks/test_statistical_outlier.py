@@ -9,7 +9,8 @@ import pytest
 
 from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
-from audit.checks.img_outlier import PROPERTIES, isolated
+from audit.checks.img_outlier import PROPERTIES
+from audit.gaps import find_apart
 
 RATE = 1e-4
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -49,7 +50,7 @@ def test_false_findings_stay_at_the_rate(shape: str, size: int, classes: int):
     found = 0
     for _ in range(5):
         values = SHAPES[shape](rng, size * classes)
-        found += len(isolated(values, np.repeat(np.arange(classes), size), RATE))
+        found += len(find_apart(values, np.repeat(np.arange(classes), size), RATE, len(PROPERTIES)))
     # 50,000 images and one property: 0.45 expected at most; above 4 has probability 1e-4.
     assert found <= 4
 
@@ -86,7 +87,7 @@ def test_a_far_image_is_found_and_nothing_else(shape: str, size: int, distance: 
     values = SHAPES[shape](rng, size)
     spread = values.max() - values.min()
     values[3] = values.max() + distance * spread
-    found = isolated(values, np.zeros(size, np.int64), RATE)
+    found = find_apart(values, np.zeros(size, np.int64), RATE, len(PROPERTIES))
     assert [odd.row for odd in found] == [3]
     assert found[0].ratio > 1
     assert values[found[0].nearest] == np.sort(values)[-2]
@@ -96,34 +97,38 @@ def test_the_answer_depends_on_neither_order_nor_unit_nor_sign():
     rng = np.random.default_rng(3)
     values, groups = rng.normal(size=600), np.repeat(np.arange(3), 200)
     values[[5, 250]] = (30.0, -40.0)
-    rows = {odd.row for odd in isolated(values, groups, RATE)}
+    rows = {odd.row for odd in find_apart(values, groups, RATE, len(PROPERTIES))}
     assert rows == {5, 250}
-    assert {odd.row for odd in isolated(values * 1e3 + 50, groups, RATE)} == rows
-    assert {odd.row for odd in isolated(-values, groups, RATE)} == rows
+    assert {odd.row for odd in find_apart(values * 1e3 + 50, groups, RATE, len(PROPERTIES))} == rows
+    assert {odd.row for odd in find_apart(-values, groups, RATE, len(PROPERTIES))} == rows
     order = rng.permutation(600)
-    moved = isolated(values[order], groups[order], RATE)
+    moved = find_apart(values[order], groups[order], RATE, len(PROPERTIES))
     assert {int(order[odd.row]) for odd in moved} == rows
 
 
 def test_groups_do_not_touch_each_other():
     rng = np.random.default_rng(4)
     values = np.concatenate([rng.normal(size=100), 1000 + rng.normal(size=100)])
-    assert isolated(values, np.repeat([0, 1], 100), RATE) == []
+    assert find_apart(values, np.repeat([0, 1], 100), RATE, len(PROPERTIES)) == []
 
 
 def test_three_together_are_found_four_are_a_mode():
     rng = np.random.default_rng(5)
     values = np.concatenate([rng.normal(size=300), [60.0, 60.5, 61.0, 61.5]])
     groups = np.zeros(304, np.int64)
-    assert {o.row for o in isolated(values[:303], groups[:303], RATE)} == {300, 301, 302}
-    assert isolated(values, groups, RATE) == []
+    assert {o.row for o in find_apart(values[:303], groups[:303], RATE, len(PROPERTIES))} == {
+        300,
+        301,
+        302,
+    }
+    assert find_apart(values, groups, RATE, len(PROPERTIES)) == []
 
 
 def test_one_odd_size_between_two_usual_sizes_is_not_odd():
     """225 px between thousands of 224 and of 226: ties must not make one pixel look wide."""
     sides = [224] * 3000 + [225] + [226] * 3000 + list(range(300, 340)) * 3
     values = np.log(np.array(sides, float))
-    assert isolated(values, np.zeros(len(values), np.int64), RATE) == []
+    assert find_apart(values, np.zeros(len(values), np.int64), RATE, len(PROPERTIES)) == []
 
 
 def test_a_crowd_at_one_end_does_not_make_its_neighbour_odd():
@@ -131,7 +136,7 @@ def test_a_crowd_at_one_end_does_not_make_its_neighbour_odd():
     rng = np.random.default_rng(6)
     crowd = 10.82 + 0.002 * rng.random(40)
     values = np.concatenate([[10.53, 10.67], crowd, rng.uniform(10.83, 14.8, 160)])
-    assert isolated(values, np.zeros(len(values), np.int64), RATE) == []
+    assert find_apart(values, np.zeros(len(values), np.int64), RATE, len(PROPERTIES)) == []
 
 
 def test_every_property_is_explained():
