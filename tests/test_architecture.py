@@ -18,7 +18,8 @@ from tests.conftest import ROOT
 ROOMS = {
     "audit": (
         "errors printable class_names, workers, records executors stats progress,"
-        "likeness properties association rare_cells spacings gaps sources neighbors run, picture,"
+        "likeness properties association rare_cells spacings gaps,"
+        "chains sources neighbors run, picture,"
         "pairs annotations,"
         "embeddings, checking, checks, review, report subset, scanning browse,"
         "verifying run_drift picture_needs, ui, cli, __main__"
@@ -116,7 +117,7 @@ def test_no_circles_of_files(package: str) -> None:
 def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
     ours = {"audit", "audit.errors", "audit.records", "audit.stats", "audit.neighbors"}
     ours |= {"audit.class_names", "audit.association", "audit.likeness", "audit.properties"}
-    ours |= {"audit.rare_cells", "audit.spacings", "audit.gaps"}
+    ours |= {"audit.rare_cells", "audit.spacings", "audit.gaps", "audit.chains"}
     ours |= {"audit.checking.check", "audit.checking.cases", "audit.run.store"}
     ours |= {"audit.annotations.findings", "audit.annotations.overlap_sql"}
     ours |= {"audit.annotations.keypoints"}
