@@ -3,7 +3,8 @@
 Asked for only where the user's source speaks of ranks: a script of one process costs nothing. Each
 rank is a fork of this process that reads the user's file anew (a rank is often read at import) in
 the environment of `torchrun`, after seeding with a number of its own, as processes start by
-themselves. What a rank prints goes nowhere, and what it gives to `torch.save` is not written.
+themselves. What a rank prints goes nowhere, and what it writes lies in a scratch
+folder that is removed.
 """
 
 from __future__ import annotations

@@ -6,14 +6,11 @@ One run of both ranks answers all checks of ranks: it is kept by the subject. Th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import itertools
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +23,7 @@ from pipeline_profiler.checking.rank_processes import (
     read_anew,
     source_of,
 )
+from pipeline_profiler.checking.redirected_writes import redirect_writes
 from pipeline_profiler.checking.user_training import Training, call_evaluate, checked, made_from
 from pipeline_profiler.record.errors import ProfileError
 
@@ -67,7 +65,7 @@ def step_ranks(subject: Any) -> list[RankSteps]:
 
 def _stepped(subject: Any, functions: Functions) -> RankSteps:
     written: list[str] = []
-    with _writing_seen(written):
+    with redirect_writes(written):
         make = made_from(read_anew(functions)) if subject.functions else subject.make
         training = grouped(lambda: checked(make()))
         own = type(subject)(lambda: training, subject.seed)
@@ -141,30 +139,3 @@ def _evaluated(training: Training) -> dict[str, tuple[float, ...]]:
     loader = training.eval_loader if training.eval_loader is not None else training.loader
     call_evaluate(training, list(itertools.islice(loader, STEPS)))
     return seen
-
-
-@contextlib.contextmanager
-def _writing_seen(paths: list[str]) -> Iterator[None]:
-    """Collect files opened to be written; what torch saves is noted and not written.
-
-    For the process of a rank only: the hook stays until it ends.
-    """
-    import torch
-
-    def note(event: str, values: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(values[0], str | bytes | os.PathLike):
-            path = os.path.abspath(os.fsdecode(values[0]))
-            writes = set(values[1] or "r") & set("wax+") if isinstance(values[1], str) else ()
-            if writes and not path.startswith(("/dev", "/proc")) and "__pycache__" not in path:
-                paths.append(path)
-
-    def save(content: Any, file: Any, *_: Any, **__: Any) -> None:
-        if isinstance(file, str | os.PathLike):
-            paths.append(os.path.abspath(os.fspath(file)))
-
-    kept, torch.save = torch.save, save  # type: ignore[assignment]
-    sys.addaudithook(note)
-    try:
-        yield
-    finally:
-        torch.save = kept

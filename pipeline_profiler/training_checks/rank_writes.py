@@ -19,7 +19,7 @@ class RankWrites(Check):
 
     ## What it does
     Lets two ranks make three steps and call your evaluate, and notes which files each opens to be
-    written or hands to torch.save (which is not carried out).
+    written or hands to torch.save. They are written into a scratch folder, which is removed.
 
     ## Why is this bad
     Ranks that write one file overwrite each other: a checkpoint of two halves cannot be loaded,
