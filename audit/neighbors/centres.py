@@ -31,6 +31,8 @@ SAMPLE_ROWS = 1500
 LEAST_ROWS = 50
 """With fewer pictures chance cannot be seen: the highest limit holds."""
 LOWEST_LIMIT, HIGHEST_LIMIT = 0.85, 0.95
+MOST_ALIKE = 0.1
+"""Share of random pairs above the lowest limit from which the middle is what all have in common."""
 LEAST_TEXTURED = 8
 """Cells of 16 that must hold texture: an outline through the middle crosses six or seven."""
 LEAST_SLOPE = 2.0
@@ -89,6 +91,8 @@ def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Float
         return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     vectors = describe_centres(centres[rows])
     limit = accident_limit(vectors, seed)
+    if np.isinf(limit):
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     found = []
     with threadpool_limits(limits=1, user_api="blas"):
         for start in range(0, len(rows), BLOCK):
@@ -109,7 +113,9 @@ def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Float
 
 
 def accident_limit(vectors: Floats, seed: int = 0) -> float:
-    """Similarity that hardly any two strangers of this data set are expected to reach.
+    """Similarity that hardly any two strangers of this data set are expected to reach; else inf.
+
+    Infinite where middles cannot tell strangers apart: pages of one layout, written digits.
 
     From the similarities of random pairs, in Fisher's z: an exponential through the points that 1
     in 10 and 1 in 100 of them reach, which falls slower than accident does and so asks for more.
@@ -120,10 +126,13 @@ def accident_limit(vectors: Floats, seed: int = 0) -> float:
         return HIGHEST_LIMIT
     rows = np.random.default_rng(seed).permutation(n)[:SAMPLE_ROWS]
     likeness = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
+    if (likeness >= LOWEST_LIMIT).mean() > MOST_ALIKE:
+        return np.inf
     often, seldom = np.arctanh(np.quantile(likeness[likeness < LOWEST_LIMIT], (0.9, 0.99)))
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
     decades = np.log10(n * (n - 1) / 2 / allowed) - 2
-    return float(np.clip(np.tanh(seldom + decades * (seldom - often)), LOWEST_LIMIT, HIGHEST_LIMIT))
+    limit = float(np.tanh(seldom + decades * (seldom - often)))
+    return np.inf if limit > HIGHEST_LIMIT else max(limit, LOWEST_LIMIT)
 
 
 def _best_of_each(row: npt.NDArray[np.intp], value: Floats) -> npt.NDArray[np.intp]:

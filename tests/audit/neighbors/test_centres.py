@@ -57,6 +57,25 @@ def test_one_outline_of_different_stuff_is_not_one_picture(scenes: list[np.ndarr
     assert found_pairs([*discs, *scenes[30:]]) == set()
 
 
+def stroke(seed: int) -> np.ndarray:
+    """One of three figures, as another hand would write it each time."""
+    rng = np.random.default_rng(seed)
+    figures = ([[8, 5], [20, 8], [9, 22], [21, 22]], [[19, 6], [9, 14], [20, 15], [10, 23]],
+               [[14, 4], [14, 23], [20, 14], [8, 14]])  # fmt: skip
+    points = np.array(figures[seed % 3]) + rng.normal(0, 1.0, (4, 2))
+    board = np.zeros((28, 28), np.uint8)
+    cv2.polylines(board, [np.rint(points * 16).astype(np.int32)], False, 255, 2, cv2.LINE_AA, 4)
+    return np.repeat(board[..., None], 3, axis=2)
+
+
+def test_where_middles_cannot_tell_strangers_apart_nothing_is_said() -> None:
+    rng = np.random.default_rng(4)
+    still = make_duplicate(stroke(0), "blur", rng)
+    camera = [np.clip(still + rng.normal(0, 3, still.shape), 0, 255).astype(np.uint8)] * 60
+    assert found_pairs([stroke(seed) for seed in range(1500)]) == set()
+    assert found_pairs(camera) == set()
+
+
 def test_too_little_to_compare() -> None:
     assert found_pairs([]) == set()
     assert found_pairs([np.full((40, 40, 3), 90, np.uint8)] * 3) == set()
