@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
+import atexit
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,10 +89,6 @@ def tree(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "pets")
 
 
-def pytest_sessionfinish() -> None:
-    """Close the stores that caches of the app hold: DuckDB lists them after the summary."""
-    module = sys.modules.get("audit.run.store")
-    if module is not None:
-        for thing in gc.get_objects():
-            if type(thing) is module.Store:
-                thing.close()
+def pytest_unconfigure() -> None:
+    """Keep the list of what DuckDB's binding finds alive at the very end out of the output."""
+    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
