@@ -31,7 +31,7 @@ PHASE_WORDS = {
 
 
 class ProgressState(Protocol):
-    """What a scan reports: see `audit.scanning.Progress`."""
+    """What a scan reports: see `audit.measuring.Progress`."""
 
     @property
     def phase(self) -> str:

@@ -12,57 +12,43 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.embeddings.settings import VectorOptions
-from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
+from audit.executors import Executor, Processes, usable_cores
+from audit.measuring import (
+    Progress,
+    ProgressCallback,
+    WaitingParts,
+    choose_workers,
+    ignore_progress,
+    list_source,
+    measure_pending,
+)
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
-from audit.pairs.signature_store import stored_hashes, write_signatures
+from audit.pairs.signature_store import stored_hashes
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
-from audit.picture.measure import FileJob, Measured, Measurer, failed_rows, feature_columns
-from audit.records import Sample
+from audit.picture.measure import feature_columns
 from audit.run import generations
 from audit.run.digests import find_damage
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import Store
-from audit.run.tables import SAMPLES, SCHEMA_VERSION
+from audit.run.tables import SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.sources import Source
-from audit.sources.paths import path_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-CHUNK_FILES = 64
-CHUNK_BYTES = 32 << 20
-LEAST_MEMORY = 128 << 20  # bytes that decoding one file may take, on the smallest machine
-APPEND_ROWS = 2048
-APPEND_S = 2.0
 IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
 FIRST_FINDINGS = "findings-0001.duckdb"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where the work is: `phase` is list, measure, prepare, relate, embed or judge; counts are
-    files, pictures, or checks.
-    """
-
-    phase: str
-    done: int
-    total: int
-    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +62,6 @@ class ScanResult:
     resumed: int
     unchanged: bool
     seconds: Mapping[str, float] = field(default_factory=dict)
-
-
-ProgressCallback = Callable[[Progress], None]
-
-
-def ignore_progress(_: Progress) -> None:
-    """Ignore progress."""
 
 
 def scan(
@@ -137,7 +116,7 @@ def _scan(
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
-        total = _list(store, source, progress)
+        total = list_source(store, source, progress)
         read_annotations(store, source, previous.measurements if previous else None)
         # read before anything is measured: what is wrong with the file is said at once
         predicted = load_results(store, vectors.boxes) if vectors.boxes else None
@@ -152,10 +131,10 @@ def _scan(
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
             to_open = total if vectors.embedder else pending
-            config, workers = _with_workers(config, jobs, to_open, executor)
+            config, workers = choose_workers(config, jobs, to_open, executor)
             preparation = _prepare_search(workers, total)
-            parts = _Parts(store, run)
-            _measure(parts, workers, config, progress, done=total - pending, total=total)
+            parts = WaitingParts(store, run)
+            measure_pending(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
             if preparation is not None and preparation.is_alive():
@@ -236,121 +215,6 @@ def _measured_as(config: Config) -> str:
             **({"jpeg_walk": True} if config.jpeg_walk else {}),
         }
     )
-
-
-def _list(store: Store, source: Source, progress: ProgressCallback) -> int:
-    total = 0
-    for batch in source.batches():
-        store.append("samples", sample_table(batch))
-        total += len(batch)
-        progress(Progress("list", total, 0))
-    store.append("skipped_files", [asdict(s) for s in source.skipped])
-    store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
-    notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
-    store.append("source_notes", notes)
-    store.append("failed_readers", [asdict(part) for part in source.failed])
-    store.execute("DROP TABLE IF EXISTS metadata")
-    if source.metadata is not None:
-        store.create_from("metadata", source.metadata)
-    return total
-
-
-def sample_table(samples: Sequence[Sample]) -> pa.Table:
-    """Return samples as rows of the table `samples`."""
-    import polars as pl
-
-    # not pyarrow's own arrays: making one imports pandas, where it is installed
-    columns = {
-        column.name: [getattr(sample, name) for sample in samples]
-        for column, name in zip(SAMPLES, FIELDS, strict=True)
-    }
-    return pl.DataFrame(columns).to_arrow()
-
-
-FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
-
-
-# ---- measuring ----
-
-
-class _Parts:
-    """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
-
-    def __init__(self, store: Store, run: Path) -> None:
-        self.store, self.run = store, run
-        self.waiting: list[Measured] = []
-        self.flushed = time.monotonic()
-
-    def add(self, measured: Measured) -> None:
-        """Keep one chunk; store what waits when that is worth an append."""
-        self.waiting.append(measured)
-        # One append costs as much as measuring ten files.
-        late = time.monotonic() - self.flushed > APPEND_S
-        if late or len(self.waiting) * CHUNK_FILES >= APPEND_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Store signatures first: a feature row says that its file is done."""
-        import pyarrow as pa
-
-        if self.waiting:
-            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
-            self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
-        self.waiting, self.flushed = [], time.monotonic()
-
-
-def _measure(
-    parts: _Parts,
-    executor: Executor,
-    config: Config,
-    progress: ProgressCallback,
-    *,
-    done: int,
-    total: int,
-) -> None:
-    errors, work = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
-    progress(Progress("measure", done, total))
-    try:
-        for jobs, outcome in executor.run(work, _chunks(parts.store)):
-            if isinstance(outcome, Failure):
-                measured = failed_rows(jobs, outcome, config.hashes)
-            else:
-                measured = outcome
-            parts.add(measured)
-            done += len(jobs)
-            errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
-            progress(Progress("measure", done, total, errors))
-    finally:
-        parts.flush()
-
-
-def _chunks(store: Store) -> Iterator[list[FileJob]]:
-    """Yield the pending files in listing order, cut by number and by bytes."""
-    chunk: list[FileJob] = []
-    n_bytes = 0
-    for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
-        sample, key, uri, size = row
-        chunk.append(FileJob(sample, key, path_of(uri)))
-        n_bytes += max(size, 0)
-        if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
-            yield chunk
-            chunk, n_bytes = [], 0
-    if chunk:
-        yield chunk
-
-
-def _with_workers(
-    config: Config, jobs: int | None, pending: int, executor: Executor | None
-) -> tuple[Config, Executor]:
-    """Return the workers, and the settings with the memory that each of them may take."""
-    if executor is not None:
-        return config, executor
-    wanted = jobs if jobs is not None else usable_cores()
-    if jobs is None and pending <= CHUNK_FILES:
-        wanted = 1  # starting another costs as much as 300 files
-    share = max(usable_memory() // (2 * wanted), LEAST_MEMORY)
-    limits = replace(config.limits, max_memory=min(config.limits.max_memory, share))
-    return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
 
 
 # ---- relating ----

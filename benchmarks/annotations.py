@@ -30,10 +30,10 @@ from PIL import Image
 
 from audit.annotations import read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
+from audit.measuring import sample_table
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run.store import Store
-from audit.scanning import sample_table
 from audit.sources import open_source
 
 Document = dict[str, Any]

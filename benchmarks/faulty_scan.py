@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from audit import scanning
+from audit import measuring, scanning
 from audit.run import store
 from audit.sources import open_source
 
@@ -54,7 +54,7 @@ def main(verb: str, data: str, run: str, kind: str, number: str) -> None:
     countdown = Countdown(-1 if counting else int(number))
     for owner, name in EVENTS[kind.removeprefix("count-")]:
         countdown.watch(owner, name)
-    scanning.APPEND_ROWS = scanning.CHUNK_FILES = 4  # several appends in a small dataset
+    measuring.APPEND_ROWS = measuring.CHUNK_FILES = 4  # several appends in a small dataset
     work: dict[str, Callable[[], object]] = {
         "scan": lambda: scanning.scan(open_source([data]), pathlib.Path(run)),
         "recheck": lambda: scanning.recheck(pathlib.Path(run)),

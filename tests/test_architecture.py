@@ -21,7 +21,7 @@ ROOMS = {
         "likeness properties association rare_cells spacings gaps,"
         "chains sources neighbors run, picture,"
         "pairs annotations,"
-        "embeddings, checking, checks, review, report subset, scanning browse,"
+        "embeddings, checking, checks, review, report subset, measuring, scanning browse,"
         "verifying run_drift picture_needs, ui, cli, __main__"
     ),
     "pipeline_profiler": (

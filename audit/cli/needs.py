@@ -31,10 +31,10 @@ def needs_command(
 ) -> None:
     """Tell how small the pictures may become, and whether colour, position and context matter."""
     from audit.executors import Processes, usable_cores
+    from audit.measuring import Progress
     from audit.picture.preview import LIMITS, TIMEOUT_S
     from audit.picture_needs import find_needs
     from audit.progress import ProgressBar
-    from audit.scanning import Progress
 
     workers = Processes(jobs or usable_cores(), TIMEOUT_S, LIMITS.max_memory)
     with ProgressBar() as bar:

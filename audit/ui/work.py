@@ -18,6 +18,7 @@ from typing import Any
 from audit import scanning
 from audit.checking.config import load_config
 from audit.errors import AuditError
+from audit.measuring import Progress
 from audit.sources import open_source
 
 
@@ -27,7 +28,7 @@ def tell(**facts: Any) -> None:
     sys.stdout.flush()
 
 
-def report_progress(step: scanning.Progress) -> None:
+def report_progress(step: Progress) -> None:
     """Tell where the work is."""
     tell(phase=step.phase, done=step.done, total=step.total, errors=step.errors)
 

@@ -26,6 +26,7 @@ from audit.checking.check import Check
 from audit.checking.config import Config
 from audit.errors import LockedError, RunError, UsageError
 from audit.executors import Executor, Serial
+from audit.measuring import Progress
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob
 from audit.records import Action, Finding, Sample, Severity
@@ -33,7 +34,7 @@ from audit.report import collect_report
 from audit.run import generations
 from audit.run.generations import open_run
 from audit.run.store import Store
-from audit.scanning import Progress, ScanResult
+from audit.scanning import ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.read_log import ReadLog
@@ -235,7 +236,7 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
 # that publishes. It leaves the marker and then waits to be killed.
 STOPPING = """
 import os, pathlib, shutil, sys, time
-from audit import scanning
+from audit import measuring, scanning
 from tests.audit.run.scanned import CHECKS
 from audit.executors import Serial
 from audit.sources import open_source
@@ -268,7 +269,7 @@ if moment == "point":
     stops_at(os, "replace", lambda old, new: new.endswith("CURRENT"))
 if moment == "prune":
     stops_at(shutil, "rmtree", lambda path: "gen-" in path)
-scanning.APPEND_ROWS = 1
+measuring.APPEND_ROWS = 1
 scanning.scan(
     open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress,
     checks=CHECKS,

@@ -19,12 +19,12 @@ from audit.annotations import (
 )
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
+from audit.measuring import sample_table
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
-from audit.scanning import sample_table
 from audit.sources import open_source
 
 

@@ -16,6 +16,7 @@ from audit import scanning
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
 from audit.executors import Item, Result, Serial
+from audit.measuring import Progress
 from audit.neighbors.signatures import make_signature
 from audit.pairs.overlap import find_overlap
 from audit.pairs.signature_store import load_signatures, write_signatures
@@ -135,7 +136,7 @@ def test_a_new_file_joins_its_group(pets: Path, tmp_path: Path) -> None:
 def test_a_killed_scan_resumes_with_its_signatures(phase: str, pets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
-    def kill(step: scanning.Progress) -> None:
+    def kill(step: Progress) -> None:
         if step.phase == phase and step.done > 0:
             raise KeyboardInterrupt
 

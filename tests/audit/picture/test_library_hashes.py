@@ -14,6 +14,7 @@ from PIL import Image
 from audit import scanning
 from audit.checking.config import Config, load_config
 from audit.errors import UsageError
+from audit.measuring import Progress
 from audit.picture.features import feature_picture
 from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES, compute_library_hashes
 from audit.run.generations import open_run
@@ -66,7 +67,7 @@ def test_they_become_columns_that_sql_reads_and_nothing_without_asking(
 
 @pytest.mark.slow
 def test_a_scan_that_was_stopped_goes_on_with_other_hashes(tree: Path, tmp_path: Path) -> None:
-    def stop(step: scanning.Progress) -> None:
+    def stop(step: Progress) -> None:
         if step.phase == "relate":
             raise KeyboardInterrupt
 

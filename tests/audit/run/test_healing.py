@@ -16,6 +16,7 @@ import pytest
 from audit import scanning
 from audit.cli.main import command_line
 from audit.errors import DamagedError, RunError
+from audit.measuring import Progress
 from audit.review.ledger import Ledger
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
@@ -57,8 +58,8 @@ def named(function: Callable[[Path], None]) -> str:
     return function.__name__
 
 
-def stop_at(phase: str) -> Callable[[scanning.Progress], None]:
-    def stop(step: scanning.Progress) -> None:
+def stop_at(phase: str) -> Callable[[Progress], None]:
+    def stop(step: Progress) -> None:
         if step.phase == phase:
             raise KeyboardInterrupt
 

@@ -13,6 +13,7 @@ from audit import scanning
 from audit.cli.main import command_line
 from audit.errors import RunError
 from audit.executors import Serial
+from audit.measuring import Progress
 from audit.records import Action
 from audit.review.decisions import decide_samples
 from audit.review.ledger import Ledger
@@ -123,7 +124,7 @@ def test_a_scan_measures_again_and_the_decisions_stay(old_run: Path, tree: Path)
     pointer = (old_run / "CURRENT").read_text()
     phases = []
 
-    def watch(step: scanning.Progress) -> None:
+    def watch(step: Progress) -> None:
         phases.append(step.phase)
         # nothing of the old generation goes before the new one is published
         assert (old_run / "CURRENT").read_text() == pointer
@@ -159,7 +160,7 @@ def test_an_unfinished_build_of_the_old_version_is_not_gone_on_with(
 
 
 def test_a_killed_build_of_this_version_is_gone_on_with(old_run: Path, tree: Path) -> None:
-    def kill(step: scanning.Progress) -> None:
+    def kill(step: Progress) -> None:
         if step.phase == "relate":
             raise KeyboardInterrupt
 

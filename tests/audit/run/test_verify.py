@@ -18,6 +18,7 @@ from audit.browse.thumbnails import FOLDER, ThumbnailCache, read_stored
 from audit.cli.main import command_line
 from audit.errors import LockedError, RunError
 from audit.executors import Serial
+from audit.measuring import Progress
 from audit.review.ledger import LEDGER, Ledger
 from audit.run.digests import write_document
 from audit.run.generations import MEASUREMENTS, open_run
@@ -164,7 +165,7 @@ def test_a_damaged_build_is_reported_and_thrown_away(run: Path) -> None:
 
 
 def test_an_unfinished_build_is_no_damage(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    def stop(step: scanning.Progress) -> None:
+    def stop(step: Progress) -> None:
         if step.phase == "relate":
             raise KeyboardInterrupt
 

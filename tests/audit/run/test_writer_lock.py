@@ -14,11 +14,11 @@ import pytest
 
 from audit import scanning
 from audit.errors import LockedError, RunError
+from audit.measuring import Progress, ProgressCallback
 from audit.records import Action
 from audit.review.decisions import decide_samples
 from audit.run.generations import open_run
 from audit.run.writer_lock import hold_run
-from audit.scanning import Progress, ProgressCallback
 from audit.sources import open_source
 from tests.audit.run.scanned import CHECKS
 from tests.conftest import ROOT

@@ -1,0 +1,166 @@
+"""Listing and measuring: what a source holds becomes rows, and what is new in it is decoded.
+
+Used by `audit.scanning` alone. What waits to be stored is at most `APPEND_S` old, so that a scan
+that is killed loses little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.checking.config import Config
+from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
+from audit.pairs.signature_store import write_signatures
+from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
+from audit.records import Sample
+from audit.run.store import Store
+from audit.run.tables import SAMPLES
+from audit.sources import Source
+from audit.sources.paths import path_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_FILES = 64
+CHUNK_BYTES = 32 << 20
+LEAST_MEMORY = 128 << 20  # bytes that decoding one file may take, on the smallest machine
+APPEND_ROWS = 2048
+APPEND_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the work is: `phase` is list, measure, prepare, relate, embed or judge; counts are
+    files, pictures, or checks.
+    """
+
+    phase: str
+    done: int
+    total: int
+    errors: int = 0
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def ignore_progress(_: Progress) -> None:
+    """Ignore progress."""
+
+
+def list_source(store: Store, source: Source, progress: ProgressCallback) -> int:
+    """Store what a source lists and says of itself; return how many files."""
+    total = 0
+    for batch in source.batches():
+        store.append("samples", sample_table(batch))
+        total += len(batch)
+        progress(Progress("list", total, 0))
+    store.append("skipped_files", [asdict(s) for s in source.skipped])
+    store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
+    notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
+    store.append("source_notes", notes)
+    store.append("failed_readers", [asdict(part) for part in source.failed])
+    store.execute("DROP TABLE IF EXISTS metadata")
+    if source.metadata is not None:
+        store.create_from("metadata", source.metadata)
+    return total
+
+
+def sample_table(samples: Sequence[Sample]) -> pa.Table:
+    """Return samples as rows of the table `samples`."""
+    import polars as pl
+
+    # not pyarrow's own arrays: making one imports pandas, where it is installed
+    columns = {
+        column.name: [getattr(sample, name) for sample in samples]
+        for column, name in zip(SAMPLES, FIELDS, strict=True)
+    }
+    return pl.DataFrame(columns).to_arrow()
+
+
+FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
+
+
+class WaitingParts:
+    """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
+
+    def __init__(self, store: Store, run: Path) -> None:
+        """Begin with nothing waiting."""
+        self.store, self.run = store, run
+        self.waiting: list[Measured] = []
+        self.flushed = time.monotonic()
+
+    def add(self, measured: Measured) -> None:
+        """Keep one chunk; store what waits when that is worth an append."""
+        self.waiting.append(measured)
+        # One append costs as much as measuring ten files.
+        late = time.monotonic() - self.flushed > APPEND_S
+        if late or len(self.waiting) * CHUNK_FILES >= APPEND_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store signatures first: a feature row says that its file is done."""
+        import pyarrow as pa
+
+        if self.waiting:
+            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
+            self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
+        self.waiting, self.flushed = [], time.monotonic()
+
+
+def measure_pending(
+    parts: WaitingParts,
+    executor: Executor,
+    config: Config,
+    progress: ProgressCallback,
+    *,
+    done: int,
+    total: int,
+) -> None:
+    """Measure the files of the table `pending`; `done` of `total` were measured before."""
+    errors, work = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
+    progress(Progress("measure", done, total))
+    try:
+        for jobs, outcome in executor.run(work, _chunks(parts.store)):
+            if isinstance(outcome, Failure):
+                measured = failed_rows(jobs, outcome, config.hashes)
+            else:
+                measured = outcome
+            parts.add(measured)
+            done += len(jobs)
+            errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
+            progress(Progress("measure", done, total, errors))
+    finally:
+        parts.flush()
+
+
+def _chunks(store: Store) -> Iterator[list[FileJob]]:
+    """Yield the pending files in listing order, cut by number and by bytes."""
+    chunk: list[FileJob] = []
+    n_bytes = 0
+    for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
+        sample, key, uri, size = row
+        chunk.append(FileJob(sample, key, path_of(uri)))
+        n_bytes += max(size, 0)
+        if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, n_bytes = [], 0
+    if chunk:
+        yield chunk
+
+
+def choose_workers(
+    config: Config, jobs: int | None, pending: int, executor: Executor | None
+) -> tuple[Config, Executor]:
+    """Return the workers, and the settings with the memory that each of them may take."""
+    if executor is not None:
+        return config, executor
+    wanted = jobs if jobs is not None else usable_cores()
+    if jobs is None and pending <= CHUNK_FILES:
+        wanted = 1  # starting another costs as much as 300 files
+    share = max(usable_memory() // (2 * wanted), LEAST_MEMORY)
+    limits = replace(config.limits, max_memory=min(config.limits.max_memory, share))
+    return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
