@@ -10,6 +10,7 @@ cells, and that is no news of the attribute.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from audit.stats import rarity, wilson_share
@@ -18,6 +19,26 @@ if TYPE_CHECKING:
     import polars as pl
 
 ALL = "the dataset"
+
+
+@dataclass(frozen=True)
+class CellParams:
+    """Thresholds of the checks of rare cells.
+
+    max_share: rare if at most this share of what independence gives the cell, 0..1
+    max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+    recall: the measured recall whose interval is computed, 0..1
+    rate: share of datasets in which chance makes any cell so rare, at most, 0..1
+    max_listed: cells that a finding names, at most
+    train_splits: splits that are not used for evaluation
+    """
+
+    max_share: float = 0.2
+    max_half_width: float = 0.1
+    recall: float = 0.8
+    rate: float = 0.01
+    max_listed: int = 5
+    train_splits: tuple[str, ...] = ("train", "training")
 
 
 def evaluation_rows(frame: pl.DataFrame, train_splits: Collection[str]) -> pl.DataFrame:

@@ -18,6 +18,7 @@ import json
 import os
 import resource
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -66,6 +67,7 @@ def _server() -> Path:
         [sys.executable, "-m", "tests.warm", str(place)], stdout=subprocess.PIPE, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
     )  # fmt: skip
+    atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
     atexit.register(process.kill)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

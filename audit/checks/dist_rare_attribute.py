@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
@@ -11,7 +10,14 @@ import polars as pl
 from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.properties import MAX_LEVELS, metadata_columns, names_class
-from audit.rare_cells import count_cells, count_values, evaluation_rows, judge_cells, say_cells
+from audit.rare_cells import (
+    CellParams,
+    count_cells,
+    count_values,
+    evaluation_rows,
+    judge_cells,
+    say_cells,
+)
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -70,24 +76,7 @@ class RareAttribute(Check):
     name = "rare-attribute"
     severity = Severity.INFO
 
-    @dataclass(frozen=True)
-    class Params:
-        """Thresholds.
-
-        max_share: rare if at most this share of the pictures that are expected, 0..1
-        max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
-        recall: the measured recall whose interval is computed, 0..1
-        rate: and only if chance makes any cell so rare in at most this share of datasets, 0..1
-        max_listed: cells that a finding names, at most
-        train_splits: splits that are not used for evaluation
-        """
-
-        max_share: float = 0.2
-        max_half_width: float = 0.1
-        recall: float = 0.8
-        rate: float = 0.01
-        max_listed: int = 5
-        train_splits: tuple[str, ...] = ("train", "training")
+    Params = CellParams
 
     CLEAN: ClassVar[Sequence[Case]] = (
         Case("no manifest", [{"label": x} for x in "ab" for _ in range(30)]),
@@ -104,14 +93,14 @@ class RareAttribute(Check):
              tables=CELL_TABLE),
     )  # fmt: skip
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+    def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
         """Yield one finding per column with rare values."""
         for column, cells in _cells(store, params).items():
             rare = [c for c in cells if c["rare"] and c["half"] > params.max_half_width]
             if rare:
                 yield self._finding(column, sorted(rare, key=lambda c: c["n"]), params)
 
-    def _finding(self, column: str, rare: Sequence[dict[str, Any]], params: Params) -> Finding:
+    def _finding(self, column: str, rare: Sequence[dict[str, Any]], params: CellParams) -> Finding:
         named = say_cells(rare[: params.max_listed], params.recall)
         evidence: dict[str, float | int | str] = {"column": column, "rare_cells": len(rare)}
         evidence |= {f"{c['split']} {c['cell']}": c["n"] for c in rare[: params.max_listed]}
@@ -126,7 +115,7 @@ class RareAttribute(Check):
             f"dataset/column:{column}",
         )
 
-    def completeness(self, store: Store, params: Params) -> str:
+    def completeness(self, store: Store, params: CellParams) -> str:
         """Say which columns were counted."""
         columns = list(_cells(store, params))
         if not columns:
@@ -134,7 +123,7 @@ class RareAttribute(Check):
         return f"{len(columns)} columns were counted by value and class: {', '.join(columns)}."
 
 
-def _cells(store: Store, params: RareAttribute.Params) -> dict[str, list[dict[str, Any]]]:
+def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
     """Return, by column, a row per split and value, and per split, value and class."""
     names = metadata_columns(store)
     if not names:
@@ -166,7 +155,7 @@ def _cells(store: Store, params: RareAttribute.Params) -> dict[str, list[dict[st
     return {name: _rows(known, rate, params) for name, known in found.items()}
 
 
-def _rows(known: pl.DataFrame, rate: float, params: RareAttribute.Params) -> list[dict[str, Any]]:
+def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str, Any]]:
     median = pl.col("n").median().over("split").alias("expected")
     limits = params.recall, params.max_share, rate
     rows = judge_cells(count_values(known).with_columns(median), *limits)

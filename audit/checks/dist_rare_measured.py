@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
@@ -11,7 +10,14 @@ import polars as pl
 from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.properties import MAX_LEVELS
-from audit.rare_cells import count_cells, count_values, evaluation_rows, judge_cells, say_cells
+from audit.rare_cells import (
+    CellParams,
+    count_cells,
+    count_values,
+    evaluation_rows,
+    judge_cells,
+    say_cells,
+)
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.stats import wilson_share
@@ -76,24 +82,7 @@ class RareInLight(Check):
     severity = Severity.INFO
     features = ("brightness", "format", "exif_camera")
 
-    @dataclass(frozen=True)
-    class Params:
-        """Thresholds.
-
-        max_share: rare if at most this share of what independence gives the cell, 0..1
-        max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
-        recall: the measured recall whose interval is computed, 0..1
-        rate: share of datasets in which chance makes any cell so rare, at most, 0..1
-        max_listed: cells that a finding names, at most
-        train_splits: splits that are not used for evaluation
-        """
-
-        max_share: float = 0.2
-        max_half_width: float = 0.1
-        recall: float = 0.8
-        rate: float = 0.01
-        max_listed: int = 5
-        train_splits: tuple[str, ...] = ("train", "training")
+    Params = CellParams
 
     CLEAN: ClassVar[Sequence[Case]] = (
         Case("every class in every light", [*CATS, *DOGS]),
@@ -115,7 +104,7 @@ class RareInLight(Check):
              ["dataset/attribute:camera"]),
     )  # fmt: skip
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+    def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
         """Yield one finding per attribute with classes that are rare under a value."""
         counted = [
             count_cells(known).with_columns(pl.lit(name).alias("attribute"))
@@ -133,7 +122,7 @@ class RareInLight(Check):
             if rare:
                 yield self._finding(name, sorted(rare, key=lambda c: c["n"]), params)
 
-    def _finding(self, name: str, rare: Sequence[dict[str, Any]], params: Params) -> Finding:
+    def _finding(self, name: str, rare: Sequence[dict[str, Any]], params: CellParams) -> Finding:
         listed = rare[: params.max_listed]
         evidence: dict[str, float | int | str] = {"attribute": name, "rare_cells": len(rare)}
         for c in listed:
@@ -150,7 +139,7 @@ class RareInLight(Check):
             f"dataset/attribute:{name}",
         )
 
-    def completeness(self, store: Store, params: Params) -> str:
+    def completeness(self, store: Store, params: CellParams) -> str:
         """Say which attributes were counted, and how well their rarest values can be measured."""
         said = []
         for name, known in _attributes(store, params).items():
@@ -163,7 +152,7 @@ class RareInLight(Check):
         return f"Counted by class and value: {'; '.join(said)}." if said else ""
 
 
-def _attributes(store: Store, params: RareInLight.Params) -> dict[str, pl.DataFrame]:
+def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
     """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [

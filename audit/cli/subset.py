@@ -231,6 +231,8 @@ def score_command(
     from audit.subset.predictions import read_table
     from audit.subset.text import score_text
 
+    if anytime:
+        _refuse_with_anytime(metric, looks, baseline)
     rows = read_rows(subset, split, group)
     if labels is not None:
         rows = with_sheet(rows, read_table(labels, "labelling sheet"), labels.name)
@@ -240,7 +242,6 @@ def score_command(
     if first is not None:
         rows = first_units(rows, first)
     if anytime:
-        _refuse_with_anytime(metric, looks, baseline)
         growing = score_anytime(
             rows, read_models(predictions), names=model_names(predictions), confidence=confidence
         )
