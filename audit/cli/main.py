@@ -6,10 +6,7 @@ is said in `exit_codes`.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -114,52 +111,25 @@ def scan_command(
     trace: TraceOption = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
-    from audit import scanning
-    from audit.annotations import holds_boxes
-    from audit.checking.config import load_config
-    from audit.embeddings.settings import VectorOptions
     from audit.progress import ProgressBar
     from audit.report import collect_report
-    from audit.sources import open_source
+    from audit.scan_request import prepare_request
 
-    settings = load_config(config)
-    vectors = VectorOptions(embeddings, predictions)
-    vectors.check_files()
-    if predictions is not None and holds_boxes(predictions):
-        vectors = VectorOptions(embeddings, boxes=predictions)
-    if embedder is not None:
-        from audit.embeddings.embedder import load_embedder
-
-        vectors = replace(vectors, embedder=load_embedder(embedder))
-        vectors.check_files()
-    opened = open_source(
-        source,
-        layout=layout,
-        exclude=(*settings.exclude, *(exclude or ())),
-        roots=_pairs(root or [], "--root"),
-        ignore=[out] if out else [Path("runs")],
-    )
-    run = out or Path("runs") / opened.name
-    _refuse_around(run, opened.roots.values())
-    terminal.write_message(opened.describe())
+    request = prepare_request(
+        source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
+        embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
+        checks=_words(checks), jobs=jobs, lock=lock,
+    )  # fmt: skip
+    terminal.write_message(request.source.describe())
     try:
         with ProgressBar() as bar:
-            result = scanning.scan(
-                opened,
-                run,
-                jobs=jobs,
-                checks=_words(checks),
-                config=settings,
-                vectors=vectors,
-                progress=bar,
-                lock=lock,
-            )
+            result = request.carry_out(bar)
     except KeyboardInterrupt:
-        again = " ".join(["audit", "scan", *source, "--out", str(run)])
+        again = " ".join(["audit", "scan", *source, "--out", str(request.run)])
         terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     terminal.write_message(_what_happened(result))
-    _finish(collect_report(run, scan_seconds=result.seconds), fail_on, as_json, trace)
+    _finish(collect_report(request.run, scan_seconds=result.seconds), fail_on, as_json, trace)
 
 
 @app.command(name="recheck")
@@ -336,20 +306,6 @@ def sql(
         terminal.write_parts([frame.write_json(), "\n"])
     else:
         terminal.write_text(_table(frame))
-
-
-def _refuse_around(run: Path, roots: Iterable[str]) -> None:
-    """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
-    from audit.errors import UsageError
-    from audit.sources.paths import path_of
-
-    place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
-    for root in map(path_of, roots):
-        if root is not None and Path(os.path.realpath(root)).is_relative_to(place):
-            raise UsageError(
-                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
-                "outside of the dataset, such as runs/NAME."
-            )
 
 
 # ---- formatting ----

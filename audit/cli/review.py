@@ -8,7 +8,6 @@ turns errors into one sentence.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from audit.review.ledger import Decision, Entry
 
 SHOWN = 5  # examples in a preview
-CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
 
 
 class ExportFormat(StrEnum):
@@ -295,16 +293,14 @@ def _export_annotations(
 def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
     from audit.errors import UsageError
-    from audit.report.file_card import find_sample
-    from audit.review.decisions import FINGERPRINT
-    from audit.run.generations import open_run
+    from audit.report.file_card import find_samples
+    from audit.review.decisions import CODE, FINGERPRINT
 
     prints = [thing for thing in things if FINGERPRINT.match(thing)]
     names = [thing for thing in things if not FINGERPRINT.match(thing)]
     if codes := [name for name in names if CODE.match(name)]:
         raise UsageError(f"{codes[0]} is a code: `--code {codes[0]}` takes all its open findings.")
-    with open_run(run) as store:
-        return prints, [find_sample(store, name) for name in names]
+    return prints, find_samples(run, names)
 
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:

@@ -146,6 +146,12 @@ def find_sample(store: Store, words: str) -> str:
     raise _several(words, ends["id"].to_list()) if ends.height else _none(store, words)
 
 
+def find_samples(run: Path, words: Sequence[str]) -> list[str]:
+    """Return the id of the one sample that each word names, as `find_sample` does."""
+    with open_run(run) as store:
+        return [find_sample(store, word) for word in words]
+
+
 def _several(words: str, ids: Sequence[str]) -> UsageError:
     more = f" and {len(ids) - NEAR:,} more" if len(ids) > NEAR else ""
     return UsageError(

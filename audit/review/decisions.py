@@ -24,6 +24,7 @@ from audit.review.waivers import load_findings, snapshot_finding
 from audit.run.store import Store
 
 FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
+CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
 # In these families every sample but one may be fine: dropping all of them loses the picture.
 COPIES = ("DUP", "SPLIT")
 

@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -162,6 +162,15 @@ TABLES: Mapping[str, Callable[[Tables], pl.DataFrame]] = {
 LISTS: Mapping[str, str] = {"kept": "manifest", "quarantine": "quarantine"}
 
 
+@contextlib.contextmanager
+def open_tables(run: Path, generation: generations.Generation | None = None) -> Iterator[Tables]:
+    """Open what there is to export of a run, with the decisions as they are now."""
+    decided = apply_decisions(run, generation)
+    with open_for_deciding(run, generation) as store:
+        store.create_from("decided", decided.effective)
+        yield Tables(store, decided)
+
+
 def verified_pairs(store: Store) -> pl.DataFrame:
     """Return one row per verified pair (`COLUMNS`): `distance` in bits of the perceptual hash,
     `similarity` a correlation, `score` log odds, `transformation` what turns a into b.
@@ -222,25 +231,23 @@ def _write(
 ) -> tuple[ExportResult, dict[str, object]]:
     """Write tables and lists of one generation, with the decisions as they are now."""
     generation, state = generations.require(run), Ledger(run).revision()
-    decided = apply_decisions(run, generation)
     files: dict[Path, int] = {}
     neutralised = 0
-    with open_for_deciding(run, generation) as store:
-        store.create_from("decided", decided.effective)
-        source = Tables(store, decided)
+    with open_tables(run, generation) as source:
         for path, name in tables.items():
             frame = TABLES[name](source)
             files[path], cells = _write_table(frame, path)
             neutralised += cells
         for path, name in lists.items():
             files[path] = _write_list(TABLES[LISTS[name]](source)["path"], path)
-        total, changed = store.scalar("SELECT count(*) FROM samples"), source.changes().height
-    dropped = int(decided.effective["dropped"].sum())
-    result = ExportResult(files, total - dropped, dropped, changed, decided.stale, neutralised)
+        total = source.store.scalar("SELECT count(*) FROM samples")
+        changed, stale = source.changes().height, source.stale()
+        dropped = int(source.decided.effective["dropped"].sum())
+    result = ExportResult(files, total - dropped, dropped, changed, stale, neutralised)
     facts: dict[str, object] = {
         "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
         "findings": generation.findings.name, "decisions": state, "kept": result.kept,
-        "dropped": dropped, "changed": changed, "stale": decided.stale.height,
+        "dropped": dropped, "changed": changed, "stale": stale.height,
     }  # fmt: skip
     return result, facts
 

@@ -1,0 +1,108 @@
+"""What to scan and how, as a person says it: words become a source, settings and a run's folder.
+
+The command line and `audit.scan` are two ways to fill in one request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from audit import scanning
+from audit.annotations import holds_boxes
+from audit.checking.config import Config, load_config
+from audit.embeddings.settings import VectorOptions
+from audit.errors import UsageError
+from audit.measuring import ProgressCallback, ignore_progress
+from audit.sources import Source, open_source
+from audit.sources.paths import path_of
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """A scan that can begin: its source is open, its words are understood."""
+
+    source: Source
+    run: Path
+    config: Config
+    vectors: VectorOptions
+    checks: Sequence[str] | None = None
+    jobs: int | None = None
+    lock: bool = True
+
+    def carry_out(self, progress: ProgressCallback = ignore_progress) -> scanning.ScanResult:
+        """Scan; raises what `audit.scanning.scan` raises."""
+        return scanning.scan(
+            self.source,
+            self.run,
+            jobs=self.jobs,
+            checks=self.checks,
+            config=self.config,
+            vectors=self.vectors,
+            progress=progress,
+            lock=self.lock,
+        )
+
+
+def prepare_request(
+    sources: Sequence[str],
+    run: Path | None = None,
+    *,
+    layout: str | None = None,
+    exclude: Sequence[str] = (),
+    roots: Mapping[str, str] | None = None,
+    embeddings: Path | None = None,
+    embedder: str | None = None,
+    predictions: Path | None = None,
+    config: Path | Config | None = None,
+    checks: Sequence[str] | None = None,
+    jobs: int | None = None,
+    lock: bool = True,
+) -> ScanRequest:
+    """Return the request for a folder, a manifest or several `name=PATH`, without reading it.
+
+    `run` is runs/<dataset name> if None, `config` ./audit.toml if there is one. Raises UsageError
+    for whatever is wrong with the words.
+    """
+    settings = config if isinstance(config, Config) else load_config(config)
+    vectors = _choose_vectors(embeddings, embedder, predictions)
+    source = open_source(
+        sources,
+        layout=layout,
+        exclude=(*settings.exclude, *exclude),
+        roots=roots or {},
+        ignore=[run or RUNS],
+    )
+    place = run or RUNS / source.name
+    _refuse_around(place, source.roots.values())
+    return ScanRequest(source, place, settings, vectors, checks, jobs, lock)
+
+
+def _choose_vectors(
+    embeddings: Path | None, embedder: str | None, predictions: Path | None
+) -> VectorOptions:
+    vectors = VectorOptions(embeddings, predictions)
+    vectors.check_files()
+    if predictions is not None and holds_boxes(predictions):
+        vectors = VectorOptions(embeddings, boxes=predictions)
+    if embedder is not None:
+        from audit.embeddings.embedder import load_embedder
+
+        vectors = replace(vectors, embedder=load_embedder(embedder))
+        vectors.check_files()
+    return vectors
+
+
+def _refuse_around(run: Path, roots: Iterable[str]) -> None:
+    """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
+    place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
+    for root in map(path_of, roots):
+        if root is not None and Path(os.path.realpath(root)).is_relative_to(place):
+            raise UsageError(
+                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
+                "outside of the dataset, such as runs/NAME."
+            )
