@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import polars as pl
 from audit.checking.check import select_checks
 from audit.checking.config import Config
 from audit.errors import UsageError
-from audit.measuring import ProgressCallback
+from audit.measuring import Progress, ProgressCallback, ignore_progress
 from audit.printable import visible
 from audit.report import collect_report, render, write_report
 from audit.report.contents import Report
@@ -41,7 +41,14 @@ from audit.review.ledger import Decision, Ledger
 from audit.review.status import apply_decisions
 from audit.run import generations
 from audit.run.store import Store
-from audit.scan_request import prepare_request
+from audit.scan_request import RUNS, prepare_request
+from audit.sources.python_objects import (
+    Label,
+    dataset_name,
+    is_dataset,
+    remove_unlisted,
+    store_dataset,
+)
 
 Place = str | os.PathLike[str]
 
@@ -54,6 +61,10 @@ FINDINGS = """
         FROM finding_samples fs JOIN samples s ON s.id = fs.sample_id GROUP BY fs.fingerprint
     ) m USING (fingerprint) WHERE ? IS NULL OR f.code = ? ORDER BY f.rowid
 """
+GIVEN = (
+    "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
+    "what the FILE checks say is said of these files."
+)
 GROUPS = """
     SELECT p.representative AS "group", p.id, s.uri AS path, p.split, p.label
     FROM pictures p JOIN samples s ON s.id = p.id
@@ -62,9 +73,10 @@ GROUPS = """
 
 
 def scan_dataset(
-    source: Place | Sequence[Place] | Mapping[str, Place],
+    source: Any,
     run: Place | None = None,
     *,
+    label: Label = None,
     layout: str | None = None,
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
@@ -79,39 +91,54 @@ def scan_dataset(
 ) -> Run:
     """Index a dataset, run the checks, and return the run; a later call reads only what changed.
 
-    `source`: a folder, a manifest, or several by name, {"train": folder, "test": folder}; `run`:
-    where the results go (default runs/<dataset name>). The others are the options of `audit scan`.
-    `progress`: a bar on stderr, nothing, or a function called with each
-    `audit.measuring.Progress`.
+    `source`: a folder, a manifest, or several by name, {"train": folder, "test": folder}; or a
+    dataset as a Python object, or several by split: torch, Hugging Face, tf.data, arrays, lists
+    (`audit.sources.python_objects`), whose labels `label` names. `run`: where the results go
+    (default runs/<dataset name>). The others are the options of `audit scan`. `progress`: a bar on
+    stderr, nothing, or a function called with each `audit.measuring.Progress`.
 
     Raises UsageError for words that cannot be, LockedError while another scan writes the run,
     MachineError where disk or memory ran out: the next call goes on from there.
     """
-    request = prepare_request(
-        _source_words(source),
-        None if run is None else Path(run),
-        layout=layout,
-        exclude=exclude,
-        roots=roots,
-        embeddings=None if embeddings is None else Path(embeddings),
-        embedder=embedder,
-        predictions=None if predictions is None else Path(predictions),
-        config=config if isinstance(config, Config) or config is None else Path(config),
-        checks=[checks] if isinstance(checks, str) else checks,
-        jobs=jobs,
-        lock=lock,
-    )
-    if callable(progress):
-        shown: Any = nullcontext(progress)
-    elif progress:
-        from audit.progress import ProgressBar
-
-        shown = ProgressBar()
-    else:
-        shown = nullcontext(None)
-    with shown as call:
-        request.carry_out(call) if call is not None else request.carry_out()
+    if isinstance(config, str | os.PathLike):
+        config = Path(config)
+    options: dict[str, Any] = {
+        "layout": layout,
+        "exclude": exclude,
+        "roots": roots,
+        "embeddings": None if embeddings is None else Path(embeddings),
+        "embedder": embedder,
+        "predictions": None if predictions is None else Path(predictions),
+        "config": config,
+        "checks": [checks] if isinstance(checks, str) else checks,
+        "jobs": jobs,
+        "lock": lock,
+    }
+    place = None if run is None else Path(run)
+    with _shown(progress) as call:
+        if not is_dataset(source):
+            request = prepare_request(_source_words(source), place, **options)
+            request.carry_out(call)
+        else:
+            place = place or RUNS / dataset_name(source)
+            manifest = store_dataset(
+                source, place, label=label, told=lambda *n: call(Progress("take", *n))
+            )
+            request = prepare_request([str(manifest)], place, **options)
+            request.source.remarks.append(("given-as-objects", None, GIVEN))
+            request.carry_out(call)
+            remove_unlisted(manifest)
     return Run(request.run)
+
+
+def _shown(progress: bool | ProgressCallback) -> AbstractContextManager[ProgressCallback]:
+    if callable(progress):
+        return nullcontext(progress)
+    if not progress:
+        return nullcontext(ignore_progress)
+    from audit.progress import ProgressBar
+
+    return ProgressBar()
 
 
 def open_audit(run: Place) -> Run:
@@ -127,8 +154,8 @@ def _source_words(source: Place | Sequence[Place] | Mapping[str, Place]) -> list
     if isinstance(source, Sequence) and all(isinstance(s, str | os.PathLike) for s in source):
         return [os.fspath(place) for place in source]
     raise UsageError(
-        f"A source is a folder, a manifest, or {{name: folder}}, and this is {_article(source)}: "
-        "write the pictures to a folder, or their paths to a manifest."
+        f"A source is a folder, a manifest, {{name: folder}} or a dataset, and this is "
+        f"{_article(source)}: give one of them."
     )
 
 

@@ -20,6 +20,7 @@ from rich.progress import (
 
 LINE_EVERY_S = 10.0
 PHASE_WORDS = {
+    "take": "taking pictures from the dataset",
     "list": "listing files",
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
@@ -35,7 +36,7 @@ class ProgressState(Protocol):
 
     @property
     def phase(self) -> str:
-        """list, measure, prepare, relate, embed or judge."""
+        """take, list, measure, prepare, relate, embed or judge."""
 
     @property
     def done(self) -> int:

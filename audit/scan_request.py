@@ -18,6 +18,7 @@ from audit.errors import UsageError
 from audit.measuring import ProgressCallback, ignore_progress
 from audit.sources import Source, open_source
 from audit.sources.paths import path_of
+from audit.sources.python_objects import FOLDER
 
 RUNS = Path("runs")
 
@@ -101,7 +102,9 @@ def _refuse_around(run: Path, roots: Iterable[str]) -> None:
     """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
     place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
     for root in map(path_of, roots):
-        if root is not None and Path(os.path.realpath(root)).is_relative_to(place):
+        if root is None or Path(os.path.realpath(root)).is_relative_to(place / FOLDER):
+            continue  # pictures that were given as Python objects
+        if Path(os.path.realpath(root)).is_relative_to(place):
             raise UsageError(
                 f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
                 "outside of the dataset, such as runs/NAME."

@@ -45,6 +45,8 @@ class Source:
         self._readers = tuple(readers)
         self._log = ReadLog()
         self._failed: list[FailedPart] = []
+        self.remarks: list[Note] = []
+        """Notes of whoever opened the source, beside those of its readers."""
 
     @property
     def roots(self) -> dict[str, str]:
@@ -130,7 +132,7 @@ class Source:
     @property
     def notes(self) -> list[Note]:
         """(kind, sample id or None, message) of what the readers noted."""
-        return self._log.notes
+        return [*self.remarks, *self._log.notes]
 
     @property
     def trees(self) -> list[FolderScope]:

@@ -1,0 +1,389 @@
+"""Datasets that are Python objects: their pictures become files of the run, listed in a manifest.
+
+In: a torch `Dataset` or `DataLoader`, a Hugging Face `Dataset`, a `tf.data.Dataset`, an array
+(n, height, width[, channels]), or any iterable of pictures, (picture, label, ...) or {column:
+value}; or several by the name of their split. A picture is a PIL image, an array or tensor, encoded
+bytes, or the path of a file. Out: a manifest of one row an item, whose id is the index.
+
+Encoded bytes and paths stay what they are. Pixels are written as PNG, without loss, once for each
+content, so that a second scan reads what is new only. An item that raises is a file that says so,
+and no picture. Cost: one pass over the items, and the encoding of pixels (256 x 256: about 1 ms).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from audit.errors import UsageError
+
+FOLDER = "pictures"
+PICTURES = ("image", "img", "picture", "pixel_values", "x")
+LABELS = ("label", "labels", "class", "target", "y", "fine_label")
+CHANNELS = (1, 3, 4)
+TOLD = 1000  # items
+Label = str | int | Sequence[Any] | Callable[[Any], Any] | None
+Told = Callable[[int, int], None]
+
+
+@dataclass
+class _Rows:
+    """The columns of the manifest, filled item by item."""
+
+    id: list[str] = field(default_factory=list)
+    path: list[str] = field(default_factory=list)
+    label: list[str | None] = field(default_factory=list)
+    split: list[str | None] = field(default_factory=list)
+
+
+def is_dataset(thing: object) -> bool:
+    """Whether a thing is a dataset of pictures rather than the path of one, or several paths."""
+    if isinstance(thing, str | bytes | os.PathLike):
+        return False
+    if isinstance(thing, Mapping):
+        return bool(thing) and all(is_dataset(value) for value in thing.values())
+    if isinstance(thing, list | tuple):
+        return bool(thing) and not isinstance(thing[0], str | os.PathLike)
+    return hasattr(thing, "__getitem__") or hasattr(thing, "__iter__")
+
+
+def store_dataset(
+    dataset: Any,
+    run: Path,
+    *,
+    label: Label = None,
+    name: str | None = None,
+    told: Told | None = None,
+) -> Path:
+    """Write the pictures of a dataset below `run` and return the manifest that lists them.
+
+    `label`: the column or position of the label, its values, or a function of the item (default:
+    the second of a tuple, or a column that is called so); `told` is called with items done and all
+    (0: unknown). Raises UsageError for items without a picture, and for pixels that are not
+    pictures, such as normalised ones.
+    """
+    folder, new = run / FOLDER, not run.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = dataset.items() if isinstance(dataset, Mapping) else [(None, dataset)]
+    rows = _Rows()
+    try:
+        for split, part in parts:
+            _store_part(part, split, folder, label, rows, told or (lambda done, total: None))
+        if not rows.id:
+            raise UsageError("The dataset has no items: give one with at least one picture.")
+    except UsageError:
+        if new:  # nothing half done: there is no such run
+            shutil.rmtree(run)
+        raise
+    manifest = folder / f"{name or dataset_name(dataset)}.parquet"
+    _write_table(rows, manifest)
+    return manifest
+
+
+def dataset_name(dataset: object) -> str:
+    """Return a name for a dataset: that of its class, or of its parts' class."""
+    if isinstance(dataset, Mapping):
+        dataset = next(iter(dataset.values()))
+    if type(dataset).__module__ in ("builtins", "numpy"):
+        return "pictures_in_memory"
+    inner = getattr(dataset, "dataset", None)  # a loader is named after what it loads
+    return type(dataset if inner is None else inner).__name__.strip("_")
+
+
+def remove_unlisted(manifest: Path) -> None:
+    """Remove the stored pictures that a manifest does not list any more."""
+    import polars as pl
+
+    listed = set(pl.read_parquet(manifest, columns=["path"])["path"])
+    for path in manifest.parent.glob("*/*"):
+        if str(path.resolve()) not in listed:
+            path.unlink(missing_ok=True)
+
+
+# ---- items ----
+
+
+def _store_part(
+    part: Any, split: str | None, folder: Path, label: Label, rows: _Rows, told: Told
+) -> None:
+    names = _class_names(part)
+    given = None if label is None or isinstance(label, str | int) or callable(label) else label
+    if given is not None and _length(part) not in (0, len(given)):
+        raise UsageError(
+            f"label has {len(given):,} values and the dataset {_length(part):,} items: give one "
+            "for each."
+        )
+    total = _length(part)
+    for index, (item, error) in enumerate(_items(part)):
+        identity = str(index) if split is None else f"{split}/{index}"
+        if error:
+            path, value = _store(folder, error.encode(), ".txt"), None
+        else:
+            path = _stored_picture(_picture_of(item, index), folder, identity)
+            value = given[index] if given is not None else _label_of(item, label, index)
+        rows.id.append(identity)
+        rows.path.append(path)
+        rows.label.append(_label_text(value, names))
+        rows.split.append(split)
+        if (index + 1) % TOLD == 0:
+            told(index + 1, total)
+    told(len(rows.id), max(total, len(rows.id)))
+
+
+def _items(part: Any) -> Iterator[tuple[Any, str]]:
+    """Yield every item, or why there is none."""
+    files = getattr(part, "samples", None)
+    if isinstance(files, list) and files and isinstance(files[0], tuple):
+        yield from ((item, "") for item in files)  # files by class, as torchvision's folders
+        return
+    part, batched = _undecoded(part), _is_batched(part)
+    if hasattr(part, "as_numpy_iterator"):
+        part = part.as_numpy_iterator()
+    if batched:
+        yield from ((item, "") for batch in part for item in _unbatched(batch))
+    elif hasattr(part, "__len__") and hasattr(part, "__getitem__"):
+        for index in range(len(part)):
+            yield _asked(part, index)
+    else:
+        yield from ((item, "") for item in part)
+
+
+def _asked(part: Any, index: int) -> tuple[Any, str]:
+    try:
+        return part[index], ""
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # noqa: BLE001 - the user's dataset raises what it likes
+        return None, f"item {index} raised {type(error).__name__}: {error}\n"
+
+
+def _undecoded(part: Any) -> Any:
+    """Return a Hugging Face dataset whose pictures stay encoded; anything else as it is."""
+    features = getattr(part, "features", None)
+    if not isinstance(features, Mapping) or not hasattr(part, "cast_column"):
+        return part
+    for name, feature in features.items():
+        if getattr(feature, "decode", None) is True:
+            part = part.cast_column(name, type(feature)(decode=False))
+    return part
+
+
+def _is_batched(part: Any) -> bool:
+    if getattr(part, "batch_size", None) and hasattr(part, "collate_fn"):
+        return True
+    spec = getattr(part, "element_spec", None)
+    leaves = list(_leaves(spec)) if spec is not None else []
+    return any(len(getattr(leaf, "shape", None) or ()) == 4 for leaf in leaves)
+
+
+def _leaves(spec: Any) -> Iterator[Any]:
+    if isinstance(spec, Mapping):
+        for value in spec.values():
+            yield from _leaves(value)
+    elif isinstance(spec, tuple | list):
+        for value in spec:
+            yield from _leaves(value)
+    else:
+        yield spec
+
+
+def _unbatched(batch: Any) -> Iterator[Any]:
+    """Yield the items of a batch: of a table, of a tuple of columns, or of pictures alone."""
+    if isinstance(batch, Mapping):
+        for values in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, values, strict=True))
+    elif isinstance(batch, tuple | list):
+        yield from zip(*batch, strict=True)
+    else:
+        yield from batch
+
+
+def _length(part: Any) -> int:
+    try:
+        return len(part)
+    except TypeError:
+        return 0
+
+
+def _class_names(part: Any) -> Sequence[str]:
+    """Return the names that the numbers of the classes stand for, where the dataset knows them."""
+    if (inner := getattr(part, "dataset", None)) is not None:
+        part = inner
+    names = getattr(part, "classes", None)
+    features = getattr(part, "features", None)
+    if names is None and isinstance(features, Mapping):
+        names = next((f.names for f in features.values() if hasattr(f, "names")), None)
+    return [str(name) for name in names] if isinstance(names, Iterable) else []
+
+
+# ---- an item ----
+
+
+def _picture_of(item: Any, index: int) -> Any:
+    if isinstance(item, Mapping):
+        if "bytes" in item or "path" in item:
+            return item
+        found = next((item[name] for name in PICTURES if name in item), None)
+        if found is None:
+            columns = ", ".join(map(str, islice(item, 8)))
+            raise UsageError(
+                f"Item {index} has no picture among its columns ({columns}): name it image."
+            )
+        return found
+    return item[0] if isinstance(item, tuple | list) and len(item) else item
+
+
+def _label_of(item: Any, label: Label, index: int) -> Any:
+    if callable(label):
+        return label(item)
+    if isinstance(item, Mapping):
+        names = LABELS if label is None else (label,)
+        found = next((name for name in names if name in item), None)
+        if found is None and label is not None:
+            columns = ", ".join(map(str, islice(item, 8)))
+            raise UsageError(f"Item {index} has no column {label!r}; it has {columns}.")
+        return None if found is None else item[found]
+    place = 1 if label is None else label
+    if not isinstance(item, tuple | list) or not isinstance(place, int):
+        if label is not None:
+            raise UsageError(f"Item {index} has no {label!r}: it is a {type(item).__name__}.")
+        return None
+    if not -len(item) <= place < len(item):
+        if label is not None:
+            raise UsageError(f"Item {index} has {len(item)} parts, and no label at {place}.")
+        return None
+    return item[place]
+
+
+def _label_text(value: Any, names: Sequence[str]) -> str | None:
+    """Return a class by name: a number stands for a name; a list or an object is no class."""
+    if hasattr(value, "item"):
+        value = _scalar(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool) or value is None:
+        return None if value is None else str(value).lower()
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else str(value)
+    return value if isinstance(value, str) else None
+
+
+def _scalar(value: Any) -> Any:
+    try:
+        return value.item()
+    except (ValueError, RuntimeError):  # several numbers: boxes, masks, one-hot rows
+        return None
+
+
+# ---- pictures ----
+
+
+def _stored_picture(picture: Any, folder: Path, identity: str) -> str:
+    if isinstance(picture, Mapping):  # Hugging Face: bytes, or the path of a file
+        picture = picture.get("bytes") or picture.get("path")
+    if isinstance(picture, str | os.PathLike):
+        return os.path.abspath(os.path.expanduser(os.fspath(picture)))
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return _store(folder, bytes(picture), ".img")
+    return _store(folder, _encoded(picture, identity), ".png")
+
+
+def _store(folder: Path, content: bytes, suffix: str) -> str:
+    """Write content under its hash, whole or not at all, and return the path."""
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    path = folder / digest[:2] / f"{digest[2:]}{suffix}"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(content)
+        part.replace(path)
+    return str(path.resolve())
+
+
+def _encoded(picture: Any, identity: str) -> bytes:
+    """Return a picture as a PNG without loss."""
+    if hasattr(picture, "save") and hasattr(picture, "mode"):  # PIL
+        buffer = io.BytesIO()
+        kept = picture if picture.mode in _PNG_MODES else picture.convert("RGB")
+        kept.save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+    import cv2
+
+    pixels = _pixels(picture, identity)
+    if pixels.shape[-1] == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    elif pixels.shape[-1] == 4:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGBA2BGRA)
+    done, data = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+    if not done:
+        raise UsageError(
+            f"Item {identity} could not be written as PNG: its shape is {pixels.shape}."
+        )
+    return data.tobytes()
+
+
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+
+
+def _pixels(picture: Any, identity: str) -> Any:
+    """Return an array or tensor as (height, width, 1, 3 or 4), uint8 or uint16."""
+    import numpy as np
+
+    if hasattr(picture, "detach"):
+        picture = picture.detach().cpu()
+    try:
+        array = np.asarray(picture)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Item {identity} is a {type(picture).__name__}, and no picture: give PIL images, "
+            "arrays, tensors, encoded bytes or paths."
+        ) from error
+    if array.ndim == 3 and array.shape[0] in CHANNELS and array.shape[2] not in CHANNELS:
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] not in CHANNELS or not array.size:
+        raise UsageError(
+            f"Item {identity} has the shape {np.shape(picture)}, and a picture has height, width "
+            "and 1, 3 or 4 channels: give what stands before stacking or cutting."
+        )
+    return np.ascontiguousarray(_as_levels(array, identity))
+
+
+def _as_levels(array: Any, identity: str) -> Any:
+    import numpy as np
+
+    if array.dtype == bool:
+        return array.astype(np.uint8) * 255
+    if array.dtype in (np.uint8, np.uint16):
+        return array
+    low, high = float(array.min()), float(array.max())  # not-a-number, where there is one
+    if not (low >= 0 and high <= 255):
+        raise UsageError(
+            f"Item {identity} has values from {low:.3g} to {high:.3g}, and pictures have 0 to 1 or "
+            "0 to 255: give the dataset before it is normalised, or undo that first."
+        )
+    whole = np.issubdtype(array.dtype, np.integer)
+    scale = 1.0 if whole or high > 1 else 255.0
+    return np.rint(array.astype(np.float64) * scale).astype(np.uint8)
+
+
+def _write_table(rows: _Rows, path: Path) -> None:
+    import polars as pl
+
+    text = pl.String()
+    frame = pl.DataFrame(
+        {"id": rows.id, "path": rows.path, "label": rows.label, "split": rows.split},
+        schema={"id": text, "path": text, "label": text, "split": text},
+    )
+    empty = [name for name in ("label", "split") if frame[name].null_count() == len(frame)]
+    part = path.with_suffix(".part")
+    frame.drop(empty).write_parquet(part)
+    part.replace(path)

@@ -1,0 +1,223 @@
+"""Datasets as Python objects: every form gives the pictures, labels and splits that it holds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+import audit
+from audit.checking.config import Config
+from audit.errors import UsageError
+from audit.sources.python_objects import is_dataset, store_dataset
+from tests.conftest import make_tree, picture
+
+PICTURES = [picture(seed, 40, 32) for seed in range(6)]
+NAMES = ["cat", "dog", "owl"]
+NUMBERS = [0, 1, 2, 0, 1, 2]
+
+
+def stored(dataset: Any, run: Path, **options: Any) -> pl.DataFrame:
+    return pl.read_parquet(store_dataset(dataset, run, **options))
+
+
+def pixels(path: str) -> np.ndarray:
+    return np.asarray(Image.open(path))
+
+
+class MapStyle:
+    """As a torch dataset is: length and item, classes by name."""
+
+    classes = NAMES
+
+    def __len__(self) -> int:
+        return len(PICTURES)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return PICTURES[index], NUMBERS[index]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        MapStyle(),
+        list(zip(PICTURES, [NAMES[n] for n in NUMBERS], strict=True)),
+        [{"image": p, "label": NAMES[n]} for p, n in zip(PICTURES, NUMBERS, strict=True)],
+        [(Image.fromarray(p), NAMES[n]) for p, n in zip(PICTURES, NUMBERS, strict=True)],
+        [(p.transpose(2, 0, 1), NAMES[n]) for p, n in zip(PICTURES, NUMBERS, strict=True)],
+    ],
+    ids=["map-style", "tuples", "tables", "pil", "channels-first"],
+)
+def test_pictures_and_labels_are_what_they_were(dataset: Any, tmp_path: Path) -> None:
+    frame = stored(dataset, tmp_path / "run")
+    assert frame["id"].to_list() == [str(n) for n in range(6)]
+    assert frame["label"].to_list() == [NAMES[n] for n in NUMBERS]
+    for path, given in zip(frame["path"], PICTURES, strict=True):
+        np.testing.assert_array_equal(pixels(path), given)
+
+
+def test_arrays_have_their_labels_beside_them(tmp_path: Path) -> None:
+    array = np.stack(PICTURES)
+    frame = stored(array, tmp_path / "run", label=np.array(NUMBERS))
+    assert frame["label"].to_list() == [str(n) for n in NUMBERS]
+    unlabelled = stored(array / 255.0, tmp_path / "other")
+    assert unlabelled.columns == ["id", "path"]
+    np.testing.assert_array_equal(pixels(unlabelled["path"][3]), PICTURES[3])
+
+
+def test_torch_loaders_are_taken_apart(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = torch.tensor(np.stack(PICTURES).transpose(0, 3, 1, 2)) / 255
+    data = torch.utils.data.TensorDataset(tensors, torch.tensor(NUMBERS))
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    for dataset in (data, loader):
+        frame = stored(dataset, tmp_path / type(dataset).__name__)
+        assert frame["label"].to_list() == [str(n) for n in NUMBERS]
+        np.testing.assert_array_equal(pixels(frame["path"][5]), PICTURES[5])
+
+
+@pytest.mark.slow
+def test_tf_data_is_read_in_batches_or_not(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((np.stack(PICTURES), np.array(NUMBERS)))
+    for name, dataset in (("items", data), ("batches", data.batch(4))):
+        frame = stored(dataset, tmp_path / name)
+        assert frame["label"].to_list() == [str(n) for n in NUMBERS]
+        np.testing.assert_array_equal(pixels(frame["path"][5]), PICTURES[5])
+
+
+def test_hugging_face_pictures_stay_encoded(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    tree = make_tree(tmp_path / "images")
+    files = sorted(tree.rglob("*.jpg"))[:4]
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)}
+    )
+    table = {"image": [f.read_bytes() for f in files], "label": [0, 1, 2, 0]}
+    frame = stored(datasets.Dataset.from_dict(table, features=features), tmp_path / "run")
+    assert frame["label"].to_list() == ["cat", "dog", "owl", "cat"]
+    assert Path(frame["path"][0]).read_bytes() == files[0].read_bytes()
+
+
+def test_folders_by_class_are_read_as_files(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "images")
+    files = [str(f) for f in sorted(tree.rglob("*.jpg"))]
+
+    class ByClass:
+        classes = NAMES
+        samples: ClassVar = [(f, n % 3) for n, f in enumerate(files)]
+
+    frame = stored(ByClass(), tmp_path / "run")
+    assert frame["path"].to_list() == files
+    assert frame["label"].to_list()[:4] == ["cat", "dog", "owl", "cat"]
+
+
+def test_several_datasets_are_splits(tmp_path: Path) -> None:
+    frame = stored({"train": PICTURES[:4], "test": PICTURES[4:]}, tmp_path / "run")
+    assert frame["split"].to_list() == ["train"] * 4 + ["test"] * 2
+    assert frame["id"][4] == "test/0"
+
+
+def test_an_item_that_raises_is_a_file_that_says_so(tmp_path: Path) -> None:
+    class Broken(MapStyle):
+        def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+            if index == 2:
+                raise OSError("truncated")
+            return super().__getitem__(index)
+
+    frame = stored(Broken(), tmp_path / "run")
+    assert frame.height == 6
+    assert Path(frame["path"][2]).read_text() == "item 2 raised OSError: truncated\n"
+    assert frame["label"][2] is None
+
+
+def test_a_label_may_be_a_column_a_place_or_a_function(tmp_path: Path) -> None:
+    items = [(p, 7, {"kind": "x"}) for p in PICTURES]
+    frame = stored(items, tmp_path / "a", label=lambda item: item[2]["kind"])
+    assert set(frame["label"]) == {"x"}
+    tables = [{"img": p, "kind": "y"} for p in PICTURES]
+    assert set(stored(tables, tmp_path / "b", label="kind")["label"]) == {"y"}
+    assert "label" not in stored(items, tmp_path / "c", label=2).columns  # an object is no class
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "words"),
+    [
+        ([np.zeros((5, 6, 7))], {}, "channels"),
+        ([PICTURES[0] / 127.5 - 1], {}, "normalised"),
+        ([np.full((8, 8), np.nan)], {}, "normalised"),
+        ([{"id": 1}], {}, "no picture"),
+        ([object()], {}, "no picture|shape"),
+        (np.zeros((0, 8, 8)), {}, "no items"),
+        ([PICTURES[0]], {"label": ["a", "b"]}, "2 values"),
+        ([{"image": PICTURES[0]}], {"label": "kind"}, "no column 'kind'"),
+        ([(PICTURES[0],)], {"label": 3}, "no label at 3"),
+    ],
+    ids=["shape", "normalised", "nan", "table", "object", "empty", "labels", "column", "place"],
+)
+def test_what_is_no_picture_is_a_sentence(
+    dataset: Any, options: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        store_dataset(dataset, tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_paths_are_no_datasets() -> None:
+    assert not any(map(is_dataset, ("a", Path("a"), ["a", "b"], {"train": "a"}, 7, [], {})))
+    assert all(map(is_dataset, (MapStyle(), PICTURES, {"train": PICTURES}, iter(PICTURES))))
+
+
+def test_a_stream_without_length_is_read_to_its_end(tmp_path: Path) -> None:
+    def stream() -> Iterator[np.ndarray]:
+        yield from PICTURES
+
+    assert stored(stream(), tmp_path / "run").height == 6
+
+
+@pytest.mark.slow
+def test_one_dataset_has_the_same_findings_in_every_form(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "images")
+    shutil.copy(tree / "train/cat/0.jpg", tree / "test/cat/copy.jpg")
+    Image.new("RGB", (96, 72), (9, 9, 9)).save(tree / "train/dog/dark.png")
+    files = sorted(f for f in tree.rglob("*") if f.is_file())
+    rows = [(str(f), f.parent.name, f.parent.parent.name) for f in files]
+    table = pl.DataFrame(rows, schema=["path", "label", "split"], orient="row")
+    table.write_parquet(tmp_path / "manifest.parquet")
+    arrays = {
+        split: [(np.asarray(Image.open(p)), label) for p, label, own in rows if own == split]
+        for split in ("train", "test")
+    }
+    options: dict[str, Any] = {
+        "config": Config(relate={"synthetic_sources": 0}), "jobs": 1, "progress": False,
+        "checks": ["DUP002", "DUP003", "IMG", "SPLIT001", "LABEL"],
+    }  # fmt: skip
+    found = []
+    for name, source in (
+        ("folder", tree), ("manifest", tmp_path / "manifest.parquet"), ("arrays", arrays),
+    ):  # fmt: skip
+        run = audit.scan(source, tmp_path / name, **options)
+        order = {i: n for n, i in enumerate(run.images.sort("split", "label", "phash")["id"])}
+        members = [sorted(order[i] for i in ids) for ids in run.findings["ids"]]
+        found.append(sorted(zip(run.findings["code"], members, strict=True)))
+    assert {"IMG004", "SPLIT001"} <= {code for code, _ in found[0]}
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_second_scan_reads_what_is_new_and_forgets_what_is_gone(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"checks": ["FILE"], "jobs": 1, "progress": False}
+    place = tmp_path / "run"
+    audit.scan(PICTURES, place, **options)
+    kept = {f: f.stat().st_mtime_ns for f in (place / "pictures").rglob("*.png")}
+    run = audit.scan(PICTURES[1:], place, **options)
+    assert run.images.height == 5
+    left = {f: f.stat().st_mtime_ns for f in (place / "pictures").rglob("*.png")}
+    assert len(left) == 5
+    assert left.items() <= kept.items()
+    assert "Python object" in str(run.report())
