@@ -99,6 +99,7 @@ format: $(VENV)/all
 docs: $(VENV)/core
 	$(BIN)/audit checks --write-docs
 	$(BIN)/python docs/make_commands.py
+	$(BIN)/python docs/make_python.py
 
 bench: $(VENV)/all
 	$(BIN)/python -m pip install -q -e '.[bench]'

@@ -364,7 +364,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         report = self._report(worst=4)
-        return to_fragment(report, make_thumbnails(report, limit=60))
+        return to_fragment(report, make_thumbnails(report, limit=32))
 
 
 _FINDING = re.compile(f"{decisions.FINGERPRINT.pattern}|{decisions.CODE.pattern}")

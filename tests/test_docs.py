@@ -21,6 +21,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+import audit
 from audit.checking.check import Check, all_checks
 from audit.sources import open_source
 from audit.subset import read_predictions
@@ -29,7 +30,7 @@ from pipeline_profiler.record.session import Session
 from tests.audit.checking import test_check_docs as check_rules
 from tests.audit.checks import test_cases as case_rules
 from tests.audit.subset.frames import made_set, predicted
-from tests.conftest import ROOT, make_tree
+from tests.conftest import ROOT, make_tree, picture
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "audit/checks/README.md")]
@@ -232,11 +233,25 @@ def prepare_scan(folder: Path) -> dict[str, Any]:
     return {"source": open_source([str(folder / "images")])}
 
 
+def prepare_pictures(folder: Path) -> dict[str, Any]:
+    """A folder and datasets of a few pictures."""
+    make_tree(folder / "images")
+    (folder / "images/train/cat/0.jpg").rename(folder / "images/train/cat/17.jpg")
+    shown = [picture(seed, 40, 32) for seed in range(4)]
+    return {
+        "train_set": [(p, "cat") for p in shown], "test_set": [(shown[0], "cat")],
+        "images": np.stack(shown), "labels": [0, 1, 0, 1],
+        "rows": [{"image": p, "species": "cat"} for p in shown], "loader": iter(shown),
+        "audit": audit,
+    }  # fmt: skip
+
+
 # What the examples need that stands outside of them, by document.
 SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "subsets.md": prepare_subsets,
     "profiler-session.md": prepare_session,
     "profiler.md": prepare_loop,
+    "python.md": prepare_pictures,
     "README.md": prepare_scan,
     "vectors.md": lambda folder: {},
 }
