@@ -41,6 +41,7 @@ from audit.review.ledger import Decision, Ledger
 from audit.review.status import apply_decisions
 from audit.run import generations
 from audit.run.store import Store
+from audit.run_diff import RunDiff, compare_runs
 from audit.scan_request import RUNS, prepare_request
 from audit.sources.python_objects import (
     Label,
@@ -267,6 +268,10 @@ class Run:
         """Return what a SELECT over the tables of docs/schema.md gives; it can change nothing."""
         with generations.open_for_users(self.path) as store:
             return store.user_query(query)
+
+    def diff(self, earlier: Run | Place) -> RunDiff:
+        """Return what changed since an earlier audit: `.files`, `.findings`, `.counts()`."""
+        return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
 
     # ---- looking ----
 

@@ -7,7 +7,7 @@ ran; 4 the machine or this program failed and there is no result; 130 interrupte
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
@@ -19,6 +19,26 @@ class ExitCode(IntEnum):
     BROKEN_PART = 3
     NO_RESULT = 4
     INTERRUPTED = 130
+
+
+class FailOn(StrEnum):
+    """The least severe finding that makes the exit code 1, of all or of those a baseline lacks."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEW_ERROR = "new:error"
+    NEW_WARNING = "new:warning"
+    NEVER = "never"
+
+    @property
+    def only_new(self) -> bool:
+        """Whether only findings count that the baseline has not."""
+        return self.value.startswith("new:")
+
+    @property
+    def severity(self) -> str | None:
+        """The severity that it names; None for never."""
+        return None if self is FailOn.NEVER else self.value.removeprefix("new:")
 
 
 # A broken check hides findings, so it comes before them; without a result there is neither.

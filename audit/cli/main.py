@@ -7,16 +7,16 @@ is said in `exit_codes`.
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from audit.cli import terminal
+from audit.cli.diff import diff_command, fails, write_diff
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
-from audit.cli.exit_codes import ExitCode, strongest
+from audit.cli.exit_codes import ExitCode, FailOn, strongest
 from audit.cli.labels import labels_command
 from audit.cli.needs import needs_command
 from audit.cli.review import decide_command, export_command, log_command, undo_command
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from audit.pairs.overlap import OverlapReport
     from audit.report import Report
+    from audit.run_diff import RunDiff
     from audit.scanning import ScanResult
 
 app = typer.Typer(
@@ -41,16 +42,11 @@ app = typer.Typer(
 app.add_typer(subset_app, name="subset")
 
 
-class FailOn(StrEnum):
-    """The least severe finding that makes the exit code 1."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NEVER = "never"
-
-
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
-FailOption = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity.")]
+FailOption = Annotated[
+    FailOn,
+    typer.Option("--fail-on", help="Exit with 1 at this severity; new: beyond the --baseline."),
+]
 ChecksOption = Annotated[
     str | None,
     typer.Option("--checks", help="Codes, prefixes or names, comma-separated: DUP,IMG003."),
@@ -105,6 +101,10 @@ def scan_command(
         ),
     ] = None,
     config: ConfigOption = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="Run of an earlier audit: tell what changed since."),
+    ] = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
     lock: LockOption = True,
@@ -115,6 +115,12 @@ def scan_command(
     from audit.report import collect_report
     from audit.scan_request import prepare_request
 
+    _need_baseline(fail_on, baseline)
+    earlier = None
+    if baseline is not None:
+        from audit.run_diff import Snapshot
+
+        earlier = Snapshot.of(baseline)  # before the scan, which may be of the same run
     request = prepare_request(
         source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
@@ -129,7 +135,13 @@ def scan_command(
         terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     terminal.write_message(_what_happened(result))
-    _finish(collect_report(request.run, scan_seconds=result.seconds), fail_on, as_json, trace)
+    diff = None
+    if earlier is not None:
+        from audit.run_diff import Snapshot, compare_snapshots
+
+        diff = compare_snapshots(earlier, Snapshot.of(request.run))
+    report = collect_report(request.run, scan_seconds=result.seconds)
+    _finish(report, fail_on, as_json, trace, diff)
 
 
 @app.command(name="recheck")
@@ -148,6 +160,7 @@ def recheck_command(
     from audit.progress import ProgressBar
     from audit.report import collect_report
 
+    _need_baseline(fail_on, None)
     with ProgressBar() as bar:
         scanning.recheck(
             run, checks=_words(checks), config=load_config(config), progress=bar, lock=lock
@@ -233,7 +246,8 @@ def overlap(
 
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
-    ("export", export_command), ("verify", verify_command), ("drift", drift_command),
+    ("export", export_command), ("verify", verify_command),
+    ("diff", diff_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command),
 ):  # fmt: skip
     app.command(name)(command)
@@ -311,8 +325,20 @@ def sql(
 # ---- formatting ----
 
 
-def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None:
-    """Print the report and end with its exit code."""
+def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
+    from audit.errors import UsageError
+
+    if fail_on.only_new and baseline is None:
+        raise UsageError(
+            f"--fail-on {fail_on.value} counts what an earlier audit did not have: name it with "
+            "`audit scan ... --baseline RUN`."
+        )
+
+
+def _finish(
+    report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None
+) -> None:
+    """Print the report, and what changed since a baseline, and end with the exit code."""
     from audit.report import to_json, to_text
 
     if as_json:
@@ -320,17 +346,22 @@ def _finish(report: Report, fail_on: FailOn, as_json: bool, trace: bool) -> None
     else:
         styled = terminal.is_terminal()
         terminal.write_text(to_text(report, terminal.width(), styled), styled=styled)
-    _exit(report, fail_on, trace)
+        if diff is not None:
+            terminal.write_text("")
+            write_diff(diff)
+    _exit(report, fail_on, trace, diff)
 
 
-def _exit(report: Report, fail_on: FailOn, trace: bool) -> None:
+def _exit(report: Report, fail_on: FailOn, trace: bool, diff: RunDiff | None = None) -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
     if trace:
         for part in report.failed:
             terminal.write_message(f"{part.sentence()}\n{part.trace}")
-    bad = report.summary["error"]
-    if fail_on is FailOn.WARNING:
-        bad += report.summary["warning"]
+    if diff is not None and fail_on.only_new:
+        bad = fails(diff, fail_on)
+    else:
+        counts = report.summary
+        bad = bool(counts["error"] or (fail_on is FailOn.WARNING and counts["warning"]))
     code = strongest(
         ExitCode.FINDINGS if fail_on is not FailOn.NEVER and bad else ExitCode.CLEAN,
         ExitCode.BROKEN_PART if report.failed else ExitCode.CLEAN,
