@@ -22,7 +22,8 @@ ROOMS = {
         "chains sources neighbors run, picture,"
         "pairs annotations,"
         "embeddings, checking, checks, review, report subset, measuring, scanning browse,"
-        "scan_request verifying run_diff run_drift picture_needs, interface ui, cli, __main__"
+        "scan_request verifying run_diff expectations run_drift picture_needs,"
+        "interface ui, cli, __main__"
     ),
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"

@@ -22,6 +22,9 @@
     [checks.IMG003]
     min_sharpness = 0.2
 
+    [expect]
+    leaked_share = "< 0.001"  # see audit.expectations
+
 Looked for in the working directory unless `--config` names it. Unknown keys are refused, because a
 misspelt threshold that is silently ignored is worse than none.
 """
@@ -52,7 +55,8 @@ class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
     near-duplicate search that are given, `hashes` names the library's hashes to measure,
     `relate_hashes` those of them whose close pairs are candidates as well, and `jpeg_walk` asks for
-    the columns `jpeg_faults` and `jpeg_shift`.
+    the columns `jpeg_faults` and `jpeg_shift`. `expect` is what the dataset is expected to be, as
+    written.
     """
 
     exclude: tuple[str, ...] = ()
@@ -63,6 +67,7 @@ class Config:
     hashes: tuple[str, ...] = ()
     relate_hashes: tuple[str, ...] = ()
     jpeg_walk: bool = False
+    expect: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_config(path: Path | None) -> Config:
@@ -95,7 +100,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     relate_hashes = relate.pop("hashes", ())
     known = set(all_checks())
     for where, found, allowed in (
-        ("", document, {"scan", "measure", "relate", "checks"}),
+        ("", document, {"scan", "measure", "relate", "checks", "expect"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
         ("[measure] ", measure, {"hashes", "jpeg_walk"}),
         ("[relate] ", set(relate) - RELATE_OLD_NAMES.keys(), RELATE_KEYS),
@@ -125,6 +130,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         hashes=hashes,
         relate_hashes=_relate_hashes(relate_hashes, hashes, path),
         jpeg_walk=_switch(measure, "jpeg_walk", path),
+        expect=_table(document, "expect", path),
     )
 
 

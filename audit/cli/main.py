@@ -17,6 +17,7 @@ from audit.cli.diff import diff_command, fails, write_diff
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.exit_codes import ExitCode, FailOn, strongest
+from audit.cli.expect import expect_command, unmet, write_outcomes
 from audit.cli.labels import labels_command
 from audit.cli.needs import needs_command
 from audit.cli.review import decide_command, export_command, log_command, undo_command
@@ -25,8 +26,11 @@ from audit.cli.verify import verify_command
 from audit.printable import visible, visible_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
+    from audit.expectations import Outcome
     from audit.pairs.overlap import OverlapReport
     from audit.report import Report
     from audit.run_diff import RunDiff
@@ -111,6 +115,7 @@ def scan_command(
     trace: TraceOption = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
+    from audit.expectations import judge_expectations, parse_expectations
     from audit.progress import ProgressBar
     from audit.report import collect_report
     from audit.scan_request import prepare_request
@@ -126,6 +131,7 @@ def scan_command(
         embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
         checks=_words(checks), jobs=jobs, lock=lock,
     )  # fmt: skip
+    expected = parse_expectations(request.config.expect)
     terminal.write_message(request.source.describe())
     try:
         with ProgressBar() as bar:
@@ -141,7 +147,8 @@ def scan_command(
 
         diff = compare_snapshots(earlier, Snapshot.of(request.run))
     report = collect_report(request.run, scan_seconds=result.seconds)
-    _finish(report, fail_on, as_json, trace, diff)
+    outcomes = judge_expectations(request.run, expected) if expected else []
+    _finish(report, fail_on, as_json, trace, diff, outcomes)
 
 
 @app.command(name="recheck")
@@ -247,7 +254,7 @@ def overlap(
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
     ("export", export_command), ("verify", verify_command),
-    ("diff", diff_command), ("drift", drift_command),
+    ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command),
 ):  # fmt: skip
     app.command(name)(command)
@@ -336,9 +343,10 @@ def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
 
 
 def _finish(
-    report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None
-) -> None:
-    """Print the report, and what changed since a baseline, and end with the exit code."""
+    report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None,
+    outcomes: Sequence[Outcome] = (),
+) -> None:  # fmt: skip
+    """Print the report, what changed since a baseline and what was expected; end with a code."""
     from audit.report import to_json, to_text
 
     if as_json:
@@ -349,10 +357,15 @@ def _finish(
         if diff is not None:
             terminal.write_text("")
             write_diff(diff)
-    _exit(report, fail_on, trace, diff)
+        if outcomes:
+            terminal.write_text("")
+            write_outcomes(outcomes)
+    _exit(report, fail_on, trace, diff, unmet(outcomes))
 
 
-def _exit(report: Report, fail_on: FailOn, trace: bool, diff: RunDiff | None = None) -> None:
+def _exit(
+    report: Report, fail_on: FailOn, trace: bool, diff: RunDiff | None = None, unmet: int = 0
+) -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
     if trace:
         for part in report.failed:
@@ -363,7 +376,7 @@ def _exit(report: Report, fail_on: FailOn, trace: bool, diff: RunDiff | None = N
         counts = report.summary
         bad = bool(counts["error"] or (fail_on is FailOn.WARNING and counts["warning"]))
     code = strongest(
-        ExitCode.FINDINGS if fail_on is not FailOn.NEVER and bad else ExitCode.CLEAN,
+        ExitCode.FINDINGS if fail_on is not FailOn.NEVER and (bad or unmet) else ExitCode.CLEAN,
         ExitCode.BROKEN_PART if report.failed else ExitCode.CLEAN,
     )
     if code:
