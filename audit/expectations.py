@@ -144,7 +144,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JudgedExpectation:
     """Whether an expectation is met: True, False, or None where the run cannot tell; and why."""
 
     expectation: Expectation
@@ -171,26 +171,26 @@ def parse_expectations(table: Mapping[str, Any]) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def judge_expectations(run: Path, expected: Sequence[Expectation]) -> list[Outcome]:
+def judge_expectations(run: Path, expected: Sequence[Expectation]) -> list[JudgedExpectation]:
     """Compare a run with what is expected of it, in the order given."""
     settled = apply_decisions(run).settled["fingerprint"].to_list()
     with open_run(run) as store:
         return [_judge(store, one, settled) for one in expected]
 
 
-def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> Outcome:
+def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> JudgedExpectation:
     if one.part and not store.scalar("SELECT count(*) FROM samples WHERE split = ?", [one.part]):
-        return Outcome(one, None, None, f"there is no split {one.part}")
+        return JudgedExpectation(one, None, None, f"there is no split {one.part}")
     needed = NEEDS.get(one.name, one.name if CODE.fullmatch(one.name) else None)
     if needed and not _ran(store, needed):
-        return Outcome(one, None, None, f"{needed} did not run")
+        return JudgedExpectation(one, None, None, f"{needed} did not run")
     if one.name in NAMES:
         return _judge_names(store, one)
     value = _number(store, one.name, one.part, settled)
     if value is None:
-        return Outcome(one, None, None, "there is nothing to count")
+        return JudgedExpectation(one, None, None, "there is nothing to count")
     sign, wanted = one.comparison()
-    return Outcome(
+    return JudgedExpectation(
         one, SAID[sign](value, wanted), value, f"{value:.6g}, expected {sign} {wanted:.6g}"
     )
 
@@ -214,7 +214,7 @@ def _number(store: Store, name: str, part: str, settled: Sequence[str]) -> float
     return None if value is None else float(value)
 
 
-def _judge_names(store: Store, one: Expectation) -> Outcome:
+def _judge_names(store: Store, one: Expectation) -> JudgedExpectation:
     assert not isinstance(one.wanted, int | float)
     rows = store.query(f"{NAMES[one.name]} ORDER BY 1", [not one.part, one.part])
     there = [str(name) for name in rows.to_series()]
@@ -222,7 +222,7 @@ def _judge_names(store: Store, one: Expectation) -> Outcome:
     more = [n for n in there if n not in set(one.wanted)]
     said = [f"{word} {_listed(names)}" for word, names in (("without", missing), ("also", more))
             if names]  # fmt: skip
-    return Outcome(one, not said, there, "; ".join(said) or f"{len(there)} as expected")
+    return JudgedExpectation(one, not said, there, "; ".join(said) or f"{len(there)} as expected")
 
 
 def _listed(names: Sequence[str]) -> str:

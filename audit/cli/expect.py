@@ -14,7 +14,7 @@ from audit.cli.exit_codes import ExitCode
 from audit.printable import visible
 
 if TYPE_CHECKING:
-    from audit.expectations import Outcome
+    from audit.expectations import JudgedExpectation
 
 WORDS = {True: "met", False: "NOT MET", None: "CANNOT TELL"}
 
@@ -61,17 +61,17 @@ def expect_command(
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def unmet(found: Sequence[Outcome]) -> int:
+def unmet(found: Sequence[JudgedExpectation]) -> int:
     """How many are not met, or cannot be told."""
     return sum(one.met is not True for one in found)
 
 
-def write_outcomes(found: Sequence[Outcome]) -> None:
+def write_outcomes(found: Sequence[JudgedExpectation]) -> None:
     """Print a table of expectations, the unmet ones first."""
     terminal.write_text("\n".join(map(visible, _lines(found))))
 
 
-def _lines(found: Sequence[Outcome]) -> Iterator[str]:
+def _lines(found: Sequence[JudgedExpectation]) -> Iterator[str]:
     yield f"{len(found) - unmet(found)} of {len(found)} expectations are met."
     width = max(len(one.expectation.title) for one in found)
     for one in sorted(found, key=lambda one: one.met is True):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from audit.expectations import Outcome
+    from audit.expectations import JudgedExpectation
     from audit.pairs.overlap import OverlapReport
     from audit.report import Report
     from audit.run_diff import RunDiff
@@ -344,7 +344,7 @@ def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
 
 def _finish(
     report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[JudgedExpectation] = (),
 ) -> None:  # fmt: skip
     """Print the report, what changed since a baseline and what was expected; end with a code."""
     from audit.report import to_json, to_text

@@ -46,7 +46,7 @@ def test_settings_of_the_search_keep_their_old_names(tmp_path: Path) -> None:
             "has no 'radios'; it may have nearest, radius, rechecks, turned, uncertainty_band",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
-        ("[check]\n", "has no 'check'; it may have checks, measure, relate, scan"),
+        ("[check]\n", "has no 'check'; it may have checks, expect, measure, relate, scan"),
         ("[scan", "cannot be read as TOML"),
     ],
 )
