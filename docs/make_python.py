@@ -29,7 +29,10 @@ CELLS = (
     "second time only new files are read.",
     ("import audit\n\nrun = audit.scan(SAMPLE, RUN, progress=False)\nrun"),
     "Every table is a polars frame (`.to_pandas()` where pandas is installed).",
-    ('run.findings.group_by("code", "name").len().sort("len", "code", descending=[True, False]).head(8)'),
+    (
+        'counted = run.findings.group_by("code", "name").len()\n'
+        'counted.sort("len", "code", descending=[True, False]).head(8)'
+    ),
     "One check, its numbers as columns; the paths are those of the files.",
     ('pairs = run.found("DUP003").select("ids", "similarity", "transformation")\npairs.head(5)'),
     "Everything known of one file, or what two have in common.",
