@@ -443,16 +443,3 @@ def test_recall_without_a_class_is_each_class() -> None:
     assert [m.metric for m in scored] == ["recall:class0", "recall:class1", "recall:class2"]
     with pytest.raises(UsageError, match="one number per class"):
         score_subset(rows, [answers, answers], metrics=["recall"])
-
-
-def test_macro_f1_under_unequal_weights_is_cautioned() -> None:
-    frame = made_set(2000, 3, shares=[0.9, 0.07, 0.03])
-    answers = frame.select("sample_id", prediction="label")
-
-    def said(**options) -> bool:
-        rows = drawn(frame, 90, **options)
-        notes = score_subset(rows, [answers], metrics=["macro-f1"]).models[0].notes
-        return any("interval of macro-f1 is too narrow" in note for note in notes)
-
-    assert said(allocation="equal")
-    assert not said()
