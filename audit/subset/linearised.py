@@ -139,7 +139,7 @@ def macro_f1(label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes:
     `predicted` is `classes` for a prediction that is no class of the set.
     """
     called = np.bincount(predicted, weight, classes + 1)[:classes]
-    total = np.bincount(label, weight, classes).astype(float) + called
+    total = np.asarray(np.bincount(label, weight, classes) + called, float)
     present = total > 0
     each = np.where(present, 1 / np.maximum(total, 1e-300), 0.0) / max(int(present.sum()), 1)
     f1 = 2 * np.bincount(label, weight * hit, classes) * each * present.sum()
