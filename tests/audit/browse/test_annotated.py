@@ -15,7 +15,6 @@ from audit.browse.annotated import (
     BoxFilter,
     annotated_page,
     box_choices,
-    count_annotated,
 )
 from audit.browse.boxes import load_boxes
 from audit.browse.thumbnails import ThumbnailCache, with_boxes
@@ -121,8 +120,8 @@ def test_filters(store: Store) -> None:
     assert names(annotated_page(store, BoxFilter(label="(not in the list)"))) == ["2.jpg"]
     assert names(annotated_page(store, BoxFilter(size="medium"))) == ["5.jpg"]
     assert names(annotated_page(store, BoxFilter(code="BOX001"))) == ["2.jpg", "4.jpg"]
-    assert count_annotated(store, BoxFilter(label="dog", size="medium")) == 0
-    assert count_annotated(store, BoxFilter(split="test")) == 0
+    assert annotated_page(store, BoxFilter(label="dog", size="medium")).total == 0
+    assert annotated_page(store, BoxFilter(split="test")).total == 0
 
 
 def test_pages_turn_and_turn_back(store: Store) -> None:
@@ -133,6 +132,8 @@ def test_pages_turn_and_turn_back(store: Store) -> None:
     back = annotated_page(store, BoxFilter(), start=second.pictures[0].place, back=True, size=4)
     assert names(back) == names(first)
     assert not back.before
+    assert [page.total for page in (first, second, back)] == [6, 6, 6]
+    assert annotated_page(store, BoxFilter(), start=99, size=4) == first  # no such place
 
 
 def test_a_run_without_boxes_has_none() -> None:
