@@ -36,10 +36,11 @@ def draw_boxes_view(run: Opened) -> None:
         return
     for sentence in box_sentences(stats):
         html.paragraph(sentence)
-    if stats.boxes:
-        with st.expander("Statistics by class and split", expanded=False):
-            _statistics(run, stats)
+    above = st.container()
     _pictures(run)
+    if stats.boxes:  # folded away: the pictures, which are seen, are sent first
+        with above, st.expander("Statistics by class and split", expanded=False):
+            _statistics(run, stats)
 
 
 # ---- statistics ----
