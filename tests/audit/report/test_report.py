@@ -41,7 +41,7 @@ from audit.report.charts import FEWEST, MOST, class_bars
 from audit.report.html_page import from_markdown, read_resource, shown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.sarif import to_sarif
-from audit.report.thumbnails import LONGEST, Thumbnail, make_thumbnails
+from audit.report.thumbnails import LONGEST, Thumbnail, make_thumbnails, thumbnails_of
 from audit.report.wording import bytes_text, counted
 from audit.run import generations
 from audit.run.store import Store, findings_table
