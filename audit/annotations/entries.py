@@ -26,7 +26,7 @@ KEPT_PICTURES = """
     SELECT e.file, e.image_key, e.entry, e.byte, e.file_name, e.sample_id, e.attributes,
         e.width AS declared_width, e.height AS declared_height, s.source, s.split, s.uri,
         coalesce(d.split, s.split) AS split_now,
-        f.orientation >= 5 AND g.frame = 'stored' AS is_stored,
+        f.orientation > 1 AND g.frame = 'stored' AS is_stored,
         CASE WHEN f.orientation >= 5 AND g.frame = 'stored' THEN f.height ELSE f.width END AS width,
         CASE WHEN f.orientation >= 5 AND g.frame = 'stored' THEN f.width ELSE f.height END AS height
     FROM annotated_images e JOIN firsts USING (file, image_key, entry)

@@ -144,7 +144,11 @@ def _take_better(store: Store, file: str, form: str) -> None:
 
 
 def _decide_frames(store: Store) -> None:
-    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?"""
+    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?
+
+    What fits there holds for all pictures of the file: one that EXIF mirrors or turns upside down
+    keeps its size, and no box says which it is.
+    """
     store.execute("UPDATE annotation_files SET frame = 'displayed'")
     forms = store.rows(
         "SELECT DISTINCT file, reading FROM annotation_files WHERE reading IS NOT NULL"
@@ -197,7 +201,7 @@ def _reading_case(at: int) -> str:
 
 def _fill_boxes(store: Store) -> None:
     x, y, w, h = (_reading_case(at) for at in range(4))
-    turned = "orientation >= 5"
+    on_side = "orientation >= 5"
     store.execute(f"""
         INSERT INTO boxes BY NAME
         WITH labels AS (
@@ -207,7 +211,8 @@ def _fill_boxes(store: Store) -> None:
             SELECT file, frame, regexp_replace(reading, ' [a-z]+$', '') AS bare
             FROM annotation_files
         ), plain AS (
-            SELECT p.*, l.label, s.bare, s.frame = 'stored' AND {turned} AS is_stored,
+            SELECT p.*, l.label, s.bare, s.frame = 'stored' AND orientation > 1 AS is_stored,
+                s.frame = 'stored' AND {on_side} AS sides_stored,
                 {_UNIT} AS in_shares, file_shares, (finite AND {_UNIT} <> file_shares) AS other_unit
             FROM placed p JOIN readings s ON s.file = p.file
             JOIN units u ON u.file = p.file
@@ -215,10 +220,10 @@ def _fill_boxes(store: Store) -> None:
         ), numbers AS (
             SELECT *, CASE WHEN finite THEN {x} END AS rx, CASE WHEN finite THEN {y} END AS ry,
                 CASE WHEN finite THEN {w} END AS rw, CASE WHEN finite THEN {h} END AS rh,
-                CASE WHEN NOT in_shares THEN 1 WHEN is_stored THEN h0 ELSE w0 END AS ux,
-                CASE WHEN NOT in_shares THEN 1 WHEN is_stored THEN w0 ELSE h0 END AS uy,
-                CASE WHEN {turned} THEN ph ELSE pw END AS sw,
-                CASE WHEN {turned} THEN pw ELSE ph END AS sh
+                CASE WHEN NOT in_shares THEN 1 WHEN sides_stored THEN h0 ELSE w0 END AS ux,
+                CASE WHEN NOT in_shares THEN 1 WHEN sides_stored THEN w0 ELSE h0 END AS uy,
+                CASE WHEN {on_side} THEN ph ELSE pw END AS sw,
+                CASE WHEN {on_side} THEN pw ELSE ph END AS sh
             FROM plain
         ), px AS (
             SELECT * REPLACE (rx * ux AS rx), ry * uy AS y, rw * ux AS w, rh * uy AS h, rx * ux AS x
@@ -228,15 +233,15 @@ def _fill_boxes(store: Store) -> None:
             kind, angle, area, crowd, track,
             CASE WHEN is_stored THEN {_SHOWN_X} ELSE x END AS x,
             CASE WHEN is_stored THEN {_SHOWN_Y} ELSE y END AS y,
-            CASE WHEN is_stored THEN h ELSE w END AS width,
-            CASE WHEN is_stored THEN w ELSE h END AS height,
+            CASE WHEN sides_stored THEN h ELSE w END AS width,
+            CASE WHEN sides_stored THEN w ELSE h END AS height,
             CASE WHEN is_stored THEN x ELSE {_STORED_X} END AS stored_x,
             CASE WHEN is_stored THEN y ELSE {_STORED_Y} END AS stored_y,
-            CASE WHEN {turned} AND NOT is_stored THEN h ELSE w END AS stored_width,
-            CASE WHEN {turned} AND NOT is_stored THEN w ELSE h END AS stored_height,
+            CASE WHEN {on_side} AND NOT is_stored THEN h ELSE w END AS stored_width,
+            CASE WHEN {on_side} AND NOT is_stored THEN w ELSE h END AS stored_height,
             pw AS picture_width, ph AS picture_height,
-            CASE WHEN is_stored THEN dh ELSE dw END AS declared_width,
-            CASE WHEN is_stored THEN dw ELSE dh END AS declared_height, other_unit
+            CASE WHEN sides_stored THEN dh ELSE dw END AS declared_width,
+            CASE WHEN sides_stored THEN dw ELSE dh END AS declared_height, other_unit
         FROM px
         ORDER BY sample_id, file, entry
     """)

@@ -67,11 +67,12 @@ class AnnotatedPicture:
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedPage:
-    """A page of pictures, and whether there are more before and after."""
+    """A page of pictures, whether there are more before and after, and how many fit in all."""
 
     pictures: tuple[AnnotatedPicture, ...]
     before: bool
     after: bool
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +102,31 @@ def box_choices(store: Store) -> BoxChoices:
     return BoxChoices(named, tuple(splits), tuple(codes["code"].to_list()))
 
 
-def count_annotated(store: Store, filters: BoxFilter) -> int:
-    """Return how many pictures there are."""
-    sql, values = _where(filters)
-    return int(store.scalar(f"SELECT count(*) FROM {_index(store)} x WHERE {sql}", values))
-
-
 def annotated_page(
     store: Store, filters: BoxFilter, *, start: int = 0, back: bool = False, size: int = 24
 ) -> AnnotatedPage:
-    """Return the pictures from place `start` on, or (back) those before it, worst first."""
+    """Return the pictures from place `start` on, or (back) those before it, worst first.
+
+    A place that the filter has not gives the first page.
+    """
     sql, values = _where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
-    # One pass finds the page and whether there is one before it: a filter may ask all boxes.
+    # One pass finds the page, how many there are and whether some lie before: a filter may ask all
+    # boxes.
     rows = store.rows(
         f"WITH fit AS MATERIALIZED (SELECT * FROM {_index(store)} x WHERE {sql}) "
-        "SELECT x.*, (SELECT min(place) FROM fit) AS first FROM fit x "
+        "SELECT x.*, (SELECT min(place) FROM fit) AS first, (SELECT count(*) FROM fit) AS total "
+        "FROM fit x "
         f"WHERE {beyond} ORDER BY x.place {way} LIMIT {size + 1}",
         [*values, start],
     )
+    if not rows and start:
+        return annotated_page(store, filters, size=size)
     more = len(rows) > size
     shown = sorted(rows[:size], key=lambda row: int(row["place"]))
     before = more if back else bool(shown) and shown[0]["place"] > shown[0]["first"]
-    return AnnotatedPage(_pictures(store, shown), before, True if back else more)
+    total = shown[0]["total"] if shown else 0
+    return AnnotatedPage(_pictures(store, shown), before, True if back else more, total)
 
 
 def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPicture, ...]:

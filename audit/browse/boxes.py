@@ -101,9 +101,10 @@ def _placed(points: Sequence[float | None], step: int, row: Mapping[str, Any]) -
     if not row["picture_width"] or any(value is None for value in points):
         return ()
     wide, tall = float(row["picture_width"]), float(row["picture_height"])
-    turned = row["stored"] and row["orientation"] >= 5
+    turned = row["stored"] and row["orientation"] > 1
     # The stored picture of one that lies on its side is as wide as the shown one is tall.
-    across, down = (tall, wide) if turned else (wide, tall)
+    on_side = row["stored"] and row["orientation"] >= 5
+    across, down = (tall, wide) if on_side else (wide, tall)
     placed: list[float] = []
     for at in range(0, len(points) - len(points) % step, step):
         x, y = float(points[at] or 0), float(points[at + 1] or 0)
@@ -118,6 +119,9 @@ def _placed(points: Sequence[float | None], step: int, row: Mapping[str, Any]) -
 def _turned(
     x: float, y: float, across: float, down: float, orientation: int
 ) -> tuple[float, float]:
-    """Return a point of the stored picture in the shown one, by EXIF orientation 5 to 8."""
-    shown = {5: (y, x), 6: (down - y, x), 7: (down - y, across - x), 8: (y, across - x)}
+    """Return a point of the stored picture in the shown one, by EXIF orientation 2 to 8."""
+    shown = {
+        2: (across - x, y), 3: (across - x, down - y), 4: (x, down - y), 5: (y, x),
+        6: (down - y, x), 7: (down - y, across - x), 8: (y, across - x),
+    }  # fmt: skip
     return shown[orientation]

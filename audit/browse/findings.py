@@ -263,3 +263,18 @@ def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
     finding = ReportedFinding.from_row(row, ids, fold=row["fold"])
     members, n_folded = tuple(cards(store, ids)), max(row["n_folded"], 1)
     return OpenedFinding(finding, row["place"], row["status"], row["subject"], members, n_folded)
+
+
+def members_of(store: Store, fingerprints: Sequence[str], most: int = 8) -> dict[str, list[Card]]:
+    """Return the first samples of each finding: one pass for all of a list."""
+    sql = """
+        SELECT fingerprint, sample_id FROM finding_samples
+        WHERE fingerprint IN (SELECT unnest(?)) AND position < ? ORDER BY position
+    """
+    rows = store.rows(sql, [list(fingerprints), most])
+    known = {card.id: card for card in cards(store, [row["sample_id"] for row in rows])}
+    found: dict[str, list[Card]] = {one: [] for one in fingerprints}
+    for row in rows:
+        if row["sample_id"] in known:
+            found[row["fingerprint"]].append(known[row["sample_id"]])
+    return found

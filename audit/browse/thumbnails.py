@@ -13,7 +13,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import blake3
@@ -23,7 +22,7 @@ import numpy as np
 from audit.browse.boxes import Box
 from audit.browse.drawing import draw_boxes
 from audit.browse.images import Card
-from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, jpeg, make_thumbnail
+from audit.report.thumbnails import CHANGED, Thumbnail, damage_note, jpeg, thumbnails_of
 
 LONGEST = 256  # px
 QUALITY = 82
@@ -43,12 +42,24 @@ class ThumbnailCache:
         self._written = 0
 
     def many(self, cards: Sequence[Card]) -> list[Thumbnail]:
-        """Return the thumbnails of some cards, in their order."""
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            return list(pool.map(self.one, cards))
+        """Return the thumbnails of some cards; never raises for what is in their files."""
+        found = [self._stored(card) for card in cards]
+        absent = [card for card, stored in zip(cards, found, strict=True) if stored is None]
+        made = iter(thumbnails_of(absent, LONGEST, QUALITY) if absent else ())
+        shown = [next(made) if stored is None else stored for stored in found]
+        for card, stored, thumbnail in zip(cards, found, shown, strict=True):
+            path = self._path(card)
+            # A file that changed since the scan must not be stored under the hash it had then.
+            new = stored is None and thumbnail.data and thumbnail.note != CHANGED
+            if new and path is not None:
+                self._store(path, thumbnail.data)
+        return shown
 
     def one(self, card: Card) -> Thumbnail:
-        """Return the thumbnail of a card; never raises for what is in the file."""
+        """Return the thumbnail of a card."""
+        return self.many([card])[0]
+
+    def _stored(self, card: Card) -> Thumbnail | None:
         path = self._path(card)
         if path is not None:
             with contextlib.suppress(OSError):
@@ -56,11 +67,7 @@ class ThumbnailCache:
                 if data is not None:
                     os.utime(path)  # `prune` goes by this: what was viewed last stays longest
                     return Thumbnail(data, note=damage_note(card))
-        thumbnail = make_thumbnail(card, LONGEST, QUALITY)
-        # A file that changed since the scan must not be stored under the hash it had then.
-        if path is not None and thumbnail.data and thumbnail.note != CHANGED:
-            self._store(path, thumbnail.data)
-        return thumbnail
+        return None
 
     def _path(self, card: Card) -> Path | None:
         if not card.content_hash:

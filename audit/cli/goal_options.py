@@ -55,6 +55,13 @@ PredictionsOption = Annotated[
 ]
 ConfidenceOption = Annotated[float, option("--confidence", "Confidence of the intervals.")]
 LooksOption = Annotated[int, option("--looks", "Comparisons fixed in advance.")]
+# Of commands that read a drawn subset: what it was planned for, unless it does not say.
+KeptConfidenceOption = Annotated[
+    float | None, option("--confidence", "Confidence of the intervals (default: as planned, 0.95).")
+]
+KeptLooksOption = Annotated[
+    int | None, option("--looks", "Comparisons fixed in advance (default: as planned, 1).")
+]
 
 
 FromOption = Annotated[

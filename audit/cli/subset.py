@@ -16,11 +16,11 @@ import typer
 
 from audit.cli import terminal
 from audit.cli.goal_options import (
-    ConfidenceOption,
     FromOption,
     GoalOptions,
     GroupOption,
-    LooksOption,
+    KeptConfidenceOption,
+    KeptLooksOption,
     PlanOptions,
     PredictionsOption,
     SplitOption,
@@ -200,14 +200,14 @@ def score_command(
     metric: Annotated[
         list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
     ] = None,
-    confidence: ConfidenceOption = 0.95,
+    confidence: KeptConfidenceOption = None,
     missing: Annotated[
         MissingRule, option("--missing", "Examples without a prediction.")
     ] = MissingRule.REFUSE,
     unknown: Annotated[
         UnknownRule, option("--unknown", "Predicted classes that the examples do not have.")
     ] = UnknownRule.REFUSE,
-    looks: LooksOption = 1,
+    looks: KeptLooksOption = None,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
     labels: Annotated[
@@ -271,7 +271,7 @@ def measure_command(
     quantile: Annotated[
         list[float] | None, option("--quantile", "Quantile besides the mean; repeatable.")
     ] = None,
-    confidence: ConfidenceOption = 0.95,
+    confidence: KeptConfidenceOption = None,
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
@@ -302,7 +302,7 @@ def winner_command(
     predictions: Annotated[
         list[Path], option("--predictions", "One file a checkpoint; two or more.")
     ],
-    confidence: ConfidenceOption = 0.95,
+    confidence: KeptConfidenceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank checkpoints on one subset, and say what selection alone gives the best."""
@@ -341,7 +341,7 @@ def human_command(
     subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
     sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
     predictions: PredictionsOption = None,
-    confidence: ConfidenceOption = 0.95,
+    confidence: KeptConfidenceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say how well people do on the subset, how far two agree, and the model beside them."""
@@ -384,8 +384,10 @@ def curve_command(
     print_result(as_json, curve.document, lambda: curve_text(curve))
 
 
-def _refuse_with_anytime(metric: list[str] | None, looks: int, baseline: Path | None) -> None:
-    if (metric or ["accuracy"]) != ["accuracy"] or looks != 1 or baseline is not None:
+def _refuse_with_anytime(
+    metric: list[str] | None, looks: int | None, baseline: Path | None
+) -> None:
+    if (metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline is not None:
         raise UsageError(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
             "leave out --metric, --looks and --baseline."

@@ -9,7 +9,7 @@ not opened again. What gives no picture gives a sentence. Making a thumbnail cos
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
@@ -74,14 +74,10 @@ class ReportThumbnails:
 def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
     """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
     members = list(dict.fromkeys(_by_rank(report)))
-    ways = {member: _openable(member) for member in members[:limit]}
-    paths = {path for path, reason in ways.values() if not reason}
-    previews = open_previews(sorted(paths), LONGEST)
-    thumbnails = {
-        member.id: Thumbnail(error=reason) if reason else _thumbnail(member, previews[path])
-        for member, (path, reason) in ways.items()
-    }
-    return ReportThumbnails(thumbnails, len(members))
+    shown = members[:limit]
+    thumbnails = thumbnails_of(shown)
+    by_id = {member.id: small for member, small in zip(shown, thumbnails, strict=True)}
+    return ReportThumbnails(by_id, len(members))
 
 
 def _by_rank(report: Report) -> Iterator[Member]:
@@ -92,15 +88,20 @@ def _by_rank(report: Report) -> Iterator[Member]:
             yield from example.members if example else ()
 
 
-def make_thumbnail(sample: Pictured, longest: int = LONGEST, quality: int = QUALITY) -> Thumbnail:
-    """Return the small picture of one sample; never raises for what is in the file."""
-    path, reason = _openable(sample)
-    if reason:
-        return Thumbnail(error=reason)
-    return _thumbnail(sample, open_preview(path, longest), quality)
+def thumbnails_of(
+    samples: Sequence[Pictured], longest: int = LONGEST, quality: int = QUALITY
+) -> list[Thumbnail]:
+    """Return the small pictures of some samples; never raises for what is in the files."""
+    ways = [_openable(sample) for sample in samples]
+    # One call for all: handing a file to a worker costs more than decoding a small one.
+    previews = open_previews(sorted({path for path, reason in ways if not reason}), longest)
+    return [
+        Thumbnail(error=reason) if reason else _thumbnail(sample, previews[path], quality)
+        for sample, (path, reason) in zip(samples, ways, strict=True)
+    ]
 
 
-def _thumbnail(sample: Pictured, preview: Preview, quality: int = QUALITY) -> Thumbnail:
+def _thumbnail(sample: Pictured, preview: Preview, quality: int) -> Thumbnail:
     if preview.pixels is None:
         return Thumbnail(error=preview.error)
     data = jpeg(preview.pixels, quality)

@@ -24,6 +24,7 @@ from audit.errors import UsageError
 from audit.stats import Floats
 from audit.subset.design import Design
 from audit.subset.document import plain_data
+from audit.subset.draw import planned_level
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.predictions import match, right_answers, standard_columns
 
@@ -66,9 +67,10 @@ def score_anytime(
     predictions: Sequence[pl.DataFrame],
     *,
     names: Sequence[str] = ("A", "B"),
-    confidence: float = 0.95,
+    confidence: float | None = None,
 ) -> Anytime:
     """Score one model, or the difference of two, with limits that hold however often one looks."""
+    confidence = planned_level(rows, confidence)[0]
     stats.check_level(confidence, "--confidence")
     if not 1 <= len(predictions) <= 2:
         raise UsageError(

@@ -30,13 +30,15 @@ COLUMNS = (
     "sample_id", "path", "label", "stratum", "unit_id", "unit_size", "n_h", "N_h",
     "inclusion_probability", "weight", "rank", "seed", "plan_hash", "suspected_mislabel",
 )  # fmt: skip
+# What was planned for, where the plan says it: `score` keeps to it.
+PLANNED = ("planned_confidence", "planned_looks")
 # The n_h smallest numbers lie below n_h/N_h plus this many standard deviations, nearly always.
 SLACK_DEVIATIONS = 6.0
 
 
 @dataclass(frozen=True)
 class Subset:
-    """A drawn subset: `rows` with the columns `COLUMNS`, and `notes` on the draw."""
+    """A drawn subset: `rows` with the columns `COLUMNS` and `PLANNED`, and `notes` on the draw."""
 
     rows: pl.DataFrame
     n_units: int
@@ -74,7 +76,7 @@ def draw_subset(
     # The k-th smallest number of stratum h stands where the order gives h its k-th unit.
     position = np.lexsort((number, order))
     taken = taken.with_columns(rank=pl.Series(position + 1, dtype=pl.Int64))
-    rows = _rows(eligible, units, taken, n_h, N, seed, recipe.hash)
+    rows = _rows(eligible, units, taken, n_h, N, seed, recipe)
     return Subset(rows, size, int(N.sum()), notes)
 
 
@@ -92,7 +94,7 @@ def census(
     every = np.arange(len(units.table))
     taken = pl.DataFrame({"unit": every, "rank": every + 1})
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(np.int64)
-    rows = _rows(eligible, units, taken, N, N, 0, recipe.hash)
+    rows = _rows(eligible, units, taken, N, N, 0, recipe)
     return Subset(rows, len(every), len(every))
 
 
@@ -194,7 +196,7 @@ def _rows(
     n_h: Ints,
     N: Ints,
     seed: int,
-    plan_hash: str,
+    recipe: Recipe,
 ) -> pl.DataFrame:
     files = evaluated_files(eligible.files, units, taken["unit"])
     table = taken.join(files, on="unit", how="inner", maintain_order="left")
@@ -217,8 +219,43 @@ def _rows(
         weight=pl.Series(stands_for / chance),
         rank=table["rank"],
         seed=pl.lit(seed, pl.Int64),
-        plan_hash=pl.lit(plan_hash),
-    ).select(COLUMNS).sort("rank", "sample_id")  # fmt: skip
+        plan_hash=pl.lit(recipe.hash),
+        planned_confidence=pl.lit(recipe.confidence, pl.Float64),
+        planned_looks=pl.lit(recipe.looks, pl.Int64),
+    ).select(_kept(recipe.confidence is not None)).sort("rank", "sample_id")  # fmt: skip
+
+
+def _kept(planned: bool) -> tuple[str, ...]:
+    return (*COLUMNS, *PLANNED) if planned else COLUMNS
+
+
+def planned_level(
+    rows: pl.DataFrame, confidence: float | None = None, looks: int | None = None
+) -> tuple[float, int]:
+    """Return the confidence and the looks that drawn rows were planned for, or those given.
+
+    Raises UsageError where both are there and differ: intervals would not keep the plan's word.
+    """
+    kept = _kept_level(rows)
+    asked = {"--confidence": confidence, "--looks": looks}
+    for (option, given), meant in zip(asked.items(), kept, strict=True):
+        if given is not None and meant is not None and given != meant:
+            raise UsageError(
+                f"{option} is {given:g}, and this subset was planned for {meant:g}: leave out "
+                f"{option}, or plan again with it and draw."
+            )
+    level, times = (
+        next(value for value in (given, meant, usual) if value is not None)
+        for given, meant, usual in zip(asked.values(), kept, (0.95, 1), strict=True)
+    )
+    return float(level), int(times)
+
+
+def _kept_level(rows: pl.DataFrame) -> list[float | None]:
+    numbers = [
+        pl.col(name).cast(pl.Float64, strict=False).max() for name in PLANNED if name in rows
+    ]
+    return list(rows.select(numbers).row(0)) if len(numbers) == len(PLANNED) else [None, None]
 
 
 def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
@@ -240,4 +277,4 @@ def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
             f"The first {n} units give fewer than two to {lost + few} strata: use more, or plan "
             "with fewer strata."
         )
-    return weighted.select(COLUMNS)
+    return weighted.select(_kept(PLANNED[0] in rows.columns))

@@ -19,6 +19,7 @@ from audit.errors import UsageError
 from audit.stats import Floats
 from audit.subset.design import Design, MetricEstimate
 from audit.subset.document import plain_data
+from audit.subset.draw import planned_level
 from audit.subset.estimate import Estimand
 from audit.subset.frame import UNLABELLED
 from audit.subset.linearised import Linearised
@@ -97,13 +98,14 @@ def compare_people(
     predictions: Sequence[pl.DataFrame] = (),
     *,
     names: Sequence[str] = ("A", "B"),
-    confidence: float = 0.95,
+    confidence: float | None = None,
 ) -> Human:
     """Return what people got right on a subset, and a model beside them.
 
     The truth is the set's own labels; where it has none, the first sheet. Two sheets also give
     agreement and Cohen's kappa, weighted to the set.
     """
+    confidence = planned_level(rows, confidence)[0]
     given = [sheet_labels(rows, s, n) for s, n in zip(sheets, names, strict=False)]
     unlabelled = bool((rows["label"] == UNLABELLED).all())
     truth = rows.with_columns(given[0]) if unlabelled else rows

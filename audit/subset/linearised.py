@@ -8,8 +8,8 @@ against it (`against`), from which `intervals` steadies the variance as it does 
 
 - precision is a share among rows that depend on the model.
 - macro-recall is a share whose rows weigh 1 / (classes x files of their class).
-- macro-F1 is one whose rows weigh 1/T of their class and 1/T of the class they were called, T being
-  the files of a class plus those called so.
+- macro-F1 is one whose rows weigh what one mistake in them would cost: their class, and the class
+  that they might be called instead.
 - AUROC weighs positives and negatives by one half each; a row's influence is how it ranks among the
   other kind (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
 """
@@ -32,13 +32,16 @@ class Linearised:
 
     `value`: the metric; `influence`: a row's effect on it, weighted sum 0; `sides`: what a row
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
-    `against`: how far rows speak against the metric, and how far for it, 0..1.
+    `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
+    mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
+    where a mistake costs another class as well.
     """
 
     value: float
     influence: Floats
     sides: tuple[Floats, ...]
     against: tuple[Floats, ...]
+    reach: float = 1.0
 
     @property
     def share(self) -> Floats:
@@ -63,6 +66,12 @@ class Linearised:
             fraction=plain.fraction,
         )
 
+    def told_apart(self, design: Design) -> Ratio:
+        """Return how far the rows that speak against it could move it: of a difference, those
+        that two models answer otherwise."""
+        moved = self.reach * float((design.weight * self.share * self.against[0]).sum())
+        return replace(self.ratio(design), value=np.asarray(min(moved, 1.0)))
+
     def _base_sizes(self, design: Design) -> dict[Estimand, Floats]:
         """Return the sizes at which units that are all right or all wrong have the same variance.
 
@@ -75,7 +84,7 @@ class Linearised:
         factors = dict(zip(ESTIMANDS, (remaining, np.ones_like(remaining)), strict=True))
         with np.errstate(divide="ignore"):
             return {
-                e: np.asarray(min(t.sum() ** 2 / (t**2 * f).sum() for t in totals))
+                e: np.asarray(min(t.sum() ** 2 / (t**2 * f).sum() for t in totals) / self.reach)
                 for e, f in factors.items()
             }
 
@@ -130,7 +139,7 @@ def macro_f1(label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes:
     `predicted` is `classes` for a prediction that is no class of the set.
     """
     called = np.bincount(predicted, weight, classes + 1)[:classes]
-    total = np.bincount(label, weight, classes) + called
+    total = np.asarray(np.bincount(label, weight, classes) + called, float)
     present = total > 0
     each = np.where(present, 1 / np.maximum(total, 1e-300), 0.0) / max(int(present.sum()), 1)
     f1 = 2 * np.bincount(label, weight * hit, classes) * each * present.sum()
@@ -138,10 +147,36 @@ def macro_f1(label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes:
     of_called = np.append(each, 0.0)[predicted]
     f1_called = np.append(f1, 0.0)[predicted]
     used = weight > 0
-    share = (each[label] + of_called) * used
     influence = (2 * each[label] * hit - each[label] * f1[label] - of_called * f1_called) * used
-    value = float((weight * share * hit).sum())
-    return Linearised(value, influence, (share,), _wrong_and_right(hit, weight))
+    mean, square = _loss_of_a_mistake(label, f1, total, each, weight)
+    loss = np.sqrt(square) * used
+    all_wrong, whole = (max(float((weight * v).sum()), 1e-300) for v in (mean, loss))
+    # By Cauchy's inequality at least the cost of a mistake in every row, and equal to it where it
+    # costs the same whatever the row is called.
+    reach = max(whole**2 / all_wrong, 1.0)
+    value = float(f1.sum() / max(int(present.sum()), 1))
+    return Linearised(value, influence, (loss / whole,), _wrong_and_right(hit, weight), reach)
+
+
+def _loss_of_a_mistake(
+    label: Ints, f1: Floats, total: Floats, each: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
+    """Return what macro-F1 would lose, per weight of each row, if that row alone were wrong.
+
+    The mean, and the mean square, over the classes it might be called. A heavy row called a small
+    class costs that class far more than its own, and few samples show such a row.
+    """
+    present = total > 0
+    classes = int(present.sum())
+    own = each[label] * (2 - f1[label])
+    levels, place = np.unique(weight, return_inverse=True)
+    # A class loses the share that the row adds to its files, at most all of its F1.
+    lost = (f1[present] / (total[present] + level) / max(classes, 1) for level in levels)
+    sums, squares = np.array([(v.sum(), (v**2).sum()) for v in lost])[place].T
+    itself = f1[label] / np.maximum(total[label] + weight, 1e-300) / max(classes, 1)
+    others = max(classes - 1, 1)
+    into, into_square = (sums - itself) / others, (squares - itself**2) / others
+    return own + into, own**2 + 2 * own * into + into_square
 
 
 def _wrong_and_right(hit: Floats, weight: Floats) -> tuple[Floats, Floats]:
@@ -204,4 +239,5 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         second.influence - first.influence,
         ((first.share + second.share) / 2,),
         (changed,),
+        (first.reach + second.reach) / 2,
     )

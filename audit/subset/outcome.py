@@ -8,7 +8,7 @@ user's own function is resampled over units, 1,000 times.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -24,8 +24,6 @@ from audit.subset.intervals import caution, proportion_interval
 from audit.subset.linearised import Linearised
 from audit.subset.probabilities import PROBABILITY
 
-# From this loss to unequal weights on, macro-F1 has an interval that is too narrow next to 1.
-UNEQUAL_WEIGHTS = 1.5
 LINEARISED = ("macro-recall", "macro-f1", "auroc")
 
 
@@ -53,26 +51,11 @@ class Outcome:
         name, label = parse_metric(metric)
         if is_linearised(name):
             estimates = estimate_linear(self.design, self.linearised(metric, included), confidence)
-            if name == "macro-f1" and not self.design.complete:
-                estimates = {e: replace(v, caution=v.caution or self._unseen_errors())
-                             for e, v in estimates.items()}  # fmt: skip
             return MetricScore(metric, estimates, "design-based interval, by linearisation")
         top, bottom = self.share_terms(name, label)
         counts = bottom * self.counts * included
         estimates = {e: estimate_share(self.design, top, counts, e, confidence) for e in ESTIMANDS}
         return MetricScore(metric, estimates, "design-based interval on the effective size")
-
-    def _unseen_errors(self) -> str:
-        """Return why an interval of macro-F1 is too narrow, "" where weights are near equal."""
-        weight = self.design.weight
-        effect = weight.size * float((weight**2).sum()) / float(weight.sum()) ** 2
-        if effect <= UNEQUAL_WEIGHTS:
-            return ""
-        return (
-            "too narrow for accuracies of 98 % and more: the rows' weights are unequal (design "
-            f"effect {effect:.2f}), and one mistake of a large class that was not drawn counts "
-            "against a small one. Draw in proportion to the strata for this metric"
-        )
 
     @property
     def accuracy(self) -> Ratio:

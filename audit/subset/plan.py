@@ -178,7 +178,10 @@ def make_plan(
         reasons.append(giants_taken(population, strata))
         shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))
-    return _describe(shares, Recipe(n, strata, scale, group, deduplicated, kind))
+    recipe = Recipe(
+        n, strata, scale, group, deduplicated, kind, confidence=goal.confidence, looks=goal.looks
+    )
+    return _describe(shares, recipe)
 
 
 def _sized(

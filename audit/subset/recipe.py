@@ -1,8 +1,9 @@
-"""The recipe: the part of a plan that decides which rows are drawn, besides the set and the seed.
+"""The recipe: what a plan says to the draw: which rows, besides the set and the seed.
 
 It is all that `draw_subset` needs from a saved plan, and its hash is the plan's name: rows that
 carry the same hash were drawn by the same rule. The size n is not part of the name, because draws
-of different sizes lie inside one another.
+of different sizes lie inside one another; nor are confidence and looks, which no row depends on and
+each row carries to its score.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from audit.subset.strata import Strata
 
 # The schema of the plan document that a recipe is read from.
 SCHEMA = "subset-plan/1"
+# Fields that no row depends on.
+PLANNED_FOR = ("confidence", "looks")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides which rows are drawn, besides the set and the seed."""
+    """Everything that decides which rows are drawn, besides the set and the seed.
+
+    `confidence`, `looks`: what was planned for, None where a plan does not say.
+    """
 
     n: int
     strata: Strata
@@ -31,12 +37,15 @@ class Recipe:
     group: str | None = None
     deduplicated: bool = False
     allocation: str = "proportional"
+    confidence: float | None = None
+    looks: int | None = None
 
     @property
     def hash(self) -> str:
-        """16 hex digits that name the plan: a hash of the recipe without n, as draws nest in n."""
+        """16 hex digits that name the plan: a hash of what decides the rows, but n: draws nest."""
         content = self.content()
-        del content["n"]
+        for name in ("n", *PLANNED_FOR):
+            content.pop(name, None)
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return str(blake3.blake3(text.encode()).hexdigest()[:16])
 
@@ -47,6 +56,9 @@ class Recipe:
             del content["strata"]["label"]
         if not self.strata.whole_above:
             del content["strata"]["whole_above"]
+        for name in PLANNED_FOR:
+            if content[name] is None:
+                del content[name]
         return content
 
 
@@ -79,6 +91,9 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         edges = {key: tuple(values) for key, values in strata["edges"].items()}
         merged, by_label = dict(strata["merged"]), bool(strata.get("label", True))
         whole = int(strata.get("whole_above", 0))
+        for field, kind in zip(PLANNED_FOR, (float, int), strict=True):
+            if field in content:
+                content[field] = kind(content[field])
         return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label, whole), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error

@@ -20,6 +20,7 @@ from audit.stats import Floats
 from audit.subset.baseline import Baseline
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
+from audit.subset.draw import planned_level
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import parse_metric
 from audit.subset.outcome import MetricScore, Outcome, estimate_metric, is_linearised
@@ -96,10 +97,10 @@ def score_subset(
     predictions: Sequence[pl.DataFrame],
     *,
     metrics: Sequence[str] = ("accuracy",),
-    confidence: float = 0.95,
+    confidence: float | None = None,
     missing: Missing = "refuse",
     unknown: Unknown = "refuse",
-    looks: int = 1,
+    looks: int | None = None,
     power: float = 0.8,
     label_noise: float | None = None,
     names: Sequence[str] = ("A", "B"),
@@ -110,13 +111,15 @@ def score_subset(
 
     `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
     auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
-    weights). `missing`: what to do with examples without a prediction; `unknown`: with predicted
-    classes that the rows do not have. `baseline`: an earlier model known on all of F, which narrows
-    the intervals of accuracy, recall, specificity and macro-recall.
+    weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: what to do with examples
+    without a prediction; `unknown`: with predicted classes that the rows do not have. `baseline`:
+    an earlier model known on all of F, which narrows the intervals of accuracy, recall,
+    specificity and macro-recall.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
     design = Design.of(rows)
+    confidence, looks = planned_level(rows, confidence, looks)
     level = 1 - stats.alpha_for_looks(confidence, looks)
     matched = [
         match(design.rows, standard_columns(table, name), name, missing, unknown)

@@ -22,6 +22,7 @@ from audit.errors import UsageError
 from audit.stats import Floats
 from audit.subset.design import Design, MetricEstimate, estimate_share
 from audit.subset.document import plain_data
+from audit.subset.draw import planned_level
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.predictions import match, right_answers, standard_columns
 
@@ -60,9 +61,10 @@ def find_winner(
     predictions: Sequence[pl.DataFrame],
     *,
     names: Sequence[str],
-    confidence: float = 0.95,
+    confidence: float | None = None,
 ) -> Winner:
     """Rank models by accuracy on the same rows, with simultaneous intervals."""
+    confidence = planned_level(rows, confidence)[0]
     stats.check_level(confidence, "--confidence")
     if len(predictions) < 2:
         raise UsageError("A winner needs at least two prediction files: give --predictions twice.")

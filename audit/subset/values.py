@@ -27,6 +27,7 @@ from audit.stats import Floats
 from audit.subset.baseline import WholeSet
 from audit.subset.design import Design
 from audit.subset.document import plain_data
+from audit.subset.draw import planned_level
 from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
 from audit.subset.intervals import FEW_DEGREES
 from audit.subset.predictions import IDS, find_column, match, right_answers, standard_columns
@@ -275,7 +276,7 @@ def measure_subset(
     column: str,
     *,
     quantiles: tuple[float, ...] = (),
-    confidence: float = 0.95,
+    confidence: float | None = None,
     baseline: tuple[WholeSet, pl.DataFrame] | None = None,
     name: str = "the numbers",
 ) -> Measures:
@@ -285,6 +286,7 @@ def measure_subset(
     `baseline`: the whole set, and a table with the same
     column of an earlier model for all of it, on which the mean is regressed.
     """
+    confidence = planned_level(rows, confidence)[0]
     stats.check_level(confidence, "--confidence")
     design = Design.of(rows)
     if column == CALIBRATION and column not in table.columns:

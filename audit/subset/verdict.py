@@ -197,12 +197,9 @@ def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Compari
         else (first.predicted != second.predicted).fill_null(True).to_numpy()
     )
     linear = difference_of(old, new, changed)
-    difference, weight = linear.ratio(design), design.weight * linear.share
-    psi = float((weight * changed).sum())
-    discordant = replace(difference, value=np.asarray(psi))
-    estimands = {
-        e: _difference(pairing, difference, discordant, e, by_test=False) for e in ESTIMANDS
-    }
+    psi = float((design.weight * linear.share * changed).sum())
+    pair = linear.ratio(design), linear.told_apart(design)
+    estimands = {e: _difference(pairing, *pair, e, by_test=False) for e in ESTIMANDS}
     change = (second.hit - first.hit) * first.counts
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
     why = f"McNemar's test is not shown: it compares right answers, not {pairing.metric}."

@@ -36,10 +36,11 @@ def draw_boxes_view(run: Opened) -> None:
         return
     for sentence in box_sentences(stats):
         html.paragraph(sentence)
-    if stats.boxes:
-        with st.expander("Statistics by class and split", expanded=False):
-            _statistics(run, stats)
+    above = st.container()
     _pictures(run)
+    if stats.boxes:  # folded away: the pictures, which are seen, are sent first
+        with above, st.expander("Statistics by class and split", expanded=False):
+            _statistics(run, stats)
 
 
 # ---- statistics ----
@@ -140,16 +141,11 @@ def _pictures(run: Opened) -> None:
     st.subheader("Annotated pictures, those with findings first")
     choices = _choices(run.key, run)
     filters = _filters(choices)
-    total = _count(run.key, filters, run)
-    if not total:
+    shown = _page(run.key, filters, *_start(), run)
+    if not shown.pictures:
         html.empty("No picture fits.", "Choose another class, size, split or check.")
         return
-    back, start = _start()
-    with run.store() as store:
-        shown = annotated.annotated_page(store, filters, start=start, back=back, size=PAGE)
-        if not shown.pictures:  # a link to a page that this filter has not
-            shown = annotated.annotated_page(store, filters, size=PAGE)
-    _turning(shown, total)
+    _turning(shown)
     _legend(shown, choices)
     _cards(run, shown, choices, filters)
 
@@ -169,9 +165,9 @@ def _choices(key: str, _run: Opened) -> BoxChoices:
 
 
 @cached
-def _count(key: str, filters: BoxFilter, _run: Opened) -> int:
+def _page(key: str, filters: BoxFilter, back: bool, start: int, _run: Opened) -> AnnotatedPage:
     with _run.store() as store:
-        return annotated.count_annotated(store, filters)
+        return annotated.annotated_page(store, filters, start=start, back=back, size=PAGE)
 
 
 def _filters(choices: BoxChoices) -> BoxFilter:
@@ -187,10 +183,10 @@ def _filters(choices: BoxChoices) -> BoxFilter:
     return BoxFilter(chosen, area, part, check)
 
 
-def _turning(shown: AnnotatedPage, total: int) -> None:
+def _turning(shown: AnnotatedPage) -> None:
     first, last = shown.pictures[0].place, shown.pictures[-1].place
     with st.container(horizontal=True, vertical_alignment="center"):
-        html.paragraph(counted(total, "picture"))
+        html.paragraph(counted(shown.total, "picture"))
         st.button("Previous page", disabled=not shown.before, shortcut="PageUp",
                   on_click=_turn, args=(f"-{first}",))  # fmt: skip
         st.button("Next page", disabled=not shown.after, shortcut="PageDown",

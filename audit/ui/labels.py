@@ -139,18 +139,19 @@ def _conflicts(run: Opened) -> None:
     # One pass under the store's lock: other tabs wait for it.
     with run.store() as store:
         rows = browse.page(store, FindingFilter(codes=("LABEL005",)), size=GALLERY)
-        found = [browse.open_finding(store, row.fingerprint) for row in rows.rows]
+        members = browse.members_of(store, [row.fingerprint for row in rows.rows])
     if not rows.rows:
         return
     st.subheader("One picture, two labels")
-    for number, one in enumerate(o for o in found if o is not None):
+    for number, row in enumerate(rows.rows):
+        files = members[row.fingerprint]
         with st.container(border=True):
-            html.paragraph(one.finding.message)
+            html.paragraph(row.message)
             show_gallery(
                 f"conflict {number}",
-                one.members[:8],
-                run.thumbnails().many(one.members[:8]),
-                marks={c.id: c.label or "no label" for c in one.members},
+                files,
+                run.thumbnails().many(files),
+                marks={c.id: c.label or "no label" for c in files},
                 on_open=open_image,
                 width=150,
             )

@@ -17,12 +17,15 @@ from audit.subset import (
     Goal,
     Plan,
     Subset,
+    census,
     draw_subset,
     make_curve,
     make_plan,
 )
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
+from audit.ui.detail import dialogue
+from audit.ui.disagreements import draw_disagreements
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
 TARGETS = ("Half-width", "Difference", "Budget")
@@ -55,6 +58,7 @@ def page() -> None:
     with result:
         if wish is not None:
             _result(run, wish)
+    dialogue(run)
 
 
 # ---- the wish ----
@@ -140,8 +144,18 @@ def _result(run: Opened, wish: Wish) -> None:
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
     st.dataframe(visible_frame(table), hide_index=True, width="stretch", column_config=one_digit)
-    _draw(run, wish, plan)
+    drawn = _draw(run, wish, plan)
+    if drawn is None:
+        draw_disagreements(run, _whole(run.key, wish, run), "the whole set")
+    else:
+        draw_disagreements(run, drawn.rows, "the drawn subset")
     _reasons(plan)
+
+
+@cached
+def _whole(key: str, wish: Wish, _run: Opened) -> pl.DataFrame:
+    frame = _frame(_run.key, wish.split, _run)
+    return census(frame, group=wish.group, deduplicated=wish.deduplicated).rows
 
 
 @cached
@@ -212,7 +226,8 @@ def _reasons(plan: Plan) -> None:
 # ---- the draw ----
 
 
-def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
+def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
+    """Draw on demand and offer the rows; returns what is drawn for this plan, if anything."""
     st.subheader("Draw and download")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         seed = st.number_input(
@@ -237,8 +252,10 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
     stored = st.session_state.get(DRAWN)
     if stored is None or stored[0] != (run.key, wish, int(seed)):
         html.paragraph("Nothing is drawn for this plan yet.", "quiet small")
-        return
-    _downloads(run, stored[1])
+        return None
+    subset: Subset = stored[1]
+    _downloads(run, subset)
+    return subset
 
 
 def _store_draw(run: Opened, wish: Wish, plan: Plan, seed: int) -> None:

@@ -17,7 +17,9 @@ def ranked_images(rank: int, world_size: int, **options: Any) -> Any:
     return toy_loader(dataset, sampler=sampler, **options)
 
 
-def ranked_training(*layers: Any, wrap: bool = True, **parts: Any) -> Any:
+def ranked_training(
+    *layers: Any, wrap: bool = True, synchronised: bool = False, **parts: Any
+) -> Any:
     """A small network with batch norm on toy pictures, in DistributedDataParallel."""
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
@@ -26,4 +28,6 @@ def ranked_training(*layers: Any, wrap: bool = True, **parts: Any) -> Any:
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), *layers, nn.Flatten(),
         nn.Linear(512, CLASSES),
     )  # fmt: skip
+    if synchronised:
+        net = nn.SyncBatchNorm.convert_sync_batchnorm(net)  # type: ignore[no-untyped-call]
     return toy_training(DistributedDataParallel(net) if wrap else net, **parts)

@@ -24,6 +24,7 @@ from pipeline_profiler.checking.rank_processes import (
     source_of,
 )
 from pipeline_profiler.checking.redirected_writes import redirect_writes
+from pipeline_profiler.checking.synchronised_norms import synchronise_on_cpu
 from pipeline_profiler.checking.user_training import Training, call_evaluate, checked, made_from
 from pipeline_profiler.record.errors import ProfileError
 
@@ -65,6 +66,7 @@ def step_ranks(subject: Any) -> list[RankSteps]:
 
 def _stepped(subject: Any, functions: Functions) -> RankSteps:
     written: list[str] = []
+    synchronise_on_cpu()
     with redirect_writes(written):
         make = made_from(read_anew(functions)) if subject.functions else subject.make
         training = grouped(lambda: checked(make()))

@@ -42,8 +42,8 @@ class RankStatistics(Check):
     before each evaluation and each checkpoint. Layer norm needs none of it.
 
     ## Limits
-    A file that speaks of ranks, with an `evaluate`; without one it cannot tell, nor with
-    SyncBatchNorm, whose steps need a GPU.
+    A file that speaks of ranks, with an `evaluate`; without one it cannot tell. On a CPU, which
+    torch's SyncBatchNorm does not run on, its arithmetic is done by the check.
     """
 
     code = "TRAIN034"
@@ -82,7 +82,7 @@ class RankStatistics(Check):
         )
 
     @staticmethod
-    def _evaluating(averaged: bool) -> Any:
+    def _evaluating(averaged: bool, synchronised: bool = False) -> Any:
         import torch
         import torch.distributed as dist
 
@@ -97,7 +97,7 @@ class RankStatistics(Check):
             model.train()
             return float(torch.cat(hits).mean())
 
-        return ranked_training(evaluate=evaluate)
+        return ranked_training(evaluate=evaluate, synchronised=synchronised)
 
     @staticmethod
     def _rank_by_rank() -> Any:
@@ -109,9 +109,15 @@ class RankStatistics(Check):
         """DistributedDataParallel, statistics averaged."""
         return RankStatistics._evaluating(True)
 
+    @staticmethod
+    def _synchronised() -> Any:
+        """DistributedDataParallel with SyncBatchNorm, nothing averaged."""
+        return RankStatistics._evaluating(False, synchronised=True)
+
     PLANTED = (Example("statistics of rank 0", _rank_by_rank),)
     HEALTHY = (
         Example("averaged over the ranks", _averaged),
+        Example("SyncBatchNorm", _synchronised),
         Example("one process", toy_training),
     )
 

@@ -15,11 +15,11 @@ from audit.browse.annotated import (
     BoxFilter,
     annotated_page,
     box_choices,
-    count_annotated,
 )
 from audit.browse.boxes import load_boxes
 from audit.browse.thumbnails import ThumbnailCache, with_boxes
 from audit.records import Severity
+from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
@@ -27,6 +27,7 @@ from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 pytestmark = pytest.mark.slow
 
 X, Y, WIDTH, HEIGHT = 40, 20, 80, 100  # of the white patch in the shown picture, px
+ORIENTATIONS = range(1, 9)
 TURN_BACK = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
@@ -42,7 +43,7 @@ def turned_picture(path: Path, orientation: int) -> tuple[int, int, int, int]:
     stored = shown.transpose(TURN_BACK[orientation]) if orientation > 1 else shown
     exif = Image.Exif()
     exif[274] = orientation
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     stored.save(path, exif=exif, quality=95)
     assert np.abs(np.asarray(ImageOps.exif_transpose(Image.open(path))).astype(int)
                   - np.asarray(shown)).mean() < 2  # fmt: skip
@@ -50,33 +51,45 @@ def turned_picture(path: Path, orientation: int) -> tuple[int, int, int, int]:
     return (int(across.min()), int(down.min()), int(np.ptp(across)) + 1, int(np.ptp(down)) + 1)
 
 
-def turned_tree(root: Path, orientation: int, *, stored: bool) -> Path:
-    """A COCO set of one picture whose box, outline and keypoint are the patch and its corner."""
-    patch = turned_picture(root / "images" / "0.jpg", orientation)
-    x, y, w, h = patch if stored else (X, Y, WIDTH, HEIGHT)
-    ring = [x, y, x + w, y, x + w, y + h, x, y + h]
-    document = coco(1, [(1, x, y, w, h)], segmentation=[ring], keypoints=[x, y, 2], num_keypoints=1)
-    tall = stored and orientation >= 5
-    document["images"][0] |= {"width": 200 if tall else 260, "height": 260 if tall else 200}
+def turned_tree(root: Path, *, stored: bool) -> Path:
+    """A COCO set of a picture for each orientation, whose box, outline and keypoint are the patch.
+
+    Sizes tell the frame of those on their side, and so of the file: the others keep theirs.
+    """
+    images, objects = list[dict[str, object]](), list[dict[str, object]]()
+    for orientation in ORIENTATIONS:
+        name = f"{orientation}/0.jpg"
+        patch = turned_picture(root / "images" / name, orientation)
+        x, y, w, h = patch if stored else (X, Y, WIDTH, HEIGHT)
+        sides = (200, 260) if stored and orientation >= 5 else (260, 200)
+        ring = [x, y, x + w, y, x + w, y + h, x, y + h]
+        one = coco(1, [(1, x, y, w, h)], segmentation=[ring], keypoints=[x, y, 2], num_keypoints=1)
+        images.append({"id": orientation, "file_name": name, "width": sides[0], "height": sides[1]})
+        objects.append({**one["annotations"][0], "id": orientation, "image_id": orientation})
+    document = one | {"images": images, "annotations": objects}
     (root / "annotations.json").write_text(json.dumps(document))
     return root
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["as stored", "as displayed"])
-@pytest.mark.parametrize("orientation", [1, 5, 6, 7, 8])
-def test_objects_lie_on_what_is_shown(tmp_path: Path, orientation: int, stored: bool) -> None:
-    run = annotated_run(turned_tree(tmp_path / "d", orientation, stored=stored), tmp_path / "run")
+def test_objects_lie_on_what_is_shown(tmp_path: Path, stored: bool) -> None:
+    run = annotated_run(turned_tree(tmp_path / "d", stored=stored), tmp_path / "run")
     with generations.open_generation(generations.require(run)) as store:
-        (one,) = annotated_page(store, BoxFilter()).pictures
-    (box,) = one.boxes
-    assert (box.x, box.y, box.width, box.height) == (X, Y, WIDTH, HEIGHT)
-    assert set(zip(box.rings[0][0::2], box.rings[0][1::2], strict=True)) == {
-        (X, Y), (X + WIDTH, Y), (X + WIDTH, Y + HEIGHT), (X, Y + HEIGHT)
-    }  # fmt: skip
-    assert box.keypoints[0] in (X, X + WIDTH)
-    assert box.keypoints[1] in (Y, Y + HEIGHT)
-    plain = ThumbnailCache(tmp_path / "thumbnails").one(one.card)
-    drawn = with_boxes(plain, one.card, one.boxes)
+        pictures = annotated_page(store, BoxFilter()).pictures
+    assert len(pictures) == len(ORIENTATIONS)
+    thumbnails = ThumbnailCache(tmp_path / "thumbnails").many([one.card for one in pictures])
+    for one, plain in zip(pictures, thumbnails, strict=True):
+        (box,) = one.boxes
+        assert (box.x, box.y, box.width, box.height) == (X, Y, WIDTH, HEIGHT), one.card.id
+        assert set(zip(box.rings[0][0::2], box.rings[0][1::2], strict=True)) == {
+            (X, Y), (X + WIDTH, Y), (X + WIDTH, Y + HEIGHT), (X, Y + HEIGHT)
+        }  # fmt: skip
+        assert box.keypoints[0] in (X, X + WIDTH)
+        assert box.keypoints[1] in (Y, Y + HEIGHT)
+        _lies_on_the_patch(plain, with_boxes(plain, one.card, one.boxes))
+
+
+def _lies_on_the_patch(plain: Thumbnail, drawn: Thumbnail) -> None:
     before, after = (np.asarray(Image.open(io.BytesIO(t.data))).astype(int) for t in (plain, drawn))
     changed = np.abs(before - after).max(2) > 60
     scale = after.shape[1] / 260
@@ -121,8 +134,8 @@ def test_filters(store: Store) -> None:
     assert names(annotated_page(store, BoxFilter(label="(not in the list)"))) == ["2.jpg"]
     assert names(annotated_page(store, BoxFilter(size="medium"))) == ["5.jpg"]
     assert names(annotated_page(store, BoxFilter(code="BOX001"))) == ["2.jpg", "4.jpg"]
-    assert count_annotated(store, BoxFilter(label="dog", size="medium")) == 0
-    assert count_annotated(store, BoxFilter(split="test")) == 0
+    assert annotated_page(store, BoxFilter(label="dog", size="medium")).total == 0
+    assert annotated_page(store, BoxFilter(split="test")).total == 0
 
 
 def test_pages_turn_and_turn_back(store: Store) -> None:
@@ -133,6 +146,8 @@ def test_pages_turn_and_turn_back(store: Store) -> None:
     back = annotated_page(store, BoxFilter(), start=second.pictures[0].place, back=True, size=4)
     assert names(back) == names(first)
     assert not back.before
+    assert [page.total for page in (first, second, back)] == [6, 6, 6]
+    assert annotated_page(store, BoxFilter(), start=99, size=4) == first  # no such place
 
 
 def test_a_run_without_boxes_has_none() -> None:

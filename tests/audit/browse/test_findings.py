@@ -97,6 +97,12 @@ def test_an_opened_finding_has_its_samples_in_order(store: Store) -> None:
     assert [card.id for card in found.members] == list(found.finding.sample_ids)
     assert {card.split for card in found.members} == {"train", "test"}
     assert all(card.width and card.content_hash for card in found.members)
+    several = [r.fingerprint for r in all_rows(store, FindingFilter(codes=("SPLIT001", "DUP001")))]
+    opened = {one: findings.open_finding(store, one) for one in several}
+    assert findings.members_of(store, several) == {
+        one: list(found.members[:8]) for one, found in opened.items() if found is not None
+    }
+    assert findings.members_of(store, []) == {}
     assert findings.open_finding(store, "f" * 16) is None
     assert findings.place_of(store, "f" * 16) is None
 

@@ -41,7 +41,7 @@ from audit.report.charts import FEWEST, MOST, class_bars
 from audit.report.html_page import from_markdown, read_resource, shown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.sarif import to_sarif
-from audit.report.thumbnails import LONGEST, make_thumbnail, make_thumbnails
+from audit.report.thumbnails import LONGEST, Thumbnail, make_thumbnails, thumbnails_of
 from audit.report.wording import bytes_text, counted
 from audit.run import generations
 from audit.run.store import Store, findings_table
@@ -338,10 +338,14 @@ def test_html_has_a_section_a_code_with_its_page_folded(html: str, report: Repor
     assert "Why is this bad" in page.text
 
 
+def thumbnail(sample: Member) -> Thumbnail:
+    return thumbnails_of([sample])[0]
+
+
 def test_thumbnails_are_small_upright_jpegs(run: Path) -> None:
     with generations.open_run(run) as store:
         row = store.rows("SELECT id, uri FROM samples WHERE id LIKE '%turned.jpg'")[0]
-    made = make_thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
+    made = thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
     data = base64.b64decode(made.data_uri.removeprefix("data:image/jpeg;base64,"))
     assert data == made.data
     with Image.open(io.BytesIO(data)) as image:
@@ -359,23 +363,21 @@ def member(path: Path, **fields: Any) -> Member:
 def test_a_thumbnail_of_what_is_no_picture_says_why(tmp_path: Path) -> None:
     fake = tmp_path / "page.jpg"
     fake.write_text("<html>")
-    assert "does not exist" in make_thumbnail(member(tmp_path / "gone.jpg")).error
-    assert make_thumbnail(member(fake)).error
-    assert "is a directory" in make_thumbnail(member(tmp_path)).error.lower()
-    assert (
-        make_thumbnail(member(fake, uri="s3://bucket/a.jpg")).error == "not a file of this machine"
-    )
-    assert make_thumbnail(member(fake, uri="/a\0b")).error
+    assert "does not exist" in thumbnail(member(tmp_path / "gone.jpg")).error
+    assert thumbnail(member(fake)).error
+    assert "is a directory" in thumbnail(member(tmp_path)).error.lower()
+    assert thumbnail(member(fake, uri="s3://bucket/a.jpg")).error == "not a file of this machine"
+    assert thumbnail(member(fake, uri="/a\0b")).error
     whole = photo(tmp_path / "whole.jpg", 1)
-    assert not make_thumbnail(member(whole)).error
-    bomb = make_thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
+    assert not thumbnail(member(whole)).error
+    bomb = thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
     assert (bomb.data_uri, bomb.error) == ("", "crashed: the decoder crashed")
 
 
 def test_a_file_that_changed_since_the_scan_is_marked(tmp_path: Path) -> None:
     whole = photo(tmp_path / "whole.jpg", 1)
-    assert make_thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
-    assert make_thumbnail(member(whole)).note == ""
+    assert thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
+    assert thumbnail(member(whole)).note == ""
 
 
 def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -> None:

@@ -12,7 +12,15 @@ import pytest
 
 from audit import stats
 from audit.errors import UsageError
-from audit.subset import Goal, census, draw_subset, first_units, make_plan, score_subset
+from audit.subset import (
+    Goal,
+    census,
+    draw_subset,
+    first_units,
+    load_recipe,
+    make_plan,
+    score_subset,
+)
 from audit.subset.predictions import read_predictions, read_table
 from audit.subset.text import score_text
 from tests.audit.subset.frames import made_set, predicted
@@ -23,8 +31,9 @@ def frame():
     return made_set(2000, 4, seed=2)
 
 
-def drawn(frame, n=300, seed=1, **options):
-    return draw_subset(frame, make_plan(frame, Goal(n=n), **options).recipe, seed).rows
+def drawn(frame, n=300, seed=1, looks=1, **options):
+    goal = Goal(n=n, looks=looks)
+    return draw_subset(frame, make_plan(frame, goal, **options).recipe, seed).rows
 
 
 def test_a_plain_sample_scores_like_the_textbook():
@@ -300,7 +309,7 @@ def test_subsets_survive_files(frame, suffix, tmp_path):
 
 def test_the_document_and_the_text(frame):
     found = score_subset(
-        drawn(frame, 100), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)], looks=3
+        drawn(frame, 100, looks=3), [predicted(frame, 0.8, 1), predicted(frame, 0.85, 2)]
     )
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["schema"] == "subset-score/1"
@@ -445,14 +454,27 @@ def test_recall_without_a_class_is_each_class() -> None:
         score_subset(rows, [answers, answers], metrics=["recall"])
 
 
-def test_macro_f1_under_unequal_weights_is_cautioned() -> None:
-    frame = made_set(2000, 3, shares=[0.9, 0.07, 0.03])
-    answers = frame.select("sample_id", prediction="label")
+def test_a_subset_is_scored_as_it_was_planned(tmp_path) -> None:
+    frame = made_set(600, 3)
+    recipe = make_plan(frame, Goal(n=90, confidence=0.9, looks=3)).recipe
+    assert recipe.hash == make_plan(frame, Goal(n=90)).recipe.hash  # the same rows
+    made = tmp_path / "plan.json"
+    make_plan(frame, Goal(n=90, confidence=0.9, looks=3)).save(made)
+    subset = draw_subset(frame, load_recipe(made), 1).rows
+    subset.write_csv(tmp_path / "subset.csv")
+    rows = read_table(tmp_path / "subset.csv", "subset")
+    model = predicted(frame, 0.8, 1)
 
-    def said(**options) -> bool:
-        rows = drawn(frame, 90, **options)
-        notes = score_subset(rows, [answers], metrics=["macro-f1"]).models[0].notes
-        return any("interval of macro-f1 is too narrow" in note for note in notes)
+    def interval(table, **options):
+        return score_subset(table, [model], **options).models[0].metrics[0].estimands
 
-    assert said(allocation="equal")
-    assert not said()
+    unplanned = rows.drop("planned_confidence", "planned_looks")
+    assert interval(rows) == interval(unplanned, confidence=0.9, looks=3)
+    assert interval(rows) == interval(rows, confidence=0.9, looks=3)
+    assert interval(unplanned) == interval(unplanned, confidence=0.95, looks=1)
+    assert interval(first_units(rows, 60)) == interval(first_units(unplanned, 60), confidence=0.9,
+                                                       looks=3)  # fmt: skip
+    with pytest.raises(UsageError, match="--looks is 1, and this subset was planned for 3"):
+        score_subset(rows, [model], looks=1)
+    with pytest.raises(UsageError, match="--confidence is 0"):
+        score_subset(rows, [model], confidence=0.95)

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from audit import scanning
@@ -15,6 +16,7 @@ from audit.review import decisions
 from audit.review.ledger import Ledger
 from audit.run.digests import write_document
 from audit.sources import open_source
+from audit.subset.source import frame_from_run
 from tests.audit.reviewed import findings, made_run
 from tests.audit.ui.pages import html, link_of, shown, text
 
@@ -219,6 +221,26 @@ def test_a_subset_is_planned_and_drawn(monkeypatch: pytest.MonkeyPatch, scanned:
     draw = next(b for b in at.button if b.label == "Draw")
     draw.click().run()
     assert "Drew" in text(at)
+
+
+def test_wrong_predictions_stand_beside_the_truth(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path, tmp_path: Path
+) -> None:
+    at = shown(monkeypatch, "subset", scanned, split="train", half="20.0")
+    files = frame_from_run(scanned, "train")
+    model = tmp_path / "model.csv"
+    said = pl.when(pl.col("label") == "dog").then(pl.lit("cat")).otherwise("label")
+    files.select(
+        "sample_id", prediction=said, confidence=pl.int_range(pl.len()) / pl.len()
+    ).write_csv(model)
+    at.text_input(key="predictions file").set_value(str(model)).run()
+    wrong = at.dataframe[-1].value
+    assert "on all of the set" in text(at)
+    assert set(wrong["truth"]) == {"dog"}
+    assert set(wrong["prediction"]) == {"cat"}
+    assert list(wrong["confidence"]) == sorted(wrong["confidence"], reverse=True)
+    at.text_input(key="predictions file").set_value(str(tmp_path / "none.csv")).run()
+    assert "none.csv does not exist" in text(at)
 
 
 def test_the_log_shows_decisions_and_the_export_writes(
