@@ -35,7 +35,7 @@ _MANY_WORKERS = "This DataLoader will create .* worker processes in total"
 class TorchSource:
     """A watched DataLoader; see `Source`."""
 
-    def __init__(self, loader: Any, sample_stacks: bool = False) -> None:
+    def __init__(self, loader: Any, sample_stacks: bool | float = False) -> None:
         """Proxy a copy of `loader`; `sample_stacks` also samples the stacks of its workers."""
         self.loader, self.config = loader, describe(loader)
         self.notes: list[str] = []
@@ -114,7 +114,7 @@ def attach(loader: Any, recorder: Any) -> TorchSource:
     return TorchSource(loader, recorder.sample_stacks)
 
 
-def _clone(loader: Any, sample_stacks: bool) -> Any:
+def _clone(loader: Any, sample_stacks: bool | float) -> Any:
     """A shallow copy with proxies; written to __dict__, as DataLoader forbids setting `dataset`."""
     clone = copy.copy(loader)
     state = clone.__dict__
