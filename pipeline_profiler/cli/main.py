@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import checks, ending, precision, recording, runs
+from pipeline_profiler.cli import checks, ending, precision, recording, runs, watch
 from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
             help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
+    watch.add_watch(commands, REPLACE_HELP)
     precision.add(commands)
     checks.add_checks(commands)
     runs.add_runs(commands)

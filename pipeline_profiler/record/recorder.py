@@ -194,19 +194,27 @@ class Recorder:
         used: int,
     ) -> Any:
         """The user's batch. `wait`: start, wall, CPU and run-queue nanoseconds of next()."""
-        number, put, at = self.steps, self._rows.append, self.timeline.at
+        batch, rows = self.receive(source, item, wait, used)
+        self._rows.extend(rows)
+        if depth is not None:
+            self.run.depths.append([self.steps, *depth])
+        return batch
+
+    def receive(
+        self, source: Source, item: Any, wait: tuple[int, int, int, int], used: int
+    ) -> tuple[Any, list[tuple[Any, ...]]]:
+        """The user's batch and the rows of its next(), the wait first; `used`: as in the trace."""
+        number, at = self.steps, self.timeline.at
         batch, delivery = source.unwrap(item)
-        put(("wait", number, MAIN, at(wait[0]), *wait[1:], 1))
+        rows: list[tuple[Any, ...]] = [("wait", number, MAIN, at(wait[0]), *wait[1:], 1)]
         for name, start, wall, cpu, calls in self.timer.collect():
-            put((name, number, MAIN, at(start), wall, cpu, -1, calls))
+            rows.append((name, number, MAIN, at(start), wall, cpu, -1, calls))
         if delivery is not None:
             trace = tuple(delivery.trace)
             if delivery.trace.worker == MAIN:  # loaded inside next(): its counters are the batch's
                 trace = (*trace[:_QUEUED], wait[3], used, *trace[_QUEUED + 2 :])
             self._deliveries.append((number, trace, delivery.serialise, delivery.receive))
-        if depth is not None:
-            self.run.depths.append([number, *depth])
-        return batch
+        return batch, rows
 
     def record_step(self, start: int, end: int, cpu: int) -> None:
         """Between next() return and next() entry; `step()` narrows it to the user's own block."""

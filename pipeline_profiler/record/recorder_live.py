@@ -47,6 +47,7 @@ class LiveRecorder(Recorder):
         """Clocks as in `Recorder`; saved in `save_to` every `every_s` seconds and at the end."""
         super().__init__(clock, cpu, arm, queued)
         self.save_to, self.every_s = save_to, every_s
+        self.trims = save_to is not None  # kept to its last steps
         self.looks = clock is time.perf_counter_ns  # stack samples: on the system's clock alone
         self._table = threading.Lock()
         self._saving = threading.Lock()
@@ -104,7 +105,7 @@ class LiveRecorder(Recorder):
             self._drain()
             self._settle()
             with self._table:
-                if self.save_to is not None:
+                if self.trims:
                     drop_steps(self.run, self.steps)
                 return copy_run(self.run)
 

@@ -1,0 +1,101 @@
+"""What a watched run says: the observed stall, or why it cannot be told.
+
+One loop, no arms: the share of the step in which the training process waited inside next() (with
+a GPU: in which the device waited). Where the wait lies inside a compiled step, or batches are drawn
+in another thread than the one that trains, the wait at the iterator is not the step's: no verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.diagnose.verdict import Verdict, diagnose_session
+from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.session import Run, Session
+
+LEAST_STEPS = 5
+PARTS = ("forward", "backward", "optimizer", "collective", "checkpoint")
+ELSEWHERE = 0.5  # share of the steps that train in another thread
+
+
+def judge_watched(session: Session) -> None:
+    """Fill the results of a watched session; its evidence stays as it is."""
+    run = session.runs[0] if session.runs else None
+    why = "no loader was iterated" if run is None else _untold(run)
+    if run is None or why:
+        session.results |= {"verdict": Verdict.INCONCLUSIVE.value, "sentence": _cannot_tell(why)}
+        session.results |= {"stall": None, "causes": []}
+    else:
+        session.results |= diagnose_session(session).as_results()
+        session.results["sentence"] += _all_steps(run)
+    if run is not None:
+        session.results["phases"] = step_phases(run)
+
+
+def _cannot_tell(why: str) -> str:
+    return f"{Verdict.INCONCLUSIVE}: whether the loader is waited for cannot be told, because {why}"
+
+
+def _untold(run: Run) -> str:
+    """Why the wait of this run is not known; '' where it is."""
+    if len(Window.of(run)) < LEAST_STEPS:
+        return f"fewer than {LEAST_STEPS} steps were recorded"
+    if not run.config.get("wait_told", True):
+        return str(run.config.get("wait_untold", "the wait lies inside the compiled step"))
+    trained = run.totals.get("trained_steps", 0)
+    if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
+        return "batches are drawn in another thread than the one that trains"
+    return ""
+
+
+def _all_steps(run: Run) -> str:
+    """What is known of the steps that a long run has dropped."""
+    dropped, totals = run.totals.get("dropped_steps", 0), run.totals
+    if not dropped:
+        return ""
+    wait = totals.get("dropped_wait_ns", 0) + totals.get("dropped_iter_ns", 0)
+    share = wait / max(1, wait + totals.get("dropped_loop_ns", 0))
+    return f"; the {dropped} steps before these waited {share:.1%} of their time"
+
+
+def step_phases(run: Run) -> dict[str, float]:
+    """Seconds by part of the run's steps: wait, forward, ..., the rest; evaluation beside them."""
+    window = Window.of(run)
+    if not len(window):
+        return {}
+    parts = {"wait": float(window.exposed.sum())}
+    parts |= {name: _part_ns(window, name) for name in PARTS}
+    parts["other"] = max(0.0, float(window.steps.period.sum()) - sum(parts.values()))
+    parts["evaluation"] = float(run.totals.get("evaluation_ns", 0))
+    return {name: ns / 1e9 for name, ns in parts.items() if ns > 0}
+
+
+def _part_ns(window: Window, name: str) -> float:
+    """Nanoseconds of a part of the step; forward is looked at in some of the steps only."""
+    rows = window.spans(f"step:{name}")
+    seen = len(np.unique(rows["batch"]))
+    scale = len(window) / seen if seen and name == "forward" else 1.0
+    return float(rows["wall"].sum()) * scale
+
+
+def summary_lines(session: Session) -> list[str]:
+    """The verdict and the first causes, for the end of a training's own output."""
+    results = session.results
+    lines = [str(results.get("sentence"))]
+    for cause in (results.get("causes") or [])[:3]:
+        lines += [f"  {cause['code']} {cause['name']}: {cause['cause']}", f"    -> {cause['next']}"]
+    return lines + _parts_line(results.get("phases") or {}, session)
+
+
+def _parts_line(phases: dict[str, float], session: Session) -> list[str]:
+    inside = {name: s for name, s in phases.items() if name != "evaluation"}
+    total = sum(inside.values())
+    if not total:
+        return []
+    steps = int(np.sum([len(Window.of(run)) for run in session.runs]))
+    shares = ", ".join(f"{name} {s / total:.0%}" for name, s in inside.items())
+    text = f"  step of {total / max(1, steps) * 1e3:.1f} ms: {shares}"
+    beside: Any = phases.get("evaluation")
+    return [text + (f"; evaluation took {beside:.1f} s beside it" if beside else "")]
