@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import recording
 from pipeline_profiler.cli.output import check_session_output, is_ours
-from pipeline_profiler.cli.terminal import say
+from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.record.errors import ProfileError
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.run_table.entry import outcome_of_session
@@ -104,3 +104,12 @@ def _shortest(path: Path) -> str:
         return str(path.relative_to(os.getcwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def report_ranks(paths: list[str], output: str | None) -> int:
+    """The sessions of several ranks in one table."""
+    from pipeline_profiler.watching.ranks import join_lines
+
+    if output:
+        raise ProfileError("Several ranks are shown as text: leave -o out, or give one session.")
+    return show("\n".join(join_lines([Session.load(path) for path in paths])))

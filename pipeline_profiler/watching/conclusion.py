@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose.verdict import Verdict, diagnose_session
+from pipeline_profiler.diagnose.verdict import MODERATE, Verdict, diagnose_session
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.session import Run, Session
 
@@ -40,14 +40,27 @@ def _cannot_tell(why: str) -> str:
 
 def _untold(run: Run) -> str:
     """Why the wait of this run is not known; '' where it is."""
-    if len(Window.of(run)) < LEAST_STEPS:
+    window = Window.of(run)
+    if len(window) < LEAST_STEPS:
         return f"fewer than {LEAST_STEPS} steps were recorded"
     if not run.config.get("wait_told", True):
         return str(run.config.get("wait_untold", "the wait lies inside the compiled step"))
     trained = run.totals.get("trained_steps", 0)
     if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
         return "batches are drawn in another thread than the one that trains"
-    return ""
+    return _crowded(window)
+
+
+def _crowded(window: Window) -> str:
+    """A wait that is moderate only because other programs had the core is nobody's fault here."""
+    period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
+    queued = float(np.maximum(window.spans("wait")["queued"], 0).sum())
+    if wait < MODERATE * period or wait - queued >= MODERATE * period:
+        return ""
+    return (
+        f"next() takes {wait / period:.1%} of the step, {queued / wait:.0%} of that waiting for a "
+        "core that other programs have"
+    )
 
 
 def _all_steps(run: Run) -> str:

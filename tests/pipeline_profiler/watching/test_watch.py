@@ -26,13 +26,12 @@ def main():
     parser.add_argument("--lr", type=float)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    loader = DataLoader(Items(48, 0.02), 2, num_workers=2, multiprocessing_context="spawn")
-    for _ in range(2):
-        model = train(loader)
-        model.eval()
-        with torch.no_grad():
-            for x, y in DataLoader(Items(40, 0.01), 2):
-                model(x)
+    loader = DataLoader(Items(48, 0.02), 2, num_workers=1, multiprocessing_context="spawn")
+    model = train(loader)
+    model.eval()
+    with torch.no_grad():
+        for x, y in DataLoader(Items(40, 0.01), 2):
+            model(x)
     print("lr", args.lr, __name__, os.path.basename(sys.path[0]), sys.argv[1:])
     sys.exit(3)
 
@@ -70,16 +69,16 @@ def test_a_slow_loader_with_spawned_workers_is_named_with_its_line(slow) -> None
     assert session.results["verdict"] == Verdict.HIGH
     assert str(session.results["sentence"]) in ended.stderr
     assert any("read_slowly" in place for place in session.runs[0].stacks)
-    assert len(session.runs[0].batches["batch"]) == 48  # what the workers did is known
+    assert len(session.runs[0].batches["batch"]) == 24  # what the workers did is known
 
 
 def test_an_evaluation_is_no_part_of_the_training(slow) -> None:
     folder, _ = slow
     session = Session.load(folder / "profile.json")
-    assert len(Window.whole_of(session.runs[0])) == 48
+    assert len(Window.whole_of(session.runs[0])) == 24
     assert set(session.results["phases"]) >= {"wait", "forward", "backward", "optimizer"}
     assert session.results["phases"]["evaluation"] > 0.2
-    assert session.notes == ["40 batches were evaluated: they are no part of the training step."]
+    assert session.notes == ["20 batches were evaluated: they are no part of the training step."]
 
 
 def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: Path) -> None:
@@ -87,11 +86,16 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
     ended = watch(tmp_path, "-o", "out/p.json", "--", path)
     assert ended.returncode == 1
     script_part = ended.stderr.partition("\n\npipeline-profiler:")[0]
-    alone = subprocess.run(
-        ["python", path], capture_output=True, text=True, cwd=tmp_path, env=environment()
+    assert script_part == (
+        'Traceback (most recent call last):\n'
+        f'  File "{path}", line 31, in <module>\n'
+        """    raise RuntimeError("the script's own")\n"""
+        "RuntimeError: the script's own"
     )
-    assert script_part == alone.stderr.rstrip("\n")
-    assert results_of(tmp_path / "out" / "p.json")["verdict"] == Verdict.NOT_BOUND
+    # beside other programs it may be "cannot tell", never an accusation
+    results = results_of(tmp_path / "out" / "p.json")
+    assert not Verdict(results["verdict"]).bound
+    assert not [cause for cause in results["causes"] if cause["about"] == "input"]
     # nothing of ours is in a model that was saved
     assert b"pipeline_profiler" not in (tmp_path / "model.pt").read_bytes()
 
