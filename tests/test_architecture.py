@@ -25,7 +25,8 @@ ROOMS = {
         "verifying run_drift picture_needs, ui, cli, __main__"
     ),
     "pipeline_profiler": (
-        "record, adapters diagnose, measure, checking watching, loader_checks log_checks training_checks,"
+        "record, adapters diagnose, measure, checking watching,"
+        "loader_checks log_checks training_checks,"
         "precision run_table, report, ui, cli, __main__"
     ),
 }

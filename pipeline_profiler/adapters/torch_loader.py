@@ -48,13 +48,12 @@ class TorchSource:
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
         batch, delivery = unwrap_parcel(item)
-        if delivery is None:
-            if not self._builds_itself:
-                self._builds_itself = True
-                self.notes.append(
-                    f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
-                    "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
-                )
+        if delivery is None and not self._builds_itself:
+            self._builds_itself = True
+            self.notes.append(
+                f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
+                "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
+            )
         return batch, delivery
 
     def depth(self, iterator: Any) -> tuple[int, int] | None:

@@ -9,7 +9,6 @@ for the batch in Python, between two callbacks: there the wait is told.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,41 +38,41 @@ class _Plain:
 
 
 def hook_datasets(module: Any) -> None:
-    """Record eager iteration of `tf.data.Dataset`."""
-    begin = module.DatasetV2.__iter__
+    """Record eager iteration of `tf.data.Dataset`; an iterator stays TensorFlow's own."""
+    owner = module.iterator_ops.OwnedIterator
+    begin, deliver = module.DatasetV2.__iter__, owner.__next__
 
     @functools.wraps(begin)
     def __iter__(self: Any) -> Any:  # noqa: N807
         start = perf_counter_ns()
         iterator = begin(self)
-        import tensorflow as tf
+        iterator.__dict__["_watched_began"] = (self, start, perf_counter_ns())
+        return iterator
 
-        if not tf.executing_eagerly():
-            return iterator
+    @functools.wraps(deliver)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        began = self.__dict__.get("_watched_began")
+        # fit hands iterators to its compiled step, where next() is drawn as a part of the graph
+        if began is None or not tf.executing_eagerly():
+            return deliver(self)
         process = watched_process()
-        length = int(self.cardinality().numpy())
-        config = {"kind": "tf", "batches": length if length >= 0 else None}
-        loop = process.loop_of(("tf", str(self.element_spec), length), _Plain(config))
-        process.open(loop, start, perf_counter_ns())
-        return _Recorded(process, loop, iterator)
+        loop = self.__dict__.get("_watched_loop")
+        if loop is None:
+            loop = self.__dict__["_watched_loop"] = _loop_over(process, *began)
+        return process.ask(loop, functools.partial(deliver, self), trains=True)
 
-    module.DatasetV2.__iter__ = __iter__
+    import tensorflow as tf
+
+    module.DatasetV2.__iter__, owner.__next__ = __iter__, __next__
 
 
-class _Recorded:
-    """An eager iterator whose next() is recorded; all else is the iterator's."""
-
-    def __init__(self, process: WatchedProcess, loop: Loop, iterator: Any) -> None:
-        self._process, self._loop, self._iterator = process, loop, iterator
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self._process.ask(self._loop, lambda: next(self._iterator), trains=True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_iterator"], name)
+def _loop_over(process: WatchedProcess, dataset: Any, start: int, end: int) -> Loop:
+    """The loop over a dataset, its epoch open."""
+    length = int(dataset.cardinality().numpy())
+    config = {"kind": "tf", "batches": length if length >= 0 else None}
+    loop = process.loop_of(("tf", str(dataset.element_spec), length), _Plain(config))
+    process.open(loop, start, end)
+    return loop
 
 
 # ---- Keras ----

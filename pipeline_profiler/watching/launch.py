@@ -1,8 +1,8 @@
 """Starts a script as it would be started without us, and waits for it.
 
 The script gets an environment with the hook on PYTHONPATH and the order in one variable; argv,
-streams, folder and terminal are its own. Ctrl-C reaches it from the terminal; a signal that somebody
-sends to this process alone is passed on. Its exit code is what this returns.
+streams, folder and terminal are its own. Ctrl-C reaches it from the terminal; a signal that
+somebody sends to this process alone is passed on. Its exit code is what this returns.
 """
 
 from __future__ import annotations

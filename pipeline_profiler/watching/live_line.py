@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from pipeline_profiler.watching.process import WatchedProcess
+from pipeline_profiler.watching.loop import Loop
 
 EVERY_S = 2.0
 MOST_ROWS = 4096
@@ -17,9 +16,9 @@ MOST_ROWS = 4096
 class LiveLine:
     """Writes the line over itself every two seconds."""
 
-    def __init__(self, process: WatchedProcess) -> None:
-        """Start writing."""
-        self._process = process
+    def __init__(self, text: Callable[[], str]) -> None:
+        """Start writing what `text` says now."""
+        self._text = text
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True, name="profile-live-line")
         self._thread.start()
@@ -27,7 +26,7 @@ class LiveLine:
     def _loop(self) -> None:
         while not self._ended.wait(EVERY_S):
             with contextlib.suppress(OSError, ValueError, AttributeError):
-                sys.stderr.write(f"\r{live_text(self._process)}\x1b[K")
+                sys.stderr.write(f"\r{self._text()}\x1b[K")
                 sys.stderr.flush()
 
     def end(self) -> None:
@@ -38,9 +37,8 @@ class LiveLine:
             sys.stderr.write("\r\x1b[K")
 
 
-def live_text(process: WatchedProcess) -> str:
+def live_text(main: Loop | None) -> str:
     """'watch: step 812 · wait 12 % · 512 samples/s · 1.2 GB', of the newest rows."""
-    main = process.main
     if main is None or not main.recorder.steps:
         return "watch: no step yet"
     rows = main.recorder._rows[-MOST_ROWS:]

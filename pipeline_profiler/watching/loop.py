@@ -96,9 +96,7 @@ class Loop:
         r._rows.extend(self._waits)
         if self.gaps is not None:
             at = r.timeline.at(start)
-            r._rows += [
-                ("exposed", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
-            ]
+            r._rows += [("exposed", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()]
         self.trained += self._busy
         self.trained_here += self._busy
         r.record_step(start, now, r.cpu() - self._cpu)

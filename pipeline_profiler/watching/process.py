@@ -30,7 +30,7 @@ from pipeline_profiler.record.recorder_live import (
 )
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
-from pipeline_profiler.watching.live_line import LiveLine
+from pipeline_profiler.watching.live_line import LiveLine, live_text
 from pipeline_profiler.watching.loop import Loop
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"
@@ -71,7 +71,7 @@ class WatchedProcess:
         self._stacks: dict[str, int] = {}
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
         self._autosave = Autosave(self.save, order.every_s)
-        self._line = LiveLine(self) if self._speaks() else None
+        self._line = LiveLine(lambda: live_text(self.main)) if self._speaks() else None
         _hide_our_frames()
         atexit.register(self.end)
         util.Finalize(None, self.end, exitpriority=1)  # children that multiprocessing has forked
@@ -101,7 +101,7 @@ class WatchedProcess:
         """The next batch of `loop`; `trains`: gradients are recorded here."""
         for inner in [other for other in self.active if other.opened > loop.opened]:
             # an inner loop that never trained was left by `break`
-            if not inner.trained_here and not inner.in_step or self._stale(loop, inner):
+            if not inner.trained_here and (loop.trained or not inner.in_step):
                 self.close(inner)
         if loop not in self.active:  # an iterator that outlives its epoch
             self.active.append(loop)
@@ -120,11 +120,6 @@ class WatchedProcess:
             if outer is not loop and outer.in_step:
                 outer.wait_for_other(loop, wall)
         return batch
-
-    @staticmethod
-    def _stale(outer: Loop, inner: Loop) -> bool:
-        """The outer loop goes on while the inner one, which never trained, has a batch in hand."""
-        return not inner.trained_here and outer.trained > 0
 
     def close(self, loop: Loop) -> None:
         """The epoch of `loop` is over."""
@@ -299,15 +294,3 @@ def watched_process() -> WatchedProcess:
 def known_process() -> WatchedProcess | None:
     """The state of this process where it has begun to record."""
     return _STATE if _STATE is not None and _STATE.pid == os.getpid() else None
-
-
-def hook_framework(kind: str, module: Any) -> None:
-    """Put the hooks of a framework in, now that its module is there."""
-    if kind == "torch":
-        from pipeline_profiler.watching.torch_hooks import hook_loaders
-
-        hook_loaders(module)
-    else:
-        from pipeline_profiler.watching import keras_hooks
-
-        keras_hooks.hook_datasets(module) if kind == "tf" else keras_hooks.hook_fit(module)

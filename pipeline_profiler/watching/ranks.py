@@ -100,13 +100,14 @@ def _joined(ranks: list[int], wait: Floats, own: Floats, period: Floats) -> Join
     slowest = int(arrival.mean(axis=1).argmax())
     others = [i for i in range(len(ranks)) if i != slowest]
     behind = arrival[slowest] - arrival[others].mean(axis=0)
-    late = block_interval(
-        np.stack([behind, period.mean(axis=0)], axis=1), 5, lambda r: _ratio(r)
-    )
+    late = block_interval(np.stack([behind, period.mean(axis=0)], axis=1), 5, lambda r: _ratio(r))
     waiting = float((wait[slowest] - wait[others].mean(axis=0)).mean())
     share = waiting / float(behind.mean()) if behind.mean() > 0 else 0.0
     return JoinedRanks(
-        tuple(sorted(rows, key=lambda row: row.rank)), late, ranks[slowest], min(1.0, max(0.0, share))
+        tuple(sorted(rows, key=lambda row: row.rank)),
+        late,
+        ranks[slowest],
+        min(1.0, max(0.0, share)),
     )
 
 
@@ -118,7 +119,8 @@ def _ratio(rows: Floats) -> Floats:
 def join_lines(sessions: Sequence[Session]) -> list[str]:
     """The table and what it says."""
     joined = join_ranks(sessions)
-    head = f"{'rank':>5} {'step':>10} {'loader wait':>12} {'own work':>10} {'collective':>11} {'last':>6}"
+    names = ("step", "loader wait", "own work", "collective", "last")
+    head = " rank " + " ".join(f"{n:>{w}}" for n, w in zip(names, (10, 12, 10, 11, 6), strict=True))
     rows = [
         f"{r.rank:>5} {r.period_ms:>7.1f} ms {r.wait_ms:>9.1f} ms {r.own_ms:>7.1f} ms "
         f"{r.collective_ms:>8.1f} ms {r.last:>6.0%}"

@@ -1,9 +1,9 @@
 """Hooks into torch: the loader's iterator, and the parts of the step.
 
 `DataLoader.__iter__` and the iterators' `__next__` are wrapped once, so a script keeps genuine
-iterators. Forward is the calls of modules that the script makes itself, looked at in the first steps
-and in one of 25: a look at every call would cost large models more than it tells. Nothing is looked
-at inside a compiled graph. Backward is `Tensor.backward`, the optimizer torch's own global
+iterators. Forward is the calls of modules that the script makes itself, looked at in the first
+steps and in one of 25: a look at every call would cost large models more than it tells. Nothing is
+looked at inside a compiled graph. Backward is `Tensor.backward`, the optimizer torch's own global
 hooks, a checkpoint `torch.save`, a collective the functions of `torch.distributed`.
 """
 

@@ -7,6 +7,7 @@ module are untouched. A mistake in here is one line on stderr, never the end of 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -54,7 +55,7 @@ def _loaded(name: str, module: Any) -> None:
         home = json.loads(os.environ["PIPELINE_PROFILER_WATCH"])["home"]
         if home not in sys.path:
             sys.path.append(home)  # last: nothing of the script's is hidden by it
-        from pipeline_profiler.watching.process import hook_framework
+        from pipeline_profiler.watching.frameworks import hook_framework
 
         hook_framework(WANTED[name], module)
     except Exception as error:  # noqa: BLE001 - the training goes on, unwatched
@@ -68,7 +69,7 @@ def _begin() -> None:
         sys.meta_path.insert(0, _Finder())
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401 - the one that this file hides
+        importlib.import_module("sitecustomize")  # the one that this file hides
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise

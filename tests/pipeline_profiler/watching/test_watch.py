@@ -51,7 +51,9 @@ train(DataLoader(Items(100000, 0.001), 2), 0.002)
 
 
 @pytest.fixture(scope="module")
-def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+def slow(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     folder = tmp_path_factory.mktemp("slow")
     return folder, watch(folder, "--", write_script(folder, SLOW), "--lr", "0.5")
 
@@ -87,7 +89,7 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
     assert ended.returncode == 1
     script_part = ended.stderr.partition("\n\npipeline-profiler:")[0]
     assert script_part == (
-        'Traceback (most recent call last):\n'
+        "Traceback (most recent call last):\n"
         f'  File "{path}", line 31, in <module>\n'
         """    raise RuntimeError("the script's own")\n"""
         "RuntimeError: the script's own"
