@@ -16,7 +16,10 @@ from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.recorder import Source
 from pipeline_profiler.record.recorder_live import LiveRecorder
 from pipeline_profiler.record.session import MAIN
-from pipeline_profiler.record.stages import activate
+from pipeline_profiler.record.stages import StageTimer, activate
+
+
+QUEUE_LOOK = 8  # steps
 
 
 class Gaps(Protocol):
@@ -40,6 +43,8 @@ class Loop:
         self.source = source
         self.recorder = LiveRecorder(arm=Arm.WARM)
         self.recorder.trims = True
+        # the wall time of a sampler or of a stage in the step: its CPU time is a system call more
+        self.recorder.timer = StageTimer(self.recorder.clock, lambda: 0)
         self.recorder.run.config |= source.config
         self.gaps: Gaps | None = None
         self.trained = self.trained_here = 0  # in all, and in this epoch
@@ -60,23 +65,25 @@ class Loop:
 
     def open(self, start: int, end: int) -> None:
         """An epoch begins: its iter() call."""
-        self.end_step(start)
+        self.end_step(start, self.recorder.cpu())
         self.recorder.open_epoch(start, end)
         self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
 
     def ask(self, deliver: Callable[[], Any]) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
         r = self.recorder
-        clock, cpu, queued = r.clock, r.cpu, self._queued
-        start = clock()
-        self.end_step(start)
+        clock, cpu = r.clock, r.cpu
+        # two system calls more: one next() of eight stands for the others
+        queued = self._queued if r.steps % QUEUE_LOOK == 0 else None
+        start, before = clock(), cpu()
+        self.end_step(start, before)
         if self.gaps is not None:
             self.gaps.asked()
         activate(r.timer)
-        delay, before = queued() if queued else -1, cpu()
+        delay = queued() if queued else -1
         item = deliver()
         used, end = cpu(), clock()
-        delay = queued() - delay if queued else -1
+        delay = max(0, queued() - delay) * QUEUE_LOOK if queued else -1
         batch, self._waits = r.receive(
             self.source, item, (start, end - start, used - before, delay), -1
         )
@@ -85,8 +92,8 @@ class Loop:
         self.returned, self._cpu, self._busy = end, used, False
         return batch
 
-    def end_step(self, now: int) -> None:
-        """The step that is open ends here."""
+    def end_step(self, now: int, cpu: int) -> None:
+        """The step that is open ends here; `cpu`: the thread's CPU time by now."""
         if not self.returned:
             return
         r, start = self.recorder, self.returned
@@ -99,7 +106,7 @@ class Loop:
             r._rows += [("exposed", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()]
         self.trained += self._busy
         self.trained_here += self._busy
-        r.record_step(start, now, r.cpu() - self._cpu)
+        r.record_step(start, now, cpu - self._cpu)
 
     def _lengthen_wait(self, start: int) -> int:
         more = min(sum(self._others.values()), self.recorder.clock() - start)
@@ -131,6 +138,6 @@ class Loop:
 
     def close(self) -> None:
         """The epoch is over."""
-        self.end_step(self.recorder.clock())
+        self.end_step(self.recorder.clock(), self.recorder.cpu())
         self.recorder.close_epoch()
         activate(None)

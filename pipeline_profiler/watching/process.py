@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
@@ -66,6 +66,7 @@ class WatchedProcess:
         self.notes: list[str] = []
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
         self.rank: int | None = None
+        self.undo: list[Callable[[], None]] = []  # takes the hooks out again
         self._saved: Path | None = None
         self._saving = threading.Lock()
         self._stacks: dict[str, int] = {}
@@ -99,12 +100,8 @@ class WatchedProcess:
 
     def ask(self, loop: Loop, deliver: Any, trains: bool) -> Any:
         """The next batch of `loop`; `trains`: gradients are recorded here."""
-        for inner in [other for other in self.active if other.opened > loop.opened]:
-            # an inner loop that never trained was left by `break`
-            if not inner.trained_here and (loop.trained or not inner.in_step):
-                self.close(inner)
-        if loop not in self.active:  # an iterator that outlives its epoch
-            self.active.append(loop)
+        if self.active != [loop]:
+            self._put_in_order(loop)
         self.phase = "wait" if trains else "outside"
         before = loop.recorder.clock()
         try:
@@ -115,11 +112,19 @@ class WatchedProcess:
             self.close(loop)
             raise
         self.phase = "step" if trains else "outside"
-        wall = loop.returned - before
-        for outer in self.active:
-            if outer is not loop and outer.in_step:
-                outer.wait_for_other(loop, wall)
+        if len(self.active) > 1:
+            for outer in self.active:
+                if outer is not loop and outer.in_step:
+                    outer.wait_for_other(loop, loop.returned - before)
         return batch
+
+    def _put_in_order(self, loop: Loop) -> None:
+        """Close the inner loops that were left by `break`; open one whose iterator lives on."""
+        for inner in [other for other in self.active if other.opened > loop.opened]:
+            if not inner.trained_here and (loop.trained or not inner.in_step):
+                self.close(inner)
+        if loop not in self.active:
+            self.active.append(loop)
 
     def close(self, loop: Loop) -> None:
         """The epoch of `loop` is over."""
@@ -137,16 +142,17 @@ class WatchedProcess:
 
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
-        holding = [loop for loop in self.active if loop.in_step]
-        for loop in holding:
-            loop.train()
+        for loop in self.active:
+            if loop.returned:
+                loop.train()
         self.add_stage(name, start, end)
 
     def add_stage(self, name: str, start: int, end: int) -> None:
         """A part of the step, booked to the outermost loop that holds a batch."""
-        holding = next((loop for loop in self.active if loop.in_step), None)
-        if holding is not None:
-            holding.add_stage(name, start, end)
+        for loop in self.active:
+            if loop.returned:
+                loop.add_stage(name, start, end)
+                return
 
     # ---- the session ----
 
@@ -226,6 +232,8 @@ class WatchedProcess:
             self.close(loop)
         self.save()
         self._sampler.stop()
+        for undo in self.undo:
+            undo()
 
 
 def _hide_our_frames() -> None:

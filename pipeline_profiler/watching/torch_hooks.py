@@ -1,9 +1,9 @@
 """Hooks into torch: the loader's iterator, and the parts of the step.
 
 `DataLoader.__iter__` and the iterators' `__next__` are wrapped once, so a script keeps genuine
-iterators. Forward is the calls of modules that the script makes itself, looked at in the first
-steps and in one of 25: a look at every call would cost large models more than it tells. Nothing is
-looked at inside a compiled graph. Backward is `Tensor.backward`, the optimizer torch's own global
+iterators. Forward is the calls of modules that the script makes itself, looked at for 20
+steps of a thousand: a look at every call would cost large models more than it tells, and putting
+it in costs a millisecond. Nothing is looked at inside a compiled graph. Backward is `Tensor.backward`, the optimizer torch's own global
 hooks, a checkpoint `torch.save`, a collective the functions of `torch.distributed`.
 """
 
@@ -21,11 +21,28 @@ from pipeline_profiler.record.recorder_live import WORKER_INTERVAL_S
 from pipeline_profiler.watching.device import device_gaps
 from pipeline_profiler.watching.process import WatchedProcess, known_process, watched_process
 
-LOOKED_AT, LOOK_EVERY = 5, 25  # steps at the head, and one of so many after them
+# steps: the first look, its length, and how far the later ones are apart
+FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
 COLLECTIVES = (
     *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast"),
     *("reduce_scatter_tensor", "reduce", "barrier", "all_gather_object", "broadcast_object_list"),
 )
+
+
+_UNDO: list[Callable[[], None]] = []
+
+
+def unhook_torch() -> None:
+    """Put everything back as it was."""
+    while _UNDO:
+        _UNDO.pop()()
+    _HOOKED.clear()
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    _UNDO.append(lambda: setattr(owner, name, before))
 
 
 def hook_loaders(module: Any) -> None:
@@ -47,7 +64,8 @@ def hook_loaders(module: Any) -> None:
 
     import torch
 
-    loader.__iter__, iterator.__next__ = __iter__, __next__
+    _replace(loader, "__iter__", __iter__)
+    _replace(iterator, "__next__", __next__)
 
 
 def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
@@ -131,6 +149,7 @@ def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     if _HOOKED:
         return
     _HOOKED.append(process.pid)
+    process.undo.append(unhook_torch)
     _hook_backward(torch)
     _hook_optimizers(torch)
     _hook_function(torch, "save", "checkpoint", trains=False)
@@ -166,7 +185,7 @@ def _hook_function(owner: Any, attribute: str, name: str, trains: bool) -> None:
         finally:
             _book(name, start, perf_counter_ns(), trains)
 
-    setattr(owner, attribute, timed_call)
+    _replace(owner, attribute, timed_call)
 
 
 def _hook_backward(torch: Any) -> None:
@@ -189,12 +208,12 @@ def _hook_optimizers(torch: Any) -> None:
         register_optimizer_step_pre_hook,
     )
 
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+    _UNDO.append(register_optimizer_step_pre_hook(before).remove)
+    _UNDO.append(register_optimizer_step_post_hook(after).remove)
 
 
 class _Outermost:
-    """Times the calls of modules that the script itself makes, in one step of 25.
+    """Times the calls of modules that the script itself makes, in 20 steps of a thousand.
 
     The class is looked at, not the modules: a hook on a module would be saved with it.
     """
@@ -206,22 +225,21 @@ class _Outermost:
         self.plain = torch.nn.Module.__call__
 
     def follow(self) -> None:
-        """Look at the first steps, and at one of 25 from then on."""
+        """Look for 20 steps once the first ones are over, and again every thousand."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         looking = self._looking()
-        self.torch.nn.Module.__call__ = looking
+        _replace(self.torch.nn.Module, "__call__", self.plain)
 
         def count(optimizer: Any, args: Any, kwargs: Any) -> None:
             if self.torch.compiler.is_compiling():
                 return
             self.steps += 1
-            looked = self.steps < LOOKED_AT or self.steps % LOOK_EVERY == 0
-            wanted = looking if looked else self.plain
-            if self.torch.nn.Module.__call__ is not wanted:
-                self.torch.nn.Module.__call__ = wanted
+            into = self.steps % LOOK_EVERY - FIRST_LOOK
+            if into in (0, LOOK):
+                self.torch.nn.Module.__call__ = self.plain if into else looking
 
-        register_optimizer_step_post_hook(count)
+        _UNDO.append(register_optimizer_step_post_hook(count).remove)
 
     def _looking(self) -> Callable[..., Any]:
         plain, torch = self.plain, self.torch
