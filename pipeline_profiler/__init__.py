@@ -22,6 +22,12 @@ from pipeline_profiler.record.stages import stage
 __all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
 
 
+def _dress(recorder: Recorder, loader: object) -> object:
+    from pipeline_profiler.adapters.tf_watched import dress_dataset
+
+    return dress_dataset(recorder, loader)
+
+
 def _enter(
     session: Session, file: Path, began: float, study: str, note: str, config: str
 ) -> int | None:
@@ -33,3 +39,4 @@ def _enter(
 # recorder.py may import the standard library alone, so what it needs is handed to it.
 _Recorder.attach = staticmethod(_attach)
 _Recorder.enter = staticmethod(_enter)
+Recorder.dress = staticmethod(_dress)

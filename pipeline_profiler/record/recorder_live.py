@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.autosave import SAVED_EVERY_S, Autosave
+from pipeline_profiler.record.hand_over import hand_over_cost
 from pipeline_profiler.record.recorder import Recorder, Source
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
@@ -28,6 +29,7 @@ from pipeline_profiler.record.trimming import copy_run, drop_steps
 
 MAIN_INTERVAL_S = 0.047  # no multiple of the times that loops are made of
 WORKER_INTERVAL_S = 0.02
+ASKED_AT = 2  # the step at which a batch is pickled once
 
 
 class LiveRecorder(Recorder):
@@ -48,7 +50,7 @@ class LiveRecorder(Recorder):
         super().__init__(clock, cpu, arm, queued)
         self.save_to, self.every_s = save_to, every_s
         self.trims = save_to is not None  # kept to its last steps
-        self.looks = clock is time.perf_counter_ns  # stack samples: on the system's clock alone
+        self.clocked = self.looks = clock is time.perf_counter_ns  # `looks`: takes stack samples
         self._table = threading.Lock()
         self._saving = threading.Lock()
         self._autosave: Autosave | None = None
@@ -94,6 +96,17 @@ class LiveRecorder(Recorder):
         if self._sampler is not None:
             for place, weight in self._sampler.drain():
                 self.run.stacks[place] = self.run.stacks.get(place, 0) + weight
+
+    def receive(
+        self, source: Source, item: Any, wait: tuple[int, int, int, int], used: int
+    ) -> tuple[Any, list[tuple[Any, ...]]]:
+        """As in `Recorder`; one batch of a torch loader without workers is pickled, to know."""
+        batch, rows = super().receive(source, item, wait, used)
+        if self.steps == ASKED_AT and source.config.get("workers") == 0 and self.clocked:
+            start = self.clock()
+            self.run.totals |= hand_over_cost(batch)
+            self.timeline.leave_out(start, self.clock())
+        return batch, rows
 
     def _put_down(self, more: Sequence[tuple[Any, ...]] = ()) -> None:
         with self._table:

@@ -18,7 +18,6 @@ from pipeline_profiler.record.recorder_live import LiveRecorder
 from pipeline_profiler.record.session import MAIN
 from pipeline_profiler.record.stages import StageTimer, activate
 
-
 QUEUE_LOOK = 8  # steps
 
 

@@ -292,8 +292,9 @@ _STATE: WatchedProcess | None = None
 def watched_process() -> WatchedProcess:
     """The state of this process; made at its first batch, and anew after a fork."""
     global _STATE
-    if _STATE is None or _STATE.pid != os.getpid():
+    if _STATE is None:
         _STATE = WatchedProcess(read_order())
+        os.register_at_fork(after_in_child=_forget)
     if _STATE.rank is None:
         _STATE.rank = _rank(None)
     return _STATE
@@ -301,4 +302,10 @@ def watched_process() -> WatchedProcess:
 
 def known_process() -> WatchedProcess | None:
     """The state of this process where it has begun to record."""
-    return _STATE if _STATE is not None and _STATE.pid == os.getpid() else None
+    return _STATE
+
+
+def _forget() -> None:
+    """In a fork: what it trains, if it does, is a process of its own."""
+    global _STATE
+    _STATE = None

@@ -1,10 +1,11 @@
 """Hooks into torch: the loader's iterator, and the parts of the step.
 
 `DataLoader.__iter__` and the iterators' `__next__` are wrapped once, so a script keeps genuine
-iterators. Forward is the calls of modules that the script makes itself, looked at for 20
-steps of a thousand: a look at every call would cost large models more than it tells, and putting
-it in costs a millisecond. Nothing is looked at inside a compiled graph. Backward is `Tensor.backward`, the optimizer torch's own global
-hooks, a checkpoint `torch.save`, a collective the functions of `torch.distributed`.
+iterators. Forward is the calls of modules that the script makes itself, looked at for 20 steps of a
+thousand: a look at every call would cost large models more than it tells, and putting it in costs a
+millisecond. Nothing is looked at inside a compiled graph. Backward is `Tensor.backward`, the
+optimizer torch's own global hooks, a checkpoint `torch.save`, a collective the functions of
+`torch.distributed`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from pipeline_profiler import Recorder
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record import trimming
+from pipeline_profiler.record.hand_over import LEAST_NS, hand_over_cost
 from pipeline_profiler.record.session import Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
 
@@ -89,3 +90,10 @@ def test_a_long_run_is_kept_to_its_last_steps(
     assert totals["dropped_wait_ns"] + steps.wait.sum() == 60 * MS
     assert totals["dropped_loop_ns"] + steps.loop.sum() == 180 * MS
     rec.end()
+
+
+def test_a_batch_of_objects_has_a_dearer_hand_over_than_one_of_tensors() -> None:
+    heavy = hand_over_cost([{"id": i, "text": str(i)} for i in range(20_000)])
+    light = hand_over_cost([1, 2, 3])
+    assert heavy["hand_over_ns"] > light["hand_over_ns"] >= LEAST_NS
+    assert hand_over_cost([lambda: None]) == {}
