@@ -204,9 +204,9 @@ def report_command(args: argparse.Namespace) -> int:
 def _judge_again(session: Session, trace: bool) -> None:
     """Results where there are none yet; a saved session has no traceback of a failed rule."""
     from pipeline_profiler.diagnose.verdict import diagnose_session
-    from pipeline_profiler.watching.conclusion import judge_watched
+    from pipeline_profiler.watching.conclusion import is_one_loop, judge_watched
 
-    if "watched" in session.environment:  # its process may have been killed before it was judged
+    if is_one_loop(session) and "verdict" not in session.results and session.runs:
         judge_watched(session)
         return
     missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))

@@ -216,6 +216,11 @@ class Recorder:
             self._deliveries.append((number, trace, delivery.serialise, delivery.receive))
         return batch, rows
 
+    def add_wait(self, start: int, end: int) -> None:
+        """The wait for a batch, where somebody else asked for it."""
+        row = ("wait", self.steps, MAIN, self.timeline.at(start), end - start, 0, -1, 1)
+        self._rows.append(row)
+
     def record_step(self, start: int, end: int, cpu: int) -> None:
         """Between next() return and next() entry; `step()` narrows it to the user's own block."""
         number, put, at = self.steps, self._rows.append, self.timeline.at

@@ -13,11 +13,22 @@ import numpy as np
 
 from pipeline_profiler.diagnose.verdict import MODERATE, Verdict, diagnose_session
 from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 
 LEAST_STEPS = 5
 PARTS = ("forward", "backward", "optimizer", "collective", "checkpoint")
 ELSEWHERE = 0.5  # share of the steps that train in another thread
+
+
+def is_one_loop(session: Session) -> bool:
+    """Whether a session is a recorded loop, without the arms of a measurement."""
+    return not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
+
+
+def long_enough(session: Session) -> bool:
+    """Whether a loop has steps enough to be judged."""
+    return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
 
 
 def judge_watched(session: Session) -> None:
@@ -99,10 +110,11 @@ def summary_lines(session: Session) -> list[str]:
     lines = [str(results.get("sentence"))]
     for cause in (results.get("causes") or [])[:3]:
         lines += [f"  {cause['code']} {cause['name']}: {cause['cause']}", f"    -> {cause['next']}"]
-    return lines + _parts_line(results.get("phases") or {}, session)
+    return lines + parts_line(results.get("phases") or {}, session)
 
 
-def _parts_line(phases: dict[str, float], session: Session) -> list[str]:
+def parts_line(phases: dict[str, float], session: Session) -> list[str]:
+    """The parts of the step in one line; none where they are not known."""
     inside = {name: s for name, s in phases.items() if name != "evaluation"}
     total = sum(inside.values())
     if not total:

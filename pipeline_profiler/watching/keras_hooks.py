@@ -12,14 +12,9 @@ import functools
 from time import perf_counter_ns
 from typing import Any
 
-from pipeline_profiler.record.session import MAIN
+from pipeline_profiler.adapters.tf_data import keras_callback
 from pipeline_profiler.watching.loop import Loop
 from pipeline_profiler.watching.process import WatchedProcess, watched_process
-
-UNTOLD = (
-    "Keras draws the batch inside its compiled step with TensorFlow; time the dataset alone with "
-    "`pipeline-profiler run`"
-)
 
 
 class _Plain:
@@ -95,56 +90,19 @@ def _with_callback(plain: Any) -> Any:
         bound = inspect.signature(plain).bind(self, *args, **kwargs)
         given = bound.arguments.get("callbacks")
         if given is None or isinstance(given, (list, tuple)):
-            bound.arguments["callbacks"] = [*(given or []), recording_callback()]
+            bound.arguments["callbacks"] = [*(given or []), _recording(self)]
         return plain(*bound.args, **bound.kwargs)
 
     return fit
 
 
-def recording_callback() -> Any:
-    """A callback that records fit() as a loop of this process."""
-    import keras
+def _recording(model: Any) -> Any:
+    """A callback that records a fit as a loop of this process."""
+    process = watched_process()
+    loop = process.loop_of(("keras", id(model)), _Plain({}))
 
-    told = keras.backend.backend() != "tensorflow"
+    def follow(phase: str) -> None:
+        process.phase = phase
+        loop.trained = loop.recorder.steps
 
-    class Watching(keras.callbacks.Callback):  # type: ignore[misc]
-        """Steps and, where Keras asks for the batch in Python, waits."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.asked = self.got = 0
-
-        def on_train_begin(self, logs: Any = None) -> None:
-            """The loop of this fit; the size of its batches is Keras' own business."""
-            config = {"kind": "keras", "wait_told": told, "wait_untold": UNTOLD}
-            self.process = watched_process()
-            self.loop = self.process.loop_of(("keras", id(self.model)), _Plain(config))
-            self.recorder = self.loop.recorder
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            """The iterator is made between this and the first batch."""
-            self.asked = perf_counter_ns()
-            self.recorder.open_epoch(self.asked, self.asked)
-
-        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            """The batch is asked for inside the step, or is there."""
-            self.got = perf_counter_ns()
-            wall = self.got - self.asked
-            at = self.recorder.timeline.at(self.asked)
-            row = ("wait", self.recorder.steps, MAIN, at, wall, -1, -1, 1)
-            self.recorder._rows.append(row)
-            self.process.phase = "step"
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            """The step is over, the next batch is asked for."""
-            self.asked = perf_counter_ns()
-            self.recorder.record_step(self.got, self.asked, 0)
-            self.loop.trained += 1
-            self.process.phase = "wait"
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            """Validation and other callbacks are no part of the step."""
-            self.recorder.close_epoch()
-            self.process.phase = "outside"
-
-    return Watching()
+    return keras_callback(loop.recorder, follow)
