@@ -17,7 +17,7 @@ from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 
 LEAST_STEPS = 5
-PARTS = ("forward", "backward", "optimizer", "collective", "checkpoint")
+PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 

@@ -19,6 +19,7 @@ from pipeline_profiler.record.session import MAIN
 from pipeline_profiler.record.stages import StageTimer, activate
 
 QUEUE_LOOK = 8  # steps
+EXPOSED = "training exposed"  # read by `Window.exposed`
 
 
 class Gaps(Protocol):
@@ -102,7 +103,9 @@ class Loop:
         r._rows.extend(self._waits)
         if self.gaps is not None:
             at = r.timeline.at(start)
-            r._rows += [("exposed", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()]
+            r._rows += [
+                (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
+            ]
         self.trained += self._busy
         self.trained_here += self._busy
         r.record_step(start, now, cpu - self._cpu)

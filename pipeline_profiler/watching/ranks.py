@@ -20,7 +20,7 @@ from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.session import ProfileError, Run, Session
 
 LATE = 0.05  # of the step, from which a rank holds the others up: the band of a moderate stall
-MEETING = ("backward", "collective", "optimizer")
+MEETING = ("backward", "training collective", "optimizer")
 
 
 @dataclass(frozen=True)

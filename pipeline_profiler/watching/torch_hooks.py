@@ -24,6 +24,7 @@ from pipeline_profiler.watching.process import WatchedProcess, known_process, wa
 
 # steps: the first look, its length, and how far the later ones are apart
 FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
+COLLECTIVE = "training collective"  # a part of training, so no side work
 COLLECTIVES = (
     *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast"),
     *("reduce_scatter_tensor", "reduce", "barrier", "all_gather_object", "broadcast_object_list"),
@@ -157,7 +158,7 @@ def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     if torch.distributed.is_available():
         for name in COLLECTIVES:
             if hasattr(torch.distributed, name):
-                _hook_function(torch.distributed, name, "collective", trains=False)
+                _hook_function(torch.distributed, name, COLLECTIVE, trains=False)
     _Outermost(torch).follow()
 
 

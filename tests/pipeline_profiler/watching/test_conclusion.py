@@ -76,3 +76,12 @@ def test_steps_that_a_long_run_has_dropped_are_summed_up() -> None:
     assert (
         "the 900 steps before these waited 30.0%" in judged(watched_loop(4, 4, **sums))["sentence"]
     )
+
+
+def test_a_wait_that_the_device_spends_computing_costs_nothing() -> None:
+    session = watched_loop(40, 40)
+    for i in range(50):  # the events of the last steps were not read any more
+        session.runs[0].spans.add("step:training exposed", i, -1, i * 80 * MS, 0)
+    results = judged(session)
+    assert results["stall"]["share"] == pytest.approx(10 * 40 / (60 * 80))
+    assert not [cause for cause in results["causes"] if "exposed" in cause["cause"]]
