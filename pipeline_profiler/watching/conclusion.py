@@ -65,12 +65,13 @@ def _untold(run: Run) -> str:
 def _crowded(window: Window) -> str:
     """A wait that is moderate only because other programs had the core is nobody's fault here."""
     period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
-    queued = float(np.maximum(window.spans("wait")["queued"], 0).sum())
+    # one next() of eight stands for the others, so the sum may come out above the wait
+    queued = min(wait, float(np.maximum(window.spans("wait")["queued"], 0).sum()))
     if wait < MODERATE * period or wait - queued >= MODERATE * period:
         return ""
     return (
-        f"next() takes {wait / period:.1%} of the step, {queued / wait:.0%} of that waiting for a "
-        "core that other programs have"
+        f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that waiting "
+        "for a core that other programs have"
     )
 
 
