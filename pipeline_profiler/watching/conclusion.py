@@ -65,14 +65,25 @@ def _untold(run: Run) -> str:
 def _crowded(window: Window) -> str:
     """A wait that is moderate only because other programs had the core is nobody's fault here."""
     period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
-    # one next() of eight stands for the others, so the sum may come out above the wait
-    queued = min(wait, float(np.maximum(window.spans("wait")["queued"], 0).sum()))
+    queued = wait * _queued_share(window)
     if wait < MODERATE * period or wait - queued >= MODERATE * period:
         return ""
     return (
         f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that waiting "
         "for a core that other programs have"
     )
+
+
+def _queued_share(window: Window) -> float:
+    """Share of the waits that was spent runnable without a core, from the steps that know it.
+
+    A watched loop asks in one step of eight and counts it eightfold, which is taken back here.
+    """
+    rows = window.spans("wait")
+    known = rows["queued"] >= 0
+    wait = float(rows["wall"][known].sum())
+    queued = float(rows["queued"][known].sum()) * float(known.mean() if len(known) else 0.0)
+    return min(1.0, queued / wait) if wait else 0.0
 
 
 def _all_steps(run: Run) -> str:

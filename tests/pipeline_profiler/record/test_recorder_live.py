@@ -56,8 +56,8 @@ def test_a_line_for_a_cause_and_a_file_without_asking(tmp_path: Path) -> None:
     rec = Recorder(save_to=path, every_s=0.05)
     for i in rec.watch(Slow()):
         time.sleep(0.02)
-        if i == 3:
-            assert path.exists()  # written while the loop goes on
+        while i == 3 and not path.exists():  # written while the loop goes on
+            time.sleep(0.02)
     rec.end()
     run = Session.load(path).runs[0]
     assert len(Window.of(run)) == 4
