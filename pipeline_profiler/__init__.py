@@ -4,9 +4,8 @@ In: a loader and a training step, or two lines in a loop of one's own. Out: a se
 verdict and causes, as a report, JSON or a trace. Cost: 30 s to 2 minutes for `run`; some
 microseconds a step for the recorder::
 
-    rec = Recorder()
+    rec = Recorder(save_to="profile.json")
     for batch in rec.watch(loader): ...
-    rec.save("profile.json")
 
 `import pipeline_profiler` loads the standard library only; torch and tensorflow are touched when a
 loader of theirs is handed in, never before.
@@ -15,11 +14,18 @@ loader of theirs is handed in, never before.
 from pathlib import Path
 
 from pipeline_profiler.adapters import attach as _attach
-from pipeline_profiler.record.recorder import Recorder
+from pipeline_profiler.record.recorder import Recorder as _Recorder
+from pipeline_profiler.record.recorder_live import LiveRecorder as Recorder
 from pipeline_profiler.record.session import ProfileError, Run, Session, Span
 from pipeline_profiler.record.stages import stage
 
 __all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
+
+
+def _dress(recorder: Recorder, loader: object) -> object:
+    from pipeline_profiler.adapters.tf_watched import dress_dataset
+
+    return dress_dataset(recorder, loader)
 
 
 def _enter(
@@ -31,5 +37,6 @@ def _enter(
 
 
 # recorder.py may import the standard library alone, so what it needs is handed to it.
-Recorder.attach = staticmethod(_attach)
-Recorder.enter = staticmethod(_enter)
+_Recorder.attach = staticmethod(_attach)
+_Recorder.enter = staticmethod(_enter)
+Recorder.dress = staticmethod(_dress)

@@ -26,7 +26,8 @@ ROOMS = {
         "interface ui, cli, __main__"
     ),
     "pipeline_profiler": (
-        "record, adapters diagnose, measure, checking, loader_checks log_checks training_checks,"
+        "record, adapters diagnose, measure, checking watching,"
+        "loader_checks log_checks training_checks,"
         "precision run_table, report, ui, cli, __main__"
     ),
 }

@@ -125,6 +125,7 @@ def command_lines(document: Path) -> Iterator[str]:
 def problem(line: str) -> str:
     """What is wrong with a command line of a document; "": nothing."""
     words = shlex.split(re.sub(r"[\[\]]", " ", line.replace("\\|", "|")), comments=True)
+    words = words[: words.index("--")] if "--" in words else words  # then another program's
     place = next((n for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS), 0)
     if not place:
         rest = [word for word in words[1:3] if not word.startswith("-")]
@@ -228,6 +229,12 @@ def prepare_loop(folder: Path) -> dict[str, Any]:
     return {"loader": [1, 2, 3], "train": lambda batch: None}
 
 
+def prepare_recorder(folder: Path) -> dict[str, Any]:
+    from pipeline_profiler import Recorder
+
+    return prepare_loop(folder) | {"Recorder": Recorder}
+
+
 def prepare_scan(folder: Path) -> dict[str, Any]:
     make_tree(folder / "images")
     return {"source": open_source([str(folder / "images")])}
@@ -252,6 +259,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "profiler-session.md": prepare_session,
     "profiler.md": prepare_loop,
     "python.md": prepare_pictures,
+    "profiler-watch.md": prepare_recorder,
     "README.md": prepare_scan,
     "vectors.md": lambda folder: {},
 }

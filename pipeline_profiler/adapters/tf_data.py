@@ -7,12 +7,11 @@ element (tf_graph.py walks the graph). A dataset is rebuilt with one change by t
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline_profiler.adapters.tf_graph import name_of, options_of, prefixes, visits
 from pipeline_profiler.record.plan import Operation
-from pipeline_profiler.record.session import MAIN
 from pipeline_profiler.record.stages import Clock
 
 FLAT_WINDOWS = 3  # windows of equal throughput after which AUTOTUNE counts as settled
@@ -116,12 +115,24 @@ def files(dataset: Any) -> list[str]:
     return []
 
 
-def keras_callback(recorder: Any) -> Any:
-    """A Keras callback that records fit(): the gap between two batches is the wait for data.
+UNTOLD = (
+    "Keras draws the batch inside its compiled step with TensorFlow; time the dataset alone with "
+    "`pipeline-profiler run`"
+)
 
-    With steps_per_execution above 1, Keras calls back once per execution and so does this.
+
+def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: None) -> Any:
+    """A Keras callback that records fit(); `follow` is told what begins: wait, step or outside.
+
+    With torch or JAX as the backend Keras asks for the batch between two callbacks: the gap is the
+    wait for data. With TensorFlow the batch is drawn inside the train function: steps are recorded,
+    and the session says that the wait is not known. With steps_per_execution above 1, Keras calls
+    back once per execution and so does this.
     """
     import keras
+
+    told = keras.backend.backend() != "tensorflow"
+    recorder.run.config |= {"kind": "keras", "wait_told": told, "wait_untold": UNTOLD}
 
     class Recording(keras.callbacks.Callback):  # type: ignore[misc]
         """Spans on the recorder's clock."""
@@ -134,18 +145,24 @@ def keras_callback(recorder: Any) -> Any:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             """The iterator is made between this and the first batch."""
             self.asked = recorder.clock()
-            recorder.run.spans.add("iter", recorder.steps, MAIN, self.asked, 0)
+            recorder.open_epoch(self.asked, self.asked)
+            follow("wait")
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            """The batch is there."""
+            """The batch is there, or is drawn inside the step."""
             self.got = recorder.clock()
-            wall = self.got - self.asked
-            recorder.run.spans.add("wait", recorder.steps, MAIN, self.asked, wall, 0)
+            recorder.add_wait(self.asked, self.got)
+            follow("step")
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             """The step is over, the next batch is asked for."""
             self.asked = recorder.clock()
-            recorder.run.spans.add("loop", recorder.steps, MAIN, self.got, self.asked - self.got, 0)
-            recorder.steps += 1
+            recorder.record_step(self.got, self.asked, 0)
+            follow("wait")
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            """Validation and other callbacks are no part of the step."""
+            recorder.close_epoch()
+            follow("outside")
 
     return Recording()

@@ -35,7 +35,7 @@ _MANY_WORKERS = "This DataLoader will create .* worker processes in total"
 class TorchSource:
     """A watched DataLoader; see `Source`."""
 
-    def __init__(self, loader: Any, sample_stacks: bool = False) -> None:
+    def __init__(self, loader: Any, sample_stacks: bool | float = False) -> None:
         """Proxy a copy of `loader`; `sample_stacks` also samples the stacks of its workers."""
         self.loader, self.config = loader, describe(loader)
         self.notes: list[str] = []
@@ -47,15 +47,14 @@ class TorchSource:
 
     def unwrap(self, item: Any) -> tuple[Any, Delivery | None]:
         """The user's batch, and how it travelled."""
-        if not isinstance(item, Parcel):
-            if not self._builds_itself:
-                self._builds_itself = True
-                self.notes.append(
-                    f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
-                    "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
-                )
-            return item, None
-        return item.batch, Delivery(item.trace, item.serialise, item.receive)
+        batch, delivery = unwrap_parcel(item)
+        if delivery is None and not self._builds_itself:
+            self._builds_itself = True
+            self.notes.append(
+                f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
+                "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
+            )
+        return batch, delivery
 
     def depth(self, iterator: Any) -> tuple[int, int] | None:
         """(arrived out of order, outstanding) from torch's private fields, where it has them."""
@@ -114,20 +113,33 @@ def attach(loader: Any, recorder: Any) -> TorchSource:
     return TorchSource(loader, recorder.sample_stacks)
 
 
-def _clone(loader: Any, sample_stacks: bool) -> Any:
+def _clone(loader: Any, sample_stacks: bool | float) -> Any:
     """A shallow copy with proxies; written to __dict__, as DataLoader forbids setting `dataset`."""
     clone = copy.copy(loader)
-    state = clone.__dict__
+    clone.__dict__.update(proxied(loader, sample_stacks))
+    clone.__dict__["_iterator"] = None
+    return clone
+
+
+def proxied(loader: Any, sample_stacks: bool | float) -> dict[str, Any]:
+    """What of a loader's state is a proxy while its workers are recorded, by name."""
+    state: dict[str, Any] = {}
     # IterDataPipe and MapDataPipe are recognised by type inside torch: leave them in place
     bases = type(loader.dataset).__mro__
     if not any(base.__module__.startswith("torch.utils.data.datapipes") for base in bases):
         state["dataset"] = DatasetProxy(loader.dataset, sample_stacks)
     state["collate_fn"] = CollateProxy(loader.collate_fn, sample_stacks)
     for name in ("batch_sampler", "sampler"):
-        if state.get(name) is not None:
-            state[name] = SamplerProxy(state[name])
-    state["_iterator"] = None
-    return clone
+        if loader.__dict__.get(name) is not None:
+            state[name] = SamplerProxy(loader.__dict__[name])
+    return state
+
+
+def unwrap_parcel(item: Any) -> tuple[Any, Delivery | None]:
+    """The user's batch, and how it travelled; None where a loader builds its batches itself."""
+    if not isinstance(item, Parcel):
+        return item, None
+    return item.batch, Delivery(item.trace, item.serialise, item.receive)
 
 
 def close(source: TorchSource) -> None:

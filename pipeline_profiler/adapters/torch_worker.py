@@ -31,14 +31,14 @@ from pipeline_profiler.record.stages import (
 class _Loading:
     """Per process: the open batch and its counters. Rebuilt after a fork (the pid tells)."""
 
-    def __init__(self, worker: int, sample_stacks: bool) -> None:
+    def __init__(self, worker: int, sample_stacks: bool | float) -> None:
         """Start timers and counters of this process; `worker` is MAIN in the trainer."""
         self.pid, self.worker = os.getpid(), worker
         if worker != MAIN or active() is None:
             activate(StageTimer())
         self.timer = active() or StageTimer()
         self.counters = Counters()
-        self.sampler = StackSampler.start_here() if sample_stacks and worker != MAIN else None
+        self.sampler = None if worker == MAIN else _sampler(sample_stacks)
         self.gc_ns = self._gc_start = 0
         if worker != MAIN:
             gc.callbacks.append(self._on_gc)
@@ -94,10 +94,19 @@ class _Loading:
         )
 
 
+def _sampler(sample_stacks: bool | float) -> StackSampler | None:
+    """By signal in a run of its own (True), by a thread every so many seconds beside a training."""
+    if not sample_stacks:
+        return None
+    if sample_stacks is True:
+        return StackSampler.start_here()
+    return StackSampler.start_beside(None, sample_stacks)
+
+
 _LOADING: _Loading | None = None
 
 
-def _loading(sample_stacks: bool) -> _Loading:
+def _loading(sample_stacks: bool | float) -> _Loading:
     """This process's state; made again after a fork, and for each recorder in the trainer."""
     global _LOADING
     state = _LOADING
@@ -130,7 +139,7 @@ class TaggedIndices(list[Any]):
 class DatasetProxy:
     """The user's dataset with each sample timed; attributes read and write through."""
 
-    def __init__(self, dataset: Any, sample_stacks: bool = False) -> None:
+    def __init__(self, dataset: Any, sample_stacks: bool | float = False) -> None:
         """Time the samples of `dataset`; written past `__setattr__`, which goes to the dataset."""
         self.__dict__.update(_dataset=dataset, _sample_stacks=sample_stacks, _hooked=False)
         offer_stack_dump()  # in a spawned worker this is the first line of ours that runs
@@ -301,7 +310,7 @@ def _open_parcel(
 class CollateProxy:
     """The user's collate function, timed; what it returns goes into a Parcel."""
 
-    def __init__(self, collate: Any, sample_stacks: bool = False) -> None:
+    def __init__(self, collate: Any, sample_stacks: bool | float = False) -> None:
         """Time `collate` and put what it returns into a parcel."""
         self.collate, self.sample_stacks = collate, sample_stacks
 

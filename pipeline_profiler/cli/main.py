@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import checks, ending, precision, recording, runs
+from pipeline_profiler.cli import checks, ending, precision, recording, runs, watch
 from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.exit_codes import ExitCode, strongest
@@ -90,11 +90,13 @@ def parser() -> argparse.ArgumentParser:
             help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
+    watch.add_watch(commands, REPLACE_HELP)
     precision.add(commands)
     checks.add_checks(commands)
     runs.add_runs(commands)
     page = commands.add_parser("report", help="render a session: text, html, md, json, trace")
     page.add_argument("session", help="a session file that `run` or another command saved")
+    page.add_argument("ranks", nargs="*", help="sessions of the other ranks, joined with the first")
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
@@ -180,6 +182,8 @@ def report_command(args: argparse.Namespace) -> int:
     """Render a saved session; judged where it has no results."""
     from pipeline_profiler.report import render as reports
 
+    if args.ranks:
+        return watch.report_ranks([args.session, *args.ranks], args.output)
     if args.fail_on:
         bound(args.fail_on)
     if args.output:
@@ -200,7 +204,11 @@ def report_command(args: argparse.Namespace) -> int:
 def _judge_again(session: Session, trace: bool) -> None:
     """Results where there are none yet; a saved session has no traceback of a failed rule."""
     from pipeline_profiler.diagnose.verdict import diagnose_session
+    from pipeline_profiler.watching.conclusion import is_one_loop, judge_watched
 
+    if is_one_loop(session) and "verdict" not in session.results and session.runs:
+        judge_watched(session)
+        return
     missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
     if not missing and not (session.results.get("failed_rules") and trace):
         return

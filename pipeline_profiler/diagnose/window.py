@@ -129,8 +129,18 @@ class Window:
         """Nanoseconds that each step waited for data."""
         # the iter() call sits between two next() calls; its time is waiting for data too
         between = self.steps.period - self.steps.wait - self.steps.loop
-        waited: Ints = self.steps.wait + np.maximum(between, 0)
+        waited: Ints = self._late + np.maximum(between, 0)
         return waited
+
+    @cached_property
+    def _late(self) -> Ints:
+        """The wait of each step; on a GPU what the device waited, where its events told."""
+        wait = self.steps.wait
+        told = spans_of(self.run, "step:training exposed")
+        if not len(told["batch"]):
+            return wait
+        device = sum_by_batch(told, "wall", self.steps.batch, -1)
+        return np.where(device < 0, wait, np.minimum(device, wait))
 
     @cached_property
     def input_wait_ns(self) -> float:

@@ -12,7 +12,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from pipeline_profiler.record.stages import (
     activate,
     difference,
 )
+from pipeline_profiler.record.timeline import Timeline
 
 SLOW_SAMPLES_KEPT = 256
 _QUEUED = BatchTrace._fields.index("queued_ns")  # and process_cpu_ns follows it
@@ -90,8 +91,11 @@ class Recorder:
         self._counted: tuple[int, Counters] | None = None
         self.run = Run(arm=arm)
         self.timer = StageTimer(clock, cpu)
+        self.timeline = Timeline()
+        self._left = 0  # when the last epoch ended; what follows it belongs to no step
         self.steps = 0
-        self.sample_stacks = False  # workers sample their stacks too: for a run of its own
+        # workers sample their stacks too: true for a run of its own, seconds beside a real one
+        self.sample_stacks: bool | float = False
         self.phase = "outside"  # what the main thread is doing: outside | wait | step
         self._gc_start = 0
         self._sources: dict[int, tuple[Any, Source]] = {}
@@ -100,16 +104,19 @@ class Recorder:
 
     def watch(self, loader: Any) -> Iterator[Any]:
         """Iterate `loader` for one epoch, recording each next(); call again for the next epoch."""
+        return self._iterate(self._source_of(loader))
+
+    def _source_of(self, loader: Any) -> Source:
         held = self._sources.get(id(loader))
         if held is None:
             held = (loader, Recorder.attach(loader, self))  # holding the loader keeps its id unique
             self._sources[id(loader)] = held
             self.run.config |= held[1].config
             self.run.notes += held[1].notes
-        return self._iterate(held[1])
+        return held[1]
 
     def _iterate(self, source: Source) -> Iterator[Any]:
-        clock, cpu, put = self.clock, self.cpu, self._rows.append
+        clock, cpu = self.clock, self.cpu
         queued = self._queue_clock()
         process = time.process_time_ns if clock is time.perf_counter_ns else _unknown
         activate(self.timer)
@@ -117,7 +124,7 @@ class Recorder:
         try:
             start = clock()
             iterator = iter(source.iterable)
-            put(("iter", self.steps, MAIN, start, clock() - start, -1, -1, 1))
+            self.open_epoch(start, clock())
             while True:
                 depth = source.depth(iterator)
                 hidden = process()
@@ -133,12 +140,12 @@ class Recorder:
                 used = difference(process(), hidden)
                 self._hidden_ns += max(0, used - (cpu_end - cpu_begin))
                 wait = (begin, end - begin, cpu_end - cpu_begin, delay)
-                batch, item = self._record_wait(source, item, wait, depth, used), None
+                batch, item = self.record_wait(source, item, wait, depth, used), None
                 after = cpu()
                 try:
                     yield batch
                 finally:  # a `break` in the caller's loop closes the generator here
-                    self._record_step(end, clock(), cpu() - after)
+                    self.record_step(end, clock(), cpu() - after)
         except BaseException as error:
             if not isinstance(error, GeneratorExit):
                 self.run.notes.append(f"step {self.steps}: {type(error).__name__}: {error}")
@@ -147,6 +154,18 @@ class Recorder:
             self.phase = "outside"
             gc.callbacks.remove(self._on_gc)
             activate(None)
+            self.close_epoch()
+
+    def open_epoch(self, start: int, end: int) -> None:
+        """An iter() call; validation and the like since the last epoch is no part of the loop."""
+        if self._left:
+            self.timeline.leave_out(self._left, start)
+        row = ("iter", self.steps, MAIN, self.timeline.at(start), end - start, -1, -1, 1)
+        self._rows.append(row)
+
+    def close_epoch(self) -> None:
+        """The loop is left, or its last batch was delivered."""
+        self._left = self.clock()
 
     def _queue_clock(self) -> Clock:
         """Run-queue delay of the calling thread: the system's counter beside the system's clock."""
@@ -164,9 +183,9 @@ class Recorder:
         if phase == "start":
             self._gc_start = now
         elif self._gc_start:
-            self.run.gc_pauses.append([self._gc_start, now - self._gc_start])
+            self.run.gc_pauses.append([self.timeline.at(self._gc_start), now - self._gc_start])
 
-    def _record_wait(
+    def record_wait(
         self,
         source: Source,
         item: Any,
@@ -175,33 +194,48 @@ class Recorder:
         used: int,
     ) -> Any:
         """The user's batch. `wait`: start, wall, CPU and run-queue nanoseconds of next()."""
-        number, put = self.steps, self._rows.append
+        batch, rows = self.receive(source, item, wait, used)
+        self._rows.extend(rows)
+        if depth is not None:
+            self.run.depths.append([self.steps, *depth])
+        return batch
+
+    def receive(
+        self, source: Source, item: Any, wait: tuple[int, int, int, int], used: int
+    ) -> tuple[Any, list[tuple[Any, ...]]]:
+        """The user's batch and the rows of its next(), the wait first; `used`: as in the trace."""
+        number, at = self.steps, self.timeline.at
         batch, delivery = source.unwrap(item)
-        put(("wait", number, MAIN, *wait, 1))
+        rows: list[tuple[Any, ...]] = [("wait", number, MAIN, at(wait[0]), *wait[1:], 1)]
         for name, start, wall, cpu, calls in self.timer.collect():
-            put((name, number, MAIN, start, wall, cpu, -1, calls))
+            rows.append((name, number, MAIN, at(start), wall, cpu, -1, calls))
         if delivery is not None:
             trace = tuple(delivery.trace)
             if delivery.trace.worker == MAIN:  # loaded inside next(): its counters are the batch's
                 trace = (*trace[:_QUEUED], wait[3], used, *trace[_QUEUED + 2 :])
             self._deliveries.append((number, trace, delivery.serialise, delivery.receive))
-        if depth is not None:
-            self.run.depths.append([number, *depth])
-        return batch
+        return batch, rows
 
-    def _record_step(self, start: int, end: int, cpu: int) -> None:
+    def add_wait(self, start: int, end: int) -> None:
+        """The wait for a batch, where somebody else asked for it."""
+        row = ("wait", self.steps, MAIN, self.timeline.at(start), end - start, 0, -1, 1)
+        self._rows.append(row)
+
+    def record_step(self, start: int, end: int, cpu: int) -> None:
         """Between next() return and next() entry; `step()` narrows it to the user's own block."""
-        number, put = self.steps, self._rows.append
+        number, put, at = self.steps, self._rows.append, self.timeline.at
         for name, begin, wall, busy, calls in self.timer.collect():
-            put((f"step:{name}", number, MAIN, begin, wall, busy, -1, calls))
-        put(("loop", number, MAIN, start, end - start, cpu, -1, 1))
+            put((f"step:{name}", number, MAIN, at(begin), wall, busy, -1, calls))
+        put(("loop", number, MAIN, at(start), at(end) - at(start), cpu, -1, 1))
         self.steps += 1
         if len(self._rows) > ROWS_HELD:
             self._put_down()
 
-    def _put_down(self) -> None:
-        self.run.spans.extend(self._rows)
-        self._rows.clear()
+    def _put_down(self, more: Sequence[tuple[Any, ...]] = ()) -> None:
+        # the rows known now: a thread that saves may do this while the loop puts more aside
+        rows = self._rows[:]
+        self.run.spans.extend([*rows, *more])
+        del self._rows[: len(rows)]
 
     def step(self) -> Marked:
         """Mark the training step inside the loop, so that work beside it is counted apart."""
@@ -227,29 +261,32 @@ class Recorder:
 
     def _settle(self) -> None:
         """Turn deliveries into spans and batch rows; done after the loop to keep it light."""
-        run, put = self.run, self._rows.append
+        run, rows, on = self.run, list[tuple[Any, ...]](), self.timeline.at
+        put = rows.append
         run.totals["hidden_cpu_ns"] = self._hidden_ns
-        for batch, fields, serialise, receive in self._deliveries:
+        deliveries = self._deliveries[:]
+        for batch, fields, serialise, receive in deliveries:
             d = Delivery(BatchTrace(*fields), serialise, receive)
             t, at = d.trace, (batch, d.trace.worker)
-            put(("fetch", *at, t.start_ns, t.wall_ns, t.cpu_ns, t.queued_ns, t.samples))
+            put(("fetch", *at, on(t.start_ns), t.wall_ns, t.cpu_ns, t.queued_ns, t.samples))
             for name, start, wall, cpu, calls in t.stages:
-                put((name, *at, start, wall, cpu, -1, calls))
+                put((name, *at, on(start), wall, cpu, -1, calls))
             if serialise:
-                put(("serialise", *at, *serialise, -1, 1))
+                put(("serialise", *at, on(serialise[0]), *serialise[1:], -1, 1))
             if receive:
-                put(("receive", batch, MAIN, *receive, -1, -1, 1))
+                put(("receive", batch, MAIN, on(receive[0]), receive[1], -1, -1, 1))
             self._batch_row(batch, d)
             for place, hits in t.stacks:
                 run.stacks[place] = run.stacks.get(place, 0) + hits
-        self._put_down()
-        self._deliveries.clear()
+        self._put_down(rows)
+        del self._deliveries[: len(deliveries)]
         run.slow = sorted(run.slow, key=lambda row: -row["wall_ns"])[:SLOW_SAMPLES_KEPT]
 
     def _batch_row(self, batch: int, d: Delivery) -> None:
         t = d.trace
         sent = d.serialise[0] + d.serialise[1] if d.serialise else t.start_ns + t.wall_ns
         received = sum(d.receive) if d.receive else sent
+        sent, received = self.timeline.at(sent), self.timeline.at(received)
         row = (
             *(batch, t.worker, t.tag, t.samples, t.slow_ns, t.slow_cpu_ns),
             *(t.read_bytes, t.read_chars, t.gc_ns, t.process_cpu_ns, sent, received),
@@ -285,4 +322,4 @@ class Marked:
         """The step ends; one that raised counts too."""
         r = self._recorder
         cpu, wall = r.cpu() - self._cpu, r.clock() - self._start
-        r._rows.append(("step", r.steps, MAIN, self._start, wall, cpu, -1, 1))
+        r._rows.append(("step", r.steps, MAIN, r.timeline.at(self._start), wall, cpu, -1, 1))

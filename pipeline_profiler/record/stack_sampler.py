@@ -47,7 +47,7 @@ _SYSTEM = tuple(
 )
 _TORCH_DATA = "torch.utils.data"
 _WAITING = ("threading", "queue", "concurrent.futures._base", "selectors", "multiprocessing.queues")
-OUR_THREADS = ("stack-sampler", "shadow-loader")
+OUR_THREADS = ("stack-sampler", "shadow-loader", "profile-autosave", "profile-live-line")
 _DRIVERS = (f"{_OURS}.measure.arms",)  # what calls the user's code
 
 
@@ -134,6 +134,7 @@ class StackSampler:
         self.thread_id, self.phase = thread_id, phase
         self.weights: Counter[str] = Counter()
         self._last = time.perf_counter_ns()
+        self._interval_s = INTERVAL_S
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._undo: Callable[[], None] = lambda: None
@@ -149,6 +150,17 @@ class StackSampler:
             atexit.register(sampler.stop)
         else:
             sampler._start_thread()
+        return sampler
+
+    @classmethod
+    def start_beside(cls, phase: Callable[[], str] | None, interval_s: float) -> StackSampler:
+        """Sample the calling thread from a thread, at a rate that a training does not feel.
+
+        Neither a signal, which the program may use itself, nor a switch of the interpreter.
+        """
+        sampler = cls(threading.get_ident(), phase)
+        sampler._interval_s = interval_s
+        sampler._start_loop()
         return sampler
 
     def _start_timer(self) -> None:
@@ -169,11 +181,14 @@ class StackSampler:
         # at the usual 5 ms a CPU-bound thread is only ever seen where it blocks
         sys.setswitchinterval(SWITCH_S)
         self._undo = lambda: sys.setswitchinterval(switch)
+        self._start_loop()
+
+    def _start_loop(self) -> None:
         self._thread = threading.Thread(target=self._loop, daemon=True, name="stack-sampler")
         self._thread.start()
 
     def _loop(self) -> None:
-        while not self._stop.wait(INTERVAL_S):
+        while not self._stop.wait(self._interval_s):
             frame = sys._current_frames().get(self.thread_id)
             if frame is None:
                 return

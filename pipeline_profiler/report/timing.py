@@ -18,6 +18,7 @@ from pipeline_profiler.record.plan import SlowSample
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.report import charts
 from pipeline_profiler.report.section import Section, in_ms, share_text
+from pipeline_profiler.watching.conclusion import parts_line
 
 SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
 NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
@@ -91,6 +92,7 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         f"time to first batch {first} (by epoch)",
         *_first_batch(timed),
         *_on_device(session),
+        *parts_line(session.results.get("phases") or {}, session),
     ]
     low, high = timed.clock_error_ns
     if (low, high) != (0, 0):

@@ -114,12 +114,11 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
 
 def _judged(session: Session) -> Mapping[str, Any]:
     """The results of a session that has none yet; empty where it is too short to judge."""
-    from pipeline_profiler.diagnose.verdict import diagnose_session
+    from pipeline_profiler.watching.conclusion import judge_watched, long_enough
 
-    try:
-        return session.results or diagnose_session(session).as_results()
-    except ProfileError:
-        return {}
+    if not session.results and long_enough(session):
+        judge_watched(session)
+    return session.results
 
 
 def outcome_of_session(

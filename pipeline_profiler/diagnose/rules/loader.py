@@ -288,8 +288,19 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
 
 
 def _with_workers(case: Case, count: int, cores: int) -> float:
-    costs = case.costs
+    costs = _handed_over(case)
     return shared_period(cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
+
+
+def _handed_over(case: Case) -> predict.Costs:
+    """The costs with a hand-over where a loop without workers was recorded, which has none."""
+    totals, costs = case.window.run.totals, case.costs
+    receipt = float(totals.get("hand_over_ns", 0))
+    if case.workers or not receipt:
+        return costs
+    # pickling runs in the worker beside its next fetch, under the same interpreter lock
+    pickling = float(totals.get("pickling_ns", 0))
+    return replace(costs, cpu=costs.cpu + pickling, overhead=receipt, ready=receipt)
 
 
 def _enough_workers(e: Evidence, most: int) -> int:

@@ -211,3 +211,19 @@ def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
         for seconds in (0.25, 0.33, 0.41)
     ]
     assert paces == [15.0, 15.0, 15.0]
+
+
+def test_a_watched_dataset_is_one_for_keras_and_gives_every_epoch() -> None:
+    import keras
+
+    rec = Recorder()
+    data = tf.data.Dataset.from_tensor_slices((tf.zeros((8, 1)), tf.zeros((8, 1)))).batch(2)
+    watched = rec.watch(data)
+    assert len(watched) == 4
+    assert sum(1 for _ in watched) == 4
+    assert rec.steps == 4
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    history = model.fit(watched, epochs=2, verbose=0, shuffle=False)
+    assert history.epoch == [0, 1]
+    assert int(model.optimizer.iterations.numpy()) == 8

@@ -142,3 +142,16 @@ def test_an_object_that_cannot_be_iterated_is_refused_with_the_cure() -> None:
         Recorder().watch(3)
     with pytest.raises(ProfileError, match="call it and hand over what it returns"):
         Recorder().watch(lambda: [1])
+
+
+def test_a_validation_between_epochs_is_no_waiting() -> None:
+    clock = FakeClock()
+    rec, loader = recorder(clock), SlowList(clock, [1, 1, 1], open_ms=2)
+    for _ in range(2):
+        for _ in rec.watch(loader):
+            clock.advance(3)
+        clock.advance(500)
+    window = Window.of(rec.session().runs[0])
+    # the iter() call of the second epoch is waiting, the validation before it is not
+    assert window.steps.period.tolist() == [4 * MS, 4 * MS, 6 * MS, 4 * MS, 4 * MS, 4 * MS]
+    assert window.exposed.sum() == (6 + 2) * MS

@@ -1,0 +1,115 @@
+"""`pipeline-profiler watch -- train.py ...`: a training as it is, with a verdict at its end.
+
+stdout belongs to the script; what is said here goes to stderr. The exit code is the script's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline_profiler.cli import recording
+from pipeline_profiler.cli.output import check_session_output, is_ours
+from pipeline_profiler.cli.terminal import say, show
+from pipeline_profiler.record.errors import ProfileError
+from pipeline_profiler.record.session import Session
+from pipeline_profiler.run_table.entry import outcome_of_session
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_watch(commands: Commands, replace_help: str) -> None:
+    """The command and its options."""
+    p = commands.add_parser("watch", help="run a script as it is, and say what its steps wait for")
+    p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
+    p.add_argument("-o", "--output", default="profile.json", help="session file")
+    p.add_argument("--every", type=float, default=60.0, metavar="S", help="seconds between saves")
+    p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
+    p.add_argument("--replace", action="store_true", help=replace_help)
+    recording.add_recording_options(p)
+    p.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="-- SCRIPT", help="train.py and its arguments"
+    )
+    p.set_defaults(command=watch_command, json=False)
+
+
+def watch_command(args: argparse.Namespace) -> int:
+    """Run the script, judge what it left, return its exit code."""
+    from pipeline_profiler.watching.launch import HOME, command_of, run_watched, saved_files
+    from pipeline_profiler.watching.process import WatchOrder
+
+    words = args.script[1:] if args.script[:1] == ["--"] else args.script
+    if args.every <= 0:
+        raise ProfileError(f"--every is a number of seconds above 0, not {args.every:g}.")
+    command = command_of(words, args.module)
+    _check_places(args.output, args.replace)
+    folder = tempfile.mkdtemp(prefix="pipeline-profiler-")
+    order = WatchOrder(
+        output=os.path.abspath(args.output),
+        every_s=args.every,
+        folder=folder,
+        home=str(HOME),
+        parent=os.getpid(),
+        quiet=args.quiet,
+    )
+    try:
+        code = run_watched(command, order)
+        files = saved_files(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    _conclude(files, args)
+    return code
+
+
+def _check_places(output: str, replace: bool) -> None:
+    """Raise ProfileError where a session of the script or of one of its ranks has no place."""
+    check_session_output(output, replace)
+    path = Path(output)
+    for other in path.parent.glob(f"{path.stem}-rank*{path.suffix}*"):
+        if not replace and not is_ours(other):
+            raise ProfileError(f"{other} was not written by pipeline-profiler: choose another -o.")
+
+
+def _conclude(files: list[Path], args: argparse.Namespace) -> None:
+    """Judge the sessions, save them with their results, say what they say."""
+    from pipeline_profiler.watching.conclusion import judge_watched, summary_lines
+    from pipeline_profiler.watching.ranks import join_lines
+
+    if not files:
+        say("pipeline-profiler: no DataLoader, tf.data iterator or fit was seen: nothing is saved.")
+        return
+    sessions = []
+    for path in files:
+        session = Session.load(path)
+        judge_watched(session)
+        session.save(path)
+        sessions.append(session)
+    args.outcome, args.saved = outcome_of_session(sessions[0]), str(files[0])
+    if args.quiet:
+        return
+    lines = summary_lines(sessions[0]) if len(sessions) == 1 else join_lines(sessions)
+    say("\n".join(["", "pipeline-profiler:", *lines]))
+    names = " ".join(_shortest(path) for path in files)
+    say(f"saved: {names}   next: pipeline-profiler report {names}")
+
+
+def _shortest(path: Path) -> str:
+    """The path as a reader would type it here."""
+    try:
+        return str(path.relative_to(os.getcwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def report_ranks(paths: list[str], output: str | None) -> int:
+    """The sessions of several ranks in one table."""
+    from pipeline_profiler.watching.ranks import join_lines
+
+    if output:
+        raise ProfileError("Several ranks are shown as text: leave -o out, or give one session.")
+    return show("\n".join(join_lines([Session.load(path) for path in paths])))

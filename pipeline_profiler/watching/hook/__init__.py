@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: Python runs the `sitecustomize` it finds there before a script."""

@@ -1,0 +1,143 @@
+"""Sessions of several ranks, joined: who is waited for, and whether its loader is why.
+
+Ranks meet in every backward pass (or in an explicit collective), so all have the same step period
+and a loader's stall on one rank looks like a slow collective on the others. What tells them apart
+is when each rank arrives there: its wait for data and its own work before the backward pass. The
+last to arrive is the straggler; what the others arrive earlier, they wait in the collective.
+Durations are compared step by step, never clocks, which differ between machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline_profiler.diagnose.columns import Ints
+from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval
+from pipeline_profiler.diagnose.window import Window
+from pipeline_profiler.record.session import ProfileError, Run, Session
+
+LATE = 0.05  # of the step, from which a rank holds the others up: the band of a moderate stall
+MEETING = ("backward", "training collective", "optimizer")
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """One rank; milliseconds a step."""
+
+    rank: int
+    steps: int
+    period_ms: float
+    wait_ms: float  # inside the loader's next()
+    own_ms: float  # its own work before it meets the others
+    collective_ms: float  # waits for the last rank
+    last: float  # share of the steps in which it arrives last
+
+
+@dataclass(frozen=True)
+class JoinedRanks:
+    """The ranks of one job, and how much of its step goes because one of them arrives late."""
+
+    rows: tuple[RankRow, ...]
+    late: Interval  # share of the step the others lose to the straggler's lead over their mean
+    straggler: int
+    by_loader: float  # share of its lateness that is its wait for data
+
+
+def join_ranks(sessions: Sequence[Session]) -> JoinedRanks:
+    """Compare the ranks step by step; ProfileError where they do not belong together."""
+    runs = [_run_of(session) for session in sessions]
+    ranks = [run.totals.get("rank", i) for i, run in enumerate(runs)]
+    if len(set(ranks)) < len(ranks):
+        raise ProfileError("Two sessions are of the same rank: give one file a rank.")
+    windows = [Window.of(run) for run in runs]
+    first = max(int(w.steps.batch[0]) for w in windows)
+    last = min(int(w.steps.batch[-1]) for w in windows)
+    if last - first < 5:
+        raise ProfileError("The ranks have fewer than 5 steps in common: record them together.")
+    cut = [_cut(window, first, last) for window in windows]
+    wait = np.stack([c[0] for c in cut])
+    own = np.stack([c[1] for c in cut])
+    period = np.stack([c[2] for c in cut])
+    return _joined(ranks, wait, own, period)
+
+
+def _run_of(session: Session) -> Run:
+    if not session.runs or not len(Window.of(session.runs[0])):
+        raise ProfileError("A session without steps is no rank's: give files that `watch` saved.")
+    return session.runs[0]
+
+
+def _cut(window: Window, first: int, last: int) -> tuple[Floats, Floats, Floats]:
+    """Wait, own work before the meeting and period of the common steps; ns."""
+    steps = window.steps
+    rows = (steps.batch >= first) & (steps.batch <= last)
+    ids: Ints = steps.batch[rows]
+    meeting = sum((window.wall_of(f"step:{name}", ids) for name in MEETING), np.zeros(len(ids)))
+    own = np.maximum(steps.loop[rows] - meeting, 0.0)
+    return window.exposed[rows].astype(float), own, steps.period[rows].astype(float)
+
+
+def _joined(ranks: list[int], wait: Floats, own: Floats, period: Floats) -> JoinedRanks:
+    arrival = wait + own
+    latest = arrival.max(axis=0)
+    lost = latest - arrival
+    winner = arrival.argmax(axis=0)
+    rows = [
+        RankRow(
+            rank=ranks[i],
+            steps=arrival.shape[1],
+            period_ms=float(period[i].mean()) / 1e6,
+            wait_ms=float(wait[i].mean()) / 1e6,
+            own_ms=float(own[i].mean()) / 1e6,
+            collective_ms=float(lost[i].mean()) / 1e6,
+            last=float((winner == i).mean()),
+        )
+        for i in range(len(ranks))
+    ]
+    slowest = int(arrival.mean(axis=1).argmax())
+    others = [i for i in range(len(ranks)) if i != slowest]
+    behind = arrival[slowest] - arrival[others].mean(axis=0)
+    late = block_interval(np.stack([behind, period.mean(axis=0)], axis=1), 5, lambda r: _ratio(r))
+    waiting = float((wait[slowest] - wait[others].mean(axis=0)).mean())
+    share = waiting / float(behind.mean()) if behind.mean() > 0 else 0.0
+    return JoinedRanks(
+        tuple(sorted(rows, key=lambda row: row.rank)),
+        late,
+        ranks[slowest],
+        min(1.0, max(0.0, share)),
+    )
+
+
+def _ratio(rows: Floats) -> Floats:
+    sums: Floats = rows.sum(axis=1)
+    return sums[:, 0] / sums[:, 1]
+
+
+def join_lines(sessions: Sequence[Session]) -> list[str]:
+    """The table and what it says."""
+    joined = join_ranks(sessions)
+    names = ("step", "loader wait", "own work", "collective", "last")
+    head = " rank " + " ".join(f"{n:>{w}}" for n, w in zip(names, (10, 12, 10, 11, 6), strict=True))
+    rows = [
+        f"{r.rank:>5} {r.period_ms:>7.1f} ms {r.wait_ms:>9.1f} ms {r.own_ms:>7.1f} ms "
+        f"{r.collective_ms:>8.1f} ms {r.last:>6.0%}"
+        for r in joined.rows
+    ]
+    return [head, *rows, _sentence(joined)]
+
+
+def _sentence(joined: JoinedRanks) -> str:
+    late = joined.late
+    interval = f"{late.value:.1%} of the step (95 %: {late.low:.1%} to {late.high:.1%})"
+    if late.low < LATE:
+        if late.high < LATE:
+            return f"No rank holds the others up: the latest one is behind by {interval}."
+        return f"Whether a rank holds the others up cannot be told: {interval}."
+    why = "its loader" if joined.by_loader > 0.5 else "its own work before the collective"
+    return (
+        f"Rank {joined.straggler} is the straggler, by {interval}: the others wait for it in the "
+        f"collective, and {max(joined.by_loader, 1 - joined.by_loader):.0%} of that is {why}."
+    )
