@@ -121,8 +121,11 @@ class Window:
 
     @cached_property
     def period_ns(self) -> float:
-        """Mean step period; nan without a step."""
-        return float(self.steps.period.mean()) if len(self) else float("nan")
+        """Mean step period without the copying of batches in hand; nan without a step."""
+        if not len(self):
+            return float("nan")
+        copying = self.run.totals.get("copying_ns", 0) / len(self.whole)
+        return float(self.steps.period.mean()) - copying
 
     @cached_property
     def exposed(self) -> Ints:

@@ -25,6 +25,7 @@ from pipeline_profiler.measure.arms import (
     null_run,
     run_arm,
 )
+from pipeline_profiler.measure.kept_batches import KeptBatches
 from pipeline_profiler.measure.stopping import kept_when_stopped
 from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
 from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
@@ -58,14 +59,15 @@ def pilot_seconds(options: Options) -> float:
     return min(usual, PILOT_SHARE * options.budget)
 
 
-def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, list[Any]]:
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, KeptBatches]:
     """First pass over the loader: how long steps take, which batches to keep."""
     recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     bench.guard.pulse.doing = "first pass"
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
-    kept_batches = drive(bench, bench.loader(), recorder, steps, seconds)
+    kept_batches = KeptBatches()
+    drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:
@@ -312,12 +314,12 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 
 
 def _probe_before(
-    bench: Bench, options: Options, session: Session, kept_batches: list[Any]
+    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "probes before the arms"
     session.runs.append(probes.sample_stacks(bench, options))
-    probes.probe_fields(bench, kept_batches, options, session.probes)
+    probes.probe_step(bench, kept_batches, options, session)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)
@@ -326,7 +328,7 @@ def _probe_before(
 def _run_blocks(
     bench: Bench,
     session: Session,
-    kept_batches: list[Any],
+    kept_batches: KeptBatches,
     deadlines: tuple[int, int],
     bare: bool,
 ) -> None:
