@@ -18,16 +18,17 @@ import numpy as np
 
 from pipeline_profiler.diagnose.case import Case, make_case
 from pipeline_profiler.diagnose.columns import Ints
-from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.intervals import Interval, mean_interval, saved_share, t_quantile
 from pipeline_profiler.diagnose.labels import Labels, read_labels
 from pipeline_profiler.diagnose.window import LoadingShares, Window, Windows
-from pipeline_profiler.record.arm import REPORTED, SPLIT_ORDER, Arm
+from pipeline_profiler.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.session import Session
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
 REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/prediction.py
 LEAST_RUN_TO_RUN = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
+UNLIKE = 2.64  # 99 % quantile of F with 7 and many degrees of freedom: batches that differ
 LEAST_STEPS = 5  # of a run that can be judged
 MOST_RECORDING, UNSEEN_RECORDING = 0.05, 0.01  # caps of the recorder's cost, seen and not seen
 PARTS = {
@@ -127,7 +128,7 @@ def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Int
     pairs = paired(e.windows, Arm.TRIAL, Arm.WARM)
     if list(change) != [setting] or len(pairs) < 2:
         return predicted()
-    share = mean_interval([(warm - trial) / warm for trial, warm in pairs])
+    share = saved_share(pairs)
     inside = at_least(share, e.within_run_error * abs(share.value))
     return inside.widened(e.recording_share + LEAST_RUN_TO_RUN)
 
@@ -146,7 +147,7 @@ def gather(session: Session) -> Evidence:
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
     stall = warm[0].starvation if observed and warm else _stall(windows, floor)
-    inside = 0.0 if observed else _within_run(warm)
+    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT))
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
     above = None if observed else at_least(_stall(windows, null_ns), inside).widened(cost)
@@ -182,19 +183,40 @@ def at_least(share: Interval, half: float) -> Interval:
     return Interval(share.value, low, high, share.n)
 
 
-def _within_run(warm: Sequence[Window]) -> float:
-    """Half width of the waiting share inside the runs, by moving blocks.
+def _within_run(warm: Sequence[Window], resident: Sequence[Window]) -> float:
+    """Half width of the stall that is alike in all repeats, so that their spread does not show it.
 
     Repeats over the same samples in the same order agree more than other data would: then the
-    spread of a single run counts in full, else it shrinks with the number of runs.
+    waiting inside a single run counts, by moving blocks. And the batches in hand are a few of many.
     """
     halves = [window.starvation.half_width for window in warm]
     known = [half for half in halves if math.isfinite(half)]
-    if not known:
-        return 0.0
     keys = [window.run.slow_keys[:20] for window in warm]
     same = len(keys) < 2 or not keys[0] or keys[0] == keys[1]
-    return float(np.mean(known)) / (1.0 if same else math.sqrt(len(known)))
+    waiting = float(np.mean(known)) if known and same else 0.0
+    left = 1 - float(np.mean([window.starvation.value for window in warm])) if warm else 1.0
+    return math.hypot(waiting, left * _unlike_batches(resident))
+
+
+def _unlike_batches(resident: Sequence[Window]) -> float:
+    """Relative half width of the step over the batches in hand, where they take unlike times.
+
+    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats.
+    """
+    rows = [(w.steps.batch % KEPT_BATCHES, w.steps.loop) for w in resident if len(w)]
+    if not rows:
+        return 0.0
+    which, loop = (np.concatenate(column).astype(float) for column in zip(*rows, strict=True))
+    groups = [loop[which == i] for i in range(KEPT_BATCHES)]
+    if min(map(len, groups)) < 2:
+        return 0.0
+    means = np.array([group.mean() for group in groups])
+    by_chance = float(np.mean([group.var(ddof=1) / len(group) for group in groups]))
+    between = float(means.var(ddof=1))
+    if between <= UNLIKE * by_chance:
+        return 0.0
+    half = t_quantile(KEPT_BATCHES - 1) * math.sqrt((between - by_chance) / KEPT_BATCHES)
+    return half / max(float(loop.mean()), 1.0)
 
 
 def _run_to_run(periods: dict[Arm, list[float]]) -> float:
@@ -245,7 +267,7 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
 def _stall(windows: Windows, floor: float) -> Interval:
     """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
     pairs = paired(windows, Arm.RESIDENT, Arm.WARM)
-    return mean_interval([(warm - resident - floor) / warm for resident, warm in pairs])
+    return saved_share([(resident + floor, warm) for resident, warm in pairs])
 
 
 def _parts(windows: Windows) -> dict[str, Interval]:

@@ -25,7 +25,7 @@ from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
 from pipeline_profiler.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.measure.stopping import Guard
-from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
+from pipeline_profiler.record.arm import IN_HAND, KEPT_BATCHES, WITH_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Setting
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run, Session
@@ -33,7 +33,6 @@ from pipeline_profiler.record.stages import Clock
 
 Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
-KEPT_BATCHES = 8
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0

@@ -207,8 +207,8 @@ def _fit(
     Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
     """
     held = first.in_flight
-    wanted = min(options.steps, 100) if options.quick else options.steps
-    most = min(options.repeats, 4) if options.quick else options.repeats
+    wanted = min(options.steps, 80) if options.quick else options.steps
+    most = options.repeats
     # ten buffers: then what lay ready at the start is below a tenth of the window
     floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
     long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.intervals import Interval, difference_interval, mean_interval
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import environment
 from pipeline_profiler.measure.arms import Bench, Options, drive, run_arm
@@ -320,7 +320,7 @@ def versus(
 ) -> Interval:
     """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
     rng, logs = random.Random(options.seed), []
-    for block in range(4 if options.quick else options.repeats):
+    for block in range(options.repeats):
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
@@ -380,9 +380,8 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
         raise ProfileError(
             "compare needs two repeats of the warm loader in each session: record with --repeats 3."
         )
-    x, y = mean_interval(np.log(first).tolist()), mean_interval(np.log(second).tolist())
-    middle, half = x.value - y.value, math.hypot(x.half_width, y.half_width)
-    low, high = math.exp(middle - half), math.exp(middle + half)
+    logs = difference_interval(np.log(first).tolist(), np.log(second).tolist())
+    low, high = math.exp(logs.low), math.exp(logs.high)
     if low > 1:
         sentence = f"B is {low:.2f} to {high:.2f} times faster than A (95 %)"
     elif high < 1:
@@ -392,6 +391,6 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
     return {
         "schema": "profile-compare/1",
         "sentence": sentence,
-        "speedup": {"value": math.exp(middle), "low": low, "high": high},
+        "speedup": {"value": math.exp(logs.value), "low": low, "high": high},
         "stall": {"a": a.results.get("stall"), "b": b.results.get("stall")},
     }
