@@ -239,7 +239,7 @@ def null_latency_ns(windows: Windows) -> tuple[float, float]:
 def _periods(windows: Windows, arm: Arm) -> list[float]:
     if arm == Arm.BARE:
         return list(_bare_periods(windows).values())
-    values = [window.period_ns for window in windows.arm(arm)]
+    values = [window.epoch_period_ns for window in windows.arm(arm)]
     return [v for v in values if math.isfinite(v) and v > 0]
 
 
@@ -254,7 +254,7 @@ def _bare_periods(windows: Windows) -> dict[int, float]:
 
 def _by_block(windows: Windows, arm: Arm) -> dict[int, float]:
     rows = windows.arm(arm)
-    return {window.run.block: window.period_ns for window in rows if window.period_ns > 0}
+    return {w.run.block: w.epoch_period_ns for w in rows if w.epoch_period_ns > 0}
 
 
 def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
@@ -287,7 +287,9 @@ def _parts(windows: Windows) -> dict[str, Interval]:
 
 def _recording_share(windows: Windows) -> float:
     """(warm - bare) / warm where it is seen above its own noise, else at most 1 %."""
-    bare, recorded = _bare_periods(windows), _by_block(windows, Arm.WARM)
+    # the bare loop's window holds what the warm loader's does: no start is spread out here
+    bare = _bare_periods(windows)
+    recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
     shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
     if not shares:
         return 0.0

@@ -65,7 +65,7 @@ def t_quantile(df: float) -> float:
     below, above = _T_975[whole - 1], _T_975[whole]
     # between two degrees of freedom its logarithm is close to linear in 1 / df
     part = (1 / whole - 1 / max(df, 1.0)) / (1 / whole - 1 / (whole + 1))
-    return below * (above / below) ** part
+    return float(below * (above / below) ** part)
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

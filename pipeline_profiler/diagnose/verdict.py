@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pipeline_profiler.diagnose.evidence import Evidence, gather
+from pipeline_profiler.diagnose.evidence import Evidence, gather, mean_or_nan
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.guard import FailedRule, Rule, run_rules
 from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
@@ -27,6 +27,8 @@ from pipeline_profiler.record.session import ProfileError, Session
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
+SAID_START = 0.005  # of the step, from which epoch starts are said
+SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
@@ -199,6 +201,8 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
     if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
+    text += _epoch_words(evidence)
+    text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
@@ -206,6 +210,39 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
     words = "repeat" if more == 1 else "repeats"
     return f"{text}; about {more} more {words} would settle it" if more else text
+
+
+def _epoch_words(e: Evidence) -> str:
+    """What of the step lies at epoch starts, or could where the length of an epoch is unknown."""
+    starts = [case.window.epoch_start_ns for case in e.cases]
+    start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
+    if e.observed or not start > 0:
+        return ""
+    steps = max(case.window.epoch_steps for case in e.cases)
+    if steps and spread >= SAID_START * e.period:
+        return (
+            f", {spread / e.period:.1%} of the step at epoch starts ({start / 1e6:.0f} ms before "
+            f"each {steps} steps)"
+        )
+    # below this length the start alone would make it input-bound
+    enough = start * (1 - MODERATE) / (MODERATE * e.period)
+    if steps or enough < SHORT_EPOCH:
+        return ""
+    return (
+        f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
+        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"
+    )
+
+
+def _unseen_words(e: Evidence) -> str:
+    """The part of an epoch that no window of a stream saw: what comes later may be slower."""
+    ends = [int(case.window.steps.batch[-1]) + 1 for case in e.cases]
+    steps = max(case.window.epoch_steps for case in e.cases)
+    # a dataset with an index is read from another batch on in each block, or is shuffled
+    by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
+    if e.observed or by_index or not steps or max(ends) >= steps:
+        return ""
+    return f"; measured on the first {max(ends)} of an epoch's {steps} steps"
 
 
 def arm_table(evidence: Evidence) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import random
 import sys
 import threading
 import time
@@ -71,6 +72,8 @@ class Bench:
     clock: Clock = time.perf_counter_ns
     progress: Progress = field(default=lambda text: None)
     guard: Guard = field(default_factory=Guard)
+    epoch_steps: int = 0  # as the user says; 0: as the loader tells
+    seed: int = 0
     _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
@@ -124,6 +127,8 @@ def drive(
     device is synchronised at the edges of the timed window only.
     """
     bench.guard.pulse.recorder = recorder
+    if bench.epoch_steps:
+        recorder.run.config["epoch_steps"] = bench.epoch_steps
     try:
         _train(bench, loader, recorder, steps, seconds, kept_batches)
     finally:
@@ -291,7 +296,23 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)
-        drive(bench, bench.loader(), recorder, total)
+        drive(bench, _somewhere_in_the_epoch(bench, recorder, total), recorder, total)
+
+
+def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:
+    """The loader, where it can be from another batch on in each block: the first may be special."""
+    loader, settings, run = bench.loader(), bench.settings(), recorder.run
+    room = int(settings.get("batches") or 0) - total
+    if settings.get("kind") != "torch" or run.arm != Arm.WARM or room <= 0:
+        return loader
+    from pipeline_profiler.adapters import torch_loader
+
+    number = random.Random(f"{bench.seed}/{run.block}").randint(0, room)
+    moved = torch_loader.from_batch(loader, number)
+    if moved is None:
+        return loader
+    run.totals["from_batch"] = number
+    return moved
 
 
 def _held_after(bench: Bench, change: Setting) -> int:

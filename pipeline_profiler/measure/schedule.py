@@ -222,20 +222,12 @@ def _fit(
         repeats = 2
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
-    epoch = _epoch_length(first)
-    # a cut epoch would have its start-up counted over too few steps
-    if 0 < epoch <= steps:
-        steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
+    epoch = first.epoch_steps
+    # whole epochs where they fit: their starts and their ends are then in the window
+    if 0 < epoch <= max(steps, affordable):
+        steps = epoch * max(1, round(steps / epoch))
     chosen = (steps, repeats, warmup)
     return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
-
-
-def _epoch_length(first: Window) -> int:
-    """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
-    window = first.whole.steps
-    starts = window.batch[window.first]
-    length = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
-    return length or int(first.run.config.get("batches") or 0)
 
 
 def _settled(first: Window) -> int:

@@ -170,13 +170,7 @@ def _point(
     # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict_period(_scaled(costs, scale), full)
-    measured = timed_window.period_ns
-    # start-up within a short run is its own figure, not a steady one
-    startup = (
-        predict.measured_costs(timed_window).startup if timed_window.steps.first.any() else 0.0
-    )
-    # the prediction has no start-up either
-    steady = measured - startup
+    steady = timed_window.steady_ns  # the prediction has no start-up either
     return {
         "setting": _words(setting),
         "measured_ms": steady / 1e6,
@@ -277,8 +271,8 @@ def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict
     rows = []
     for change in _candidates(config, cores, costs, timed_window.needs_core(costs.cpu_share)):
         setting = config | change
-        # persistent workers start once per run: counted as over ten epochs
-        startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
+        # workers that persist start once a training, and epochs are many
+        startup = 0.0 if change.get("persistent") else costs.startup
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
     best = max((gain for _, gain in rows), default=0.0)
     # among changes within 1 % of each other the smallest one is the better advice
@@ -324,7 +318,7 @@ def versus(
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
-            arm: time_setting(bench, loader, setting, steps, session, arm, block).period_ns
+            arm: time_setting(bench, loader, setting, steps, session, arm, block).epoch_period_ns
             for arm, setting in order
         }
         # ratios are averaged as logarithms: twice as fast and half as fast must cancel
@@ -369,7 +363,7 @@ def _tuned(trials: list[dict[str, Any]], kept_setting: dict[str, Any]) -> dict[s
 
 def _periods_ns(session: Session) -> list[float]:
     """Periods of the runs of the warm loader that have one."""
-    periods = [Window.of(run).period_ns for run in session.arm(Arm.WARM)]
+    periods = [Window.of(run).epoch_period_ns for run in session.arm(Arm.WARM)]
     return [period for period in periods if period > 0]
 
 

@@ -44,7 +44,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     if len(wait) < 6:
         return None
     # start-up is taken off: it is the same for cold and warm files
-    warm = float(np.mean([case.window.input_wait_ns - case.startup for case in e.cases]))
+    warm = float(np.mean([_steady_wait(case.window) for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
     # one pass against others: two runs differ by this much without any cold file
@@ -61,6 +61,10 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
         "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
         about="step",
     )
+
+
+def _steady_wait(window: Window) -> float:
+    return window.input_wait_ns - (window.period_ns - window.steady_ns)
 
 
 def _first_pass(pilot: Window) -> tuple[Floats, Floats]:

@@ -153,6 +153,55 @@ def test_start_up_of_each_epoch() -> None:
     assert cause.change == {"persistent": True}
 
 
+def slow_start(start_ms: float, **config: Any) -> Session:
+    """A healthy loader whose first batch comes late, and no epoch ends in any window."""
+    rows = schedule(70, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": rows[0]["entry"] - start_ms}
+    return made_session(rows, 20.0, workers=2, prefetch=2, **config)
+
+
+def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
+    found = diagnose_session(slow_start(1000.0, batches=100))
+    assert found.verdict == "input-bound high"
+    assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
+    assert (found.causes[0].code, found.causes[0].change) == ("PIPE011", {"persistent": True})
+    assert "33.6% of the step at epoch starts (1010 ms before each 100 steps)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"batches": 100_000},
+        {"batches": 100, "persistent": True},
+        {"batches": 9, "epoch_steps": 10**5},
+    ],
+)
+def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
+    found = diagnose_session(slow_start(1000.0, **config))
+    assert found.verdict == "not input-bound"
+    assert [c.code for c in found.causes] == ["PIPE000"]
+
+
+def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
+    found = diagnose_session(slow_start(1000.0))
+    assert found.verdict == "not input-bound"
+    assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
+    assert "epoch" not in diagnose_session(slow_start(10.0)).sentence
+
+
+def test_a_stream_measured_in_part_says_which() -> None:
+    found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
+    assert found.sentence.endswith("measured on the first 70 of an epoch's 5000 steps")
+    assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+
+
+def test_a_shuffle_buffer_that_fills_is_named() -> None:
+    session = slow_start(1000.0, batches=100)
+    row = {"operation": "Range", "ms": 0.0, "total_ms": 0.0, "first_ms": 1.0, "visits": 1.0}
+    session.probes.prefixes = [row, row | {"operation": "Shuffle", "first_ms": 900.0}]
+    assert first(session) == "PIPE020"
+
+
 def test_garbage_collection_in_the_workers() -> None:
     session = session_of(lambda j: 60.0, gc=50.0)
     assert first(session) == "PIPE013"

@@ -243,6 +243,35 @@ def test_the_window_holds_whole_epochs() -> None:
     assert starts == {4}
 
 
+def test_windows_of_a_loader_in_order_lie_anywhere_in_the_epoch() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    clock = FakeClock()
+
+    def collate(rows: list[int]) -> int:
+        clock.advance(10)
+        return rows[0]
+
+    loader = data.DataLoader(range(10_000), 1, collate_fn=collate)
+    seen: list[int] = []
+    made = Bench(lambda: loader, lambda batch: (seen.append(batch), clock.advance(20)), clock)
+    session = measure_arms(made, quick())
+    begins = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
+    assert len(set(begins)) == 3
+    assert max(seen) > 1000
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+
+
+def test_a_whole_epoch_is_measured_where_it_fits() -> None:
+    class Sized(SlowList):
+        def __len__(self) -> int:
+            return len(self.waits)
+
+    clock = FakeClock()
+    loader = Sized(clock, [2.0] * 250)
+    session = measure_arms(Bench(lambda: loader, lambda batch: clock.advance(3), clock), quick())
+    assert session.plan.steps == 250  # of 60 asked for: its start and its end are in the window
+
+
 @pytest.mark.slow
 def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
