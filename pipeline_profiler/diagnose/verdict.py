@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -154,16 +154,19 @@ def _only_the_hand_over(e: Evidence) -> bool:
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
-    """Sufficient causes by specificity, then the others by their share."""
+    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest."""
 
     def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
         index, cause = row
         if cause.code in ADVICE:
-            return 2, 0.0
+            return 3, 0.0
+        # an interval that holds nothing is no ground to fix anything, however high its point
+        if cause.share.low <= 0:
+            return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
             return 0, float(index)
-        return 1, -cause.share.value
+        return 1, -cause.share.low
 
     worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
     return [cause for _, cause in sorted(worth, key=place)]
@@ -189,7 +192,9 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
 def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
     first: dict[str, Diagnosis] = {}
     for cause in causes:
-        first.setdefault(cause.code, cause)
+        # no cause is worth more than all of the step
+        share = replace(cause.share, high=min(cause.share.high, 1.0))
+        first.setdefault(cause.code, replace(cause, share=share))
     return list(first.values())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.diagnose import verdict as verdicts
-from pipeline_profiler.diagnose.finding import NAMES
+from pipeline_profiler.diagnose.finding import NAMES, Diagnosis
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.diagnose.verdict import diagnose_session, verdict_of
 from pipeline_profiler.record.arm import Arm
@@ -254,6 +254,56 @@ def test_work_beside_the_marked_step() -> None:
     assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
 
 
+def with_step_stacks(**microseconds: int) -> Session:
+    """A healthy session whose step was sampled at places given as stage__place."""
+    session = session_of(lambda j: 5.0)
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = {f"step|{k}": v for k, v in microseconds.items()}
+    return session
+
+
+FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
+
+
+def test_side_work_counts_under_every_label_that_its_line_got() -> None:
+    places = {f"read|{FSYNC}": 990_000, f"|{FSYNC}": 18_000, "|train.py:4 step: a @ b": 2_000_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert (cause.code, cause.evidence["at"]) == ("PIPE014", FSYNC)
+    assert cause.share.value == pytest.approx(0.335, abs=0.01)
+    # 600 samples: a third is known to about 4 %
+    assert cause.share.low == pytest.approx(0.335 - 0.038 - 0.007, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("train.py:5 augment: x = x[:, ::-1] < step", "preparing data"),
+        ("train.py:5 Jitter.__call__: x *= 1.1 < step", "preparing data"),
+        ("train.py:5 step: x = self.transform(x)", "preparing data"),
+        ("train.py:5 step: np.save(path, weights)", "side work"),
+    ],
+)
+def test_preparation_in_the_training_process_is_named_with_its_line(place: str, said: str) -> None:
+    places = {f"transform|{place}": 300_000, "|train.py:4 step: a @ b": 700_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert cause.code == "PIPE014"
+    assert f"on {said}: {place}" in cause.cause
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "model.py:5 crop_features: x = x[:, 1:] < Net.forward < step",
+        "model.py:5 Net.forward: x = self.transform(x)",
+        "train.py:7 step: loss.backward()",
+    ],
+)
+def test_what_a_model_does_is_no_side_work(place: str) -> None:
+    found = diagnose_session(with_step_stacks(**{f"transform|{place}": 900_000}))
+    assert [c.code for c in found.causes] == ["PIPE000"]
+    assert "100% of it at" in found.causes[0].cause
+
+
 def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
     session = session_of(lambda j: 5.0)
     cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
@@ -381,6 +431,37 @@ def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
     stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
     assert first(known) == "PIPE008"
     assert first(stream) == "PIPE009"
+
+
+def test_a_cause_whose_interval_holds_nothing_is_never_the_first() -> None:
+    def cause(code: str, value: float, low: float, high: float) -> Diagnosis:
+        return Diagnosis(code, "", Interval(value, low, high, 3), {}, "")
+
+    wide, sure, most = (
+        cause("PIPE009", 0.72, -0.91, 2.35),
+        cause("PIPE003", 0.2, 0.1, 0.3),
+        cause("PIPE002", 0.25, 0.05, 0.6),
+    )
+    rows = list(enumerate([wide, sure, most]))
+    found = verdicts.ranked(rows, Interval(0.6, 0.3, 0.9, 3))
+    assert [c.code for c in found] == ["PIPE003", "PIPE002", "PIPE009"]
+
+
+def test_no_cause_is_worth_more_than_the_step() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 300.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=40.0, workers=2, prefetch=2))
+    assert all(cause.share.high <= 1 for cause in found.causes)
+
+
+def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 10.0)
+    unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
+    found = diagnose_session(unsure)
+    assert found.verdict == "inconclusive"
+    text = " ".join(f"{c.cause} {c.next}" for c in found.causes)
+    assert "keeps up is open" in text
+    assert "buys nothing" not in text
+    assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause
 
 
 def test_a_rule_that_raises_is_a_value_and_the_others_count(
