@@ -31,6 +31,7 @@ from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Session
 
 NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
+WAITING = 0.05  # share of the step
 ROUNDS = 4
 
 
@@ -238,12 +239,16 @@ def _tune(bench: Bench, options: Options, session: Session) -> None:
     kept_setting: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
     tried_settings: set[str] = set()
+    doubted = False
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
         run = time_setting(bench, loader, kept_setting, steps, session, Arm.SETTING)
         offers = [o for o in recommend(run) if _words(o[0]) not in tried_settings]
-        if not offers or offers[0][1] < 1 + NOISE:
+        promising = bool(offers) and offers[0][1] >= 1 + NOISE
+        # the model may miss what a step that still waits could gain: its best offer is tried, once
+        if not offers or not (promising or (run.starvation.value >= WAITING and not doubted)):
             break
+        doubted = not promising
         change, promised = offers[0]
         tried_settings.add(_words(change))
         bench.tell(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
@@ -281,26 +286,32 @@ def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict
     return [*sorted(near, key=lambda r: _size(r[0])), *sorted(far, key=lambda r: -r[1])]
 
 
-def _size(change: Mapping[str, Any]) -> float:
-    return sum(float(v) for v in change.values() if not isinstance(v, bool))
+def _size(change: Mapping[str, Any]) -> tuple[int, float]:
+    return len(change), sum(float(v) for v in change.values() if not isinstance(v, bool))
 
 
 def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
+    """Every combination of the settings that can be changed, but the one that is there."""
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
     # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
-    offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
-    if workers:
-        offers += [{"prefetch": p} for p in (2, 4, 8) if p > prefetch]
-        if not config.get("persistent") and costs.startup:
-            offers.append({"persistent": True})
-        if config.get("in_order") and not config.get("iterable_dataset"):
-            offers.append({"in_order": False})
+    axes: list[list[dict[str, Any]]] = [
+        [{}, *({"workers": n} for n in range(1, most + 1) if n != workers)],
+        [{}, *({"prefetch": p} for p in (2, 4, 8) if p > prefetch)],
+    ]
+    if costs.startup and not config.get("persistent"):
+        axes.append([{}, {"persistent": True}])
+    if config.get("in_order") and not config.get("iterable_dataset"):
+        axes.append([{}, {"in_order": False}])
     if environment.has_cuda() and not config.get("pin_memory"):
-        offers.append({"pin_memory": True})
-    return offers
+        axes.append([{}, {"pin_memory": True}])
+    mixed = [
+        {k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)
+    ]
+    # without workers there is nothing to fetch ahead, to keep, or to reorder
+    return [change for change in mixed if change and (workers or "workers" in change)]
 
 
 def versus(

@@ -84,6 +84,19 @@ def test_each_batch_is_one_flow_from_dispatch_to_step() -> None:
         assert len({j["pid"] for j in joints}) == 2  # trainer and worker
 
 
+def test_no_flow_goes_back_in_time() -> None:
+    """An index leaves while next() still runs: its worker begins before next() returns."""
+    early = rows()
+    for row in early[4:]:
+        row["start"] -= 1.5
+    run = made_run(early, workers=2, prefetch=2)
+    flows = defaultdict(list)
+    for e in trace.build(Session(runs=[run]))["traceEvents"]:
+        if e["ph"] in "stf":
+            flows[e["id"]].append(e["ts"])
+    assert all(moments == sorted(moments) for moments in flows.values())
+
+
 def test_every_joint_lies_in_a_slice() -> None:
     events = document()["traceEvents"]
     tracks = slices(events)
