@@ -27,6 +27,7 @@ from pipeline_profiler.record.session import ProfileError, Session
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
+BUSY = 0.2  # share of the cores taken by others, from which a stall may be their doing
 SAID_START = 0.005  # of the step, from which epoch starts are said
 SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
@@ -130,6 +131,8 @@ def diagnose_session(session: Session) -> Conclusion:
     # what every loader costs is nothing that the user could fix
     if verdict == Verdict.INCONCLUSIVE and _only_the_hand_over(evidence):
         verdict, more = Verdict.NOT_BOUND, 0
+    if verdict.bound and _perhaps_neighbours(evidence):
+        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     compute_outcome = run_rules(COMPUTE_RULES, evidence)
     causes, failed = [cause for _, cause in compute_outcome.causes], compute_outcome.failed
     # a stall that is large by its value is explained too, even where its interval is wide
@@ -153,6 +156,18 @@ def _only_the_hand_over(e: Evidence) -> bool:
     return e.above_null is not None and e.above_null.high < MODERATE
 
 
+def _perhaps_neighbours(e: Evidence) -> bool:
+    """On a busy machine, whether the stall is one without the wait for a core behind others."""
+    waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
+    return _others(e) >= BUSY and e.stall.low - waiting < MODERATE
+
+
+def _others(e: Evidence) -> float:
+    """Share of the cores that other programs and other virtual machines took, where measured."""
+    environment = e.session.environment
+    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
+
+
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
     """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest."""
 
@@ -160,8 +175,9 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
         index, cause = row
         if cause.code in ADVICE:
             return 3, 0.0
-        # an interval that holds nothing is no ground to fix anything, however high its point
-        if cause.share.low <= 0:
+        # an interval that holds nothing is no ground to fix anything, however high its point; nor
+        # are other programs, which are no part of the pipeline
+        if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
             return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
@@ -212,7 +228,9 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
-        return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
+        others = _others(evidence)
+        busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
+        return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
     words = "repeat" if more == 1 else "repeats"
     return f"{text}; about {more} more {words} would settle it" if more else text
 

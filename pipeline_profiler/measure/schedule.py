@@ -46,6 +46,10 @@ PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
 
+OVER_BUDGET = (
+    "{:.0f} s are not enough: it will take about {:.0f} s, as {} steps and {} repeats of each arm "
+    "are the least that say anything and steps are slow."
+)
 SLOW_START = (
     "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start "
     "each time, so they do not fit; "
@@ -97,12 +101,15 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
+    if seconds > OVERRUN * options.budget:
+        why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
     return Plan(
         arms=_included(reasons),
         repeats=repeats,
         steps=steps,
         warmup=warmup,
-        seconds=round(pace.of(steps + warmup) * repeats + fixed, 1),
+        seconds=seconds,
         reasons=(*reasons, *why),
         lean=lean,
         files=tuple(files),
@@ -209,8 +216,10 @@ def _fit(
     held = first.in_flight
     wanted = min(options.steps, 80) if options.quick else options.steps
     most = options.repeats
-    # ten buffers: then what lay ready at the start is below a tenth of the window
-    floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
+    # ten buffers: then what lay ready at the start is below a tenth of the window; short ones buy
+    # repeats, without which no interval says anything
+    buffers = BUFFERS_IN_WINDOW // (2 if options.quick else 1)
+    floor = min(wanted, max(WARMUP_STEPS * (1 if options.quick else 2), buffers * held))
     long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
     # repeats go last: the interval shrinks with them, not with steps
@@ -295,7 +304,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    neighbours = environment.Neighbours()
     _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
+    session.environment |= neighbours.taken()
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "probes after the arms"

@@ -178,18 +178,20 @@ def _kind(place: str) -> str:
         return "sync"
     if _SIDE_LINE.search(line):
         return "side"
-    functions = [_function(name) for name in [head.rpartition(" ")[2], *callers]]
+    names = [head.rpartition(" ")[2], *callers]
+    functions = [_function(name) for name in names]
     # what a model does to its input is training, whatever its functions are called
     in_model = "forward" in functions
     if _PREPARING_LINE.search(line) and not in_model:
         return "preparing"
     # innermost first: what a function is doing counts, not who called it
-    for function in functions:
+    for depth, function in enumerate(functions):
         if _SYNC.search(function):
             return "sync"
         if _SIDE_WORK.search(function):
             return "side"
-        if _PREPARING.search(function) and not in_model:
+        # the outermost is the step itself, which does more than its name tells
+        if _PREPARING.search(function) and depth < len(names) - 1 and not in_model:
             return "preparing"
         if any(word in function.lower() for word in _TRAINING):
             return ""

@@ -281,6 +281,7 @@ def test_side_work_counts_under_every_label_that_its_line_got() -> None:
         ("train.py:5 Jitter.__call__: x *= 1.1 < step", "preparing data"),
         ("train.py:5 step: x = self.transform(x)", "preparing data"),
         ("train.py:5 step: np.save(path, weights)", "side work"),
+        ("train.py:5 after: os.fsync(file.fileno()) < step", "side work"),
     ],
 )
 def test_preparation_in_the_training_process_is_named_with_its_line(place: str, said: str) -> None:
@@ -296,6 +297,7 @@ def test_preparation_in_the_training_process_is_named_with_its_line(place: str, 
         "model.py:5 crop_features: x = x[:, 1:] < Net.forward < step",
         "model.py:5 Net.forward: x = self.transform(x)",
         "train.py:7 step: loss.backward()",
+        "train.py:7 AugmentedTrainer.__call__: y = a @ b",
     ],
 )
 def test_what_a_model_does_is_no_side_work(place: str) -> None:
@@ -445,6 +447,27 @@ def test_a_cause_whose_interval_holds_nothing_is_never_the_first() -> None:
     rows = list(enumerate([wide, sure, most]))
     found = verdicts.ranked(rows, Interval(0.6, 0.3, 0.9, 3))
     assert [c.code for c in found] == ["PIPE003", "PIPE002", "PIPE009"]
+
+
+def test_a_stall_that_may_be_the_neighbours_cannot_be_told() -> None:
+    crowd = {"workers": 1, "cpu": 4.0, "queued": 18.0}
+    session = session_of(lambda j: 23.0, **crowd)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    session.environment |= {"others_cpu": 0.4, "steal": 0.05}
+    found = diagnose_session(session)
+    assert found.verdict == "inconclusive"
+    assert "a quieter machine, of which other programs took 45% of the cores" in found.sentence
+    # without the wait for a core it is a stall all the same
+    slow = session_of(lambda j: 60.0, **crowd)
+    slow.environment |= session.environment
+    assert diagnose_session(slow).verdict == "input-bound high"
+
+
+def test_other_programs_are_never_the_cause_to_fix_first() -> None:
+    session = session_of(lambda j: 60.0, workers=1, cpu=4.0, queued=40.0, stages={"decode": 1.0})
+    codes = [c.code for c in diagnose_session(session).causes]
+    assert "PIPE012" in codes
+    assert codes[0] != "PIPE012"
 
 
 def test_no_cause_is_worth_more_than_the_step() -> None:

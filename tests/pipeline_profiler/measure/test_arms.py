@@ -8,7 +8,7 @@ import pytest
 from pipeline_profiler import ProfileError
 from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.window import Window
-from pipeline_profiler.measure import cold_cache, probes, schedule
+from pipeline_profiler.measure import cold_cache, environment, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import measure_arms
 from pipeline_profiler.measure.stopping import StoppedError
@@ -79,6 +79,22 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
     assert session.plan.steps >= 10
+
+
+def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
+    slow = measure_arms(bench(FakeClock(), wait=2000, step=500), Options(quick=True))
+    assert any(
+        "25 s are not enough: it will take about" in reason.sentence for reason in slow.plan.reasons
+    )
+    fast = measure_arms(bench(FakeClock()), Options(quick=True))
+    assert not any("not enough" in reason.sentence for reason in fast.plan.reasons)
+    assert fast.plan.repeats == 5
+
+
+def test_what_others_take_of_the_cores_is_a_share() -> None:
+    taken = environment.Neighbours().taken()
+    assert all(0 <= share <= 1 for share in taken.values())
+    assert not taken or set(taken) == {"others_cpu", "steal"}
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
