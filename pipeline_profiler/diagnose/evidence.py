@@ -39,6 +39,16 @@ PARTS = {
 }
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
+
+    in_hand: float = 0.0  # around batches in hand
+    loading: float = 0.0  # around the loader
+    share: float = 0.0  # of the step with the loader; seen, or at most 1 %
+    left: float = 0.0  # of the step, that may still be in the stall
+
+
 @dataclass
 class Evidence:
     """Everything the rules look at."""
@@ -60,6 +70,7 @@ class Evidence:
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
+    recording: Recording = field(default_factory=lambda: Recording())
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -140,32 +151,33 @@ def gather(session: Session) -> Evidence:
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
     observed = not periods[Arm.RESIDENT]
-    cost = 0.0 if observed else _recording_share(windows)
+    recording = Recording() if observed else _recording(windows, session)
     labels = read_labels(session, windows.arm(Arm.WARM))
     null_ns, null_p99_ns = null_latency_ns(windows)
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
-    stall = warm[0].starvation if observed and warm else _stall(windows, floor)
+    stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
     inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT))
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
-    above = None if observed else at_least(_stall(windows, null_ns), inside).widened(cost)
+    beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
     return Evidence(
         session=session,
         windows=windows,
         config=warm[0].run.config if warm else {},
         cores=int(session.environment.get("cores") or usable_cores()),
         periods=periods,
-        stall=at_least(stall, inside).widened(cost),
+        stall=at_least(stall, inside).widened(recording.left),
         parts=_parts(windows),
         observed=observed,
-        recording_share=cost,
+        recording_share=min(recording.share, MOST_RECORDING),
+        recording=recording,
         cases=[make_case(window, labels.by_stage) for window in warm],
         labels=labels,
         null_ns=null_ns,
         null_p99_ns=null_p99_ns,
-        above_null=above,
+        above_null=beyond and beyond.widened(recording.left),
         floor_ns=floor,
         within_run_error=relative,
         run_to_run_error=_run_to_run(periods),
@@ -264,10 +276,13 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
 
 
-def _stall(windows: Windows, floor: float) -> Interval:
+def _stall(windows: Windows, floor: float, recording: Recording) -> Interval:
     """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
-    pairs = paired(windows, Arm.RESIDENT, Arm.WARM)
-    return saved_share([(resident + floor, warm) for resident, warm in pairs])
+    pairs = [
+        (resident - recording.in_hand + floor, warm - recording.loading)
+        for resident, warm in paired(windows, Arm.RESIDENT, Arm.WARM)
+    ]
+    return saved_share([(a, b) for a, b in pairs if a > 0 and b > 0])
 
 
 def _parts(windows: Windows) -> dict[str, Interval]:
@@ -285,15 +300,17 @@ def _parts(windows: Windows) -> dict[str, Interval]:
     return parts
 
 
-def _recording_share(windows: Windows) -> float:
-    """(warm - bare) / warm where it is seen above its own noise, else at most 1 %."""
+def _recording(windows: Windows, session: Session) -> Recording:
+    """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
     # the bare loop's window holds what the warm loader's does: no start is spread out here
     bare = _bare_periods(windows)
     recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
     shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
+    in_hand = float(session.probes.recording_ns or 0.0)
     if not shares:
-        return 0.0
-    cost = mean_interval(shares)
+        return Recording(in_hand, in_hand)
+    cost, period = mean_interval(shares), float(np.mean(list(recorded.values())))
     if cost.low > 0:
-        return min(cost.value, MOST_RECORDING)
-    return min(max(0.0, cost.value), UNSEEN_RECORDING)
+        return Recording(in_hand, max(in_hand, cost.value * period), cost.value, UNSEEN_RECORDING)
+    unseen = min(max(0.0, cost.value), UNSEEN_RECORDING)
+    return Recording(in_hand, in_hand, unseen, unseen)

@@ -82,6 +82,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def saved_share(pairs: Sequence[tuple[float, float]]) -> Interval:
     """1 - first / second over pairs of positive periods, averaged as logarithms."""
     logs = mean_interval([math.log(first / second) for first, second in pairs])
+    if logs.n < 2:
+        return Interval(_one_less_exp(logs.value), -math.inf, math.inf, logs.n)
     value, low, high = (_one_less_exp(end) for end in (logs.value, logs.high, logs.low))
     return Interval(value, low, high, logs.n)
 

@@ -102,7 +102,7 @@ class Conclusion:
             "causes": [cause.as_dict() for cause in self.causes],
             "failed_rules": [rule.as_dict() for rule in self.failed_rules],
             "arms": arm_table(self.evidence),
-            "recording_share": self.evidence.recording_share,
+            "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
@@ -196,6 +196,9 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
         # "compute-bound" says that nothing was found, so it comes after whatever was
         if cause.code == "PIPE000":
             return 2
+        # nothing that may be nothing stands before it where no stall is sure
+        if not bound and cause.share.low <= 0 and cause.code != "PIPE022":
+            return 3
         if cause.about == "input" or (bound and cause.code == "PIPE015"):
             return 1
         # by its low end, against the high end of the stall: a swap needs to be sure

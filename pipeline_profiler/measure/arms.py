@@ -350,15 +350,15 @@ def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: Kept
 
 def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     """The same loop without a recorder: what recording costs is the warm loader against this."""
-    run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
+    run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
     total, pulse = plan.warmup + plan.steps, bench.guard.pulse
     while done < total:
         before = done
         for batch in bench.loader():
-            if done == plan.warmup:
-                start = bench.clock()
             bench.step(batch)
             done += 1
+            if done == plan.warmup:
+                start = bench.clock()  # as many waits as steps follow
             pulse.steps += 1
             if done >= total:
                 break

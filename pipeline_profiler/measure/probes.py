@@ -7,6 +7,7 @@ setting; a tf.data graph is timed prefix by prefix and tried with each intervent
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -83,6 +84,18 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
     outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
     outcome.batch_bytes = sum(sizes.values())
+
+
+def recording_ns(bench: Bench, count: int = 300) -> float:
+    """What the recorder adds to a step over batches in hand: a loop with it and one without."""
+    recorder, begin = Recorder(bench.clock), bench.clock()
+    for _, _ in zip(range(count), recorder.watch(itertools.repeat(None)), strict=False):
+        with recorder.step():
+            pass
+    watched = bench.clock()
+    for _ in range(count):
+        pass
+    return max(0.0, 2 * watched - begin - bench.clock()) / count
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:

@@ -323,6 +323,7 @@ def _probe_before(
     bench.guard.pulse.doing = "probes before the arms"
     session.runs.append(probes.sample_stacks(bench, options))
     probes.probe_step(bench, kept_batches, options, session)
+    session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)

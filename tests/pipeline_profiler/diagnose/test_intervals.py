@@ -54,6 +54,8 @@ def test_an_end_beyond_all_numbers_is_unknown() -> None:
 def test_one_repeat_says_nothing_and_equal_ones_everything() -> None:
     alone = mean_interval([0.4])
     assert (alone.value, alone.low, alone.high) == (0.4, -math.inf, math.inf)
+    share = saved_share([(2.0, 3.0)])
+    assert (share.value, share.low, share.high) == (pytest.approx(1 / 3), -math.inf, math.inf)
     same = mean_interval([0.4, 0.4, 0.4])
     assert (same.low, same.high) == pytest.approx((0.4, 0.4))
 
