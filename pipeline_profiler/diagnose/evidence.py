@@ -40,7 +40,7 @@ PARTS = {
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecorderCost:
     """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
 
     in_hand: float = 0.0  # around batches in hand
@@ -70,7 +70,7 @@ class Evidence:
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
-    recording: Recording = field(default_factory=lambda: Recording())
+    recording: RecorderCost = field(default_factory=lambda: RecorderCost())
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -151,7 +151,7 @@ def gather(session: Session) -> Evidence:
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
     observed = not periods[Arm.RESIDENT]
-    recording = Recording() if observed else _recording(windows, session)
+    recording = RecorderCost() if observed else _recording(windows, session)
     labels = read_labels(session, windows.arm(Arm.WARM))
     null_ns, null_p99_ns = null_latency_ns(windows)
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
@@ -276,7 +276,7 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
 
 
-def _stall(windows: Windows, floor: float, recording: Recording) -> Interval:
+def _stall(windows: Windows, floor: float, recording: RecorderCost) -> Interval:
     """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
     pairs = [
         (resident - recording.in_hand + floor, warm - recording.loading)
@@ -300,7 +300,7 @@ def _parts(windows: Windows) -> dict[str, Interval]:
     return parts
 
 
-def _recording(windows: Windows, session: Session) -> Recording:
+def _recording(windows: Windows, session: Session) -> RecorderCost:
     """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
     # the bare loop's window holds what the warm loader's does: no start is spread out here
     bare = _bare_periods(windows)
@@ -308,9 +308,11 @@ def _recording(windows: Windows, session: Session) -> Recording:
     shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
     in_hand = float(session.probes.recording_ns or 0.0)
     if not shares:
-        return Recording(in_hand, in_hand)
+        return RecorderCost(in_hand, in_hand)
     cost, period = mean_interval(shares), float(np.mean(list(recorded.values())))
     if cost.low > 0:
-        return Recording(in_hand, max(in_hand, cost.value * period), cost.value, UNSEEN_RECORDING)
+        return RecorderCost(
+            in_hand, max(in_hand, cost.value * period), cost.value, UNSEEN_RECORDING
+        )
     unseen = min(max(0.0, cost.value), UNSEEN_RECORDING)
-    return Recording(in_hand, in_hand, unseen, unseen)
+    return RecorderCost(in_hand, in_hand, unseen, unseen)

@@ -92,7 +92,7 @@ def try_step(kept: KeptBatches, step: Callable[[Any], Any], count: int = 2) -> s
     return taken
 
 
-def sentence(in_place: set[Path], taken: set[str]) -> str:
+def changes_sentence(in_place: set[Path], taken: set[str]) -> str:
     """What the step does to its batch, '' where it leaves it as it is."""
     where = ", ".join(sorted({"/".join(map(str, at)) or "the batch" for at in in_place}))
     deeds = [f"takes {', '.join(sorted(taken))} out of its batch"] if taken else []

@@ -15,7 +15,7 @@ from pipeline_profiler.diagnose.samples import slowest_samples, stalled_by_sampl
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cuda, environment
 from pipeline_profiler.measure.arms import Bench, Options, drive
-from pipeline_profiler.measure.kept_batches import KeptBatches, sentence, try_step
+from pipeline_profiler.measure.kept_batches import KeptBatches, changes_sentence, try_step
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.plan import Reason, Repeatable, SlowSample
 from pipeline_profiler.record.recorder import Recorder
@@ -77,7 +77,7 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
             del batch[key]
 
     taken = try_step(kept_batches, step)
-    session.notes += filter(None, [sentence(kept_batches.in_place, taken)])
+    session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
     if not seen:
         return
     touched, outcome = {str(key) for batch in seen for key in batch.touched}, session.probes
