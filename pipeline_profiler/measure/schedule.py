@@ -28,7 +28,7 @@ from pipeline_profiler.measure.arms import (
 from pipeline_profiler.measure.kept_batches import KeptBatches
 from pipeline_profiler.measure.stopping import kept_when_stopped
 from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
-from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Session
@@ -36,6 +36,8 @@ from pipeline_profiler.record.session import ProfileError, Session
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
+BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
+BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
 OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
@@ -337,20 +339,22 @@ def _run_blocks(
     bare: bool,
 ) -> None:
     """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
-    rng, begun = random.Random(session.plan.seed), bench.clock()
-    repeats = session.plan.repeats
+    rng, repeats = random.Random(session.plan.seed), session.plan.repeats
+    begun, arm_ns = bench.clock(), 0.0
     for block in range(repeats):
-        deadline = deadlines[block > 2]
-        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
+        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
+        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        if block and bench.clock() + arm_ns * len(order) * (repeats - block) > deadlines[1]:
+            order = [arm for arm in order if arm not in BESIDE]
+        if block >= 2 and bench.clock() + arm_ns * len(order) > deadlines[block > 2]:
             text = f"Stopped after {block} of {repeats} repeats: the time is used up."
             session.notes.append(text)
             break
-        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
-        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
         rng.shuffle(order)
         for arm in order:
             bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
         more = repeats > 1 and not session.plan.lean
         if block == 0 and more and probes.try_a_change(bench, session):

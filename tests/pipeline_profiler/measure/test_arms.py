@@ -91,6 +91,20 @@ def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
     assert fast.plan.repeats == 5
 
 
+def test_where_time_is_short_more_repeats_come_before_the_arms_beside() -> None:
+    """The loader gets twice as slow after the first pass: both main arms still have 4 blocks."""
+    clock = FakeClock()
+    loader = SlowList(clock, [10.0] * 75 + [40.0] * 4000)
+
+    def step(batch: Any) -> None:
+        clock.advance(20 if clock.now < 6_000 * MS else 40)
+
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    counts = {arm: len(session.arm(arm)) for arm in (Arm.RESIDENT, Arm.WARM, Arm.BARE)}
+    assert counts[Arm.RESIDENT] == counts[Arm.WARM] >= 4
+    assert counts[Arm.BARE] < 3
+
+
 def test_what_others_take_of_the_cores_is_a_share() -> None:
     taken = environment.Neighbours().taken()
     assert all(0 <= share <= 1 for share in taken.values())
