@@ -155,7 +155,7 @@ def test_start_up_of_each_epoch() -> None:
 
 def slow_start(start_ms: float, **config: Any) -> Session:
     """A healthy loader whose first batch comes late, and no epoch ends in any window."""
-    rows = schedule(70, 2, 2, 20.0, lambda j: 10.0)
+    rows = schedule(40, 2, 2, 20.0, lambda j: 10.0)
     rows[0] |= {"iter": rows[0]["entry"] - start_ms}
     return made_session(rows, 20.0, workers=2, prefetch=2, **config)
 
@@ -191,7 +191,7 @@ def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
 
 def test_a_stream_measured_in_part_says_which() -> None:
     found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
-    assert found.sentence.endswith("measured on the first 70 of an epoch's 5000 steps")
+    assert found.sentence.endswith("measured on the first 40 of an epoch's 5000 steps")
     assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
 
 
@@ -256,7 +256,7 @@ def test_work_beside_the_marked_step() -> None:
 
 def with_step_stacks(**microseconds: int) -> Session:
     """A healthy session whose step was sampled at places given as stage__place."""
-    session = session_of(lambda j: 5.0)
+    session = session_of(lambda j: 5.0, n=30)
     session.runs.append(made_run([], Arm.STACKS))
     session.runs[-1].stacks = {f"step|{k}": v for k, v in microseconds.items()}
     return session
