@@ -4,8 +4,8 @@ Each pipeline has one known cause and a twin without it. The truth is measured, 
 run bare (no recorder), one right after the other, once before and once after each diagnosis, and
 1 - T_twin / T_planted over all pairs of a pipeline is the planted share. The profiler sees the
 planted pipeline only. Targets: planted cause first in at least 90 % of the runs, at most 10 %
-inconclusive, healthy and compute-bound pipelines never called input-bound, planted share inside
-the stated interval in at least 90 %.
+inconclusive, no false all-clear, healthy and compute-bound pipelines never called input-bound,
+planted share inside the stated interval in at least 90 %.
 
     python benchmarks/planted_bottlenecks.py [--runs 5] [--only NAME,...] [--results F.jsonl]
         [--which sleeping|busy] [--shard 0/2]
@@ -30,8 +30,11 @@ import hashlib
 import io
 import itertools
 import json
+import math
+import os
 import queue
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler.diagnose import verdict
@@ -185,7 +189,7 @@ PLANTS: list[Plant] = []
 # these keep cores busy: they would disturb a neighbour, and be disturbed by one
 BUSY = {
     *("slow_decode_on_cpu", "giant_pickles", "oversubscribed", "gc_pauses", "contention"),
-    *("compute_bound_host", "large_arrays_in_the_pipe"),
+    *("compute_bound_host", "large_arrays_in_the_pipe", "pil_in_the_training_process"),
 }
 
 
@@ -664,6 +668,184 @@ def contention(planted: bool) -> Any:
     return torch_loader(costs, workers=2), Matmul(18)
 
 
+# -------------------------------------------------------------- epochs, and what steps do beside
+
+LONG_EPOCH = 90  # longer than a quick window, short enough for whole epochs in the bare loop
+
+
+def start_late(worker: int) -> None:
+    nap(2000)
+
+
+@plant("PIPE011")
+def workers_that_start_in_each_epoch(planted: bool) -> Any:
+    return torch_loader(
+        Costs(),
+        length=LONG_EPOCH * BATCH,
+        worker_init_fn=start_late if planted else None,
+        persistent_workers=not planted,
+    ), sleepy()
+
+
+class Labelled(Pictures):
+    """A sample as a dictionary."""
+
+    def __getitem__(self, i: int) -> Any:
+        """One sample with its label."""
+        return {"x": super().__getitem__(i), "labels": i}
+
+
+def labelled_loader(costs: Costs, **kwargs: Any) -> DataLoader[Any]:
+    return DataLoader(Labelled(costs), BATCH, num_workers=2, prefetch_factor=2, **kwargs)
+
+
+def pops_labels(batch: Any) -> None:
+    labels = batch.pop("labels")
+    nap(20 if len(labels) == BATCH and batch["x"].ndim else 0)
+
+
+@plant("PIPE001")
+def step_that_pops_its_labels(planted: bool) -> Any:
+    return labelled_loader(Costs(read=9.0 if planted else 0)), pops_labels
+
+
+def works_in_place(batch: Any) -> None:
+    batch.add_(1)
+    nap(20 * float(batch.max()))  # a batch that was given before takes longer
+
+
+@plant("PIPE003")
+def step_in_place(planted: bool) -> Any:
+    return torch_loader(Costs(transform=9.0 if planted else 0)), works_in_place
+
+
+class Keeping:
+    """A step that puts its state on the disk, in a function of no telling name."""
+
+    def __init__(self, folder: str) -> None:
+        """Keep in `folder`; nowhere if that is ''."""
+        self.path = Path(folder) / "state" if folder else None
+
+    def __call__(self, batch: Any) -> None:
+        """Compute, then keep."""
+        nap(12)
+        if self.path:
+            self.after(self.path)
+
+    def after(self, path: Path) -> None:
+        """Write and wait for the disk, twice as careful people do."""
+        with path.open("wb") as file:
+            for _ in range(2):
+                file.write(bytes(65536))
+                file.flush()
+                os.fsync(file.fileno())
+
+
+FOLDER = tempfile.TemporaryDirectory()
+
+
+@plant("PIPE014", bound=False)
+def fsync_in_the_step(planted: bool) -> Any:
+    return torch_loader(Costs()), Keeping(FOLDER.name if planted else "")
+
+
+class Augmenting:
+    """A step that augments its batch in the training process."""
+
+    def __init__(self, ms: float) -> None:
+        """Keep what is measured."""
+        self.ms = ms
+
+    def augment(self, batch: Any) -> Any:
+        """Python work a batch."""
+        nap(self.ms)
+        return batch
+
+    def __call__(self, batch: Any) -> None:
+        """Augment, then compute."""
+        if self.ms:
+            self.augment(batch)
+        nap(14)
+
+
+@plant("PIPE014", bound=False)
+def augmentation_in_the_step(planted: bool) -> Any:
+    return torch_loader(Costs()), Augmenting(6 if planted else 0)
+
+
+class Jpegs(Dataset[Any]):
+    """Pictures decoded by PIL, imported as everybody does."""
+
+    def __init__(self, side: int) -> None:
+        """Keep one encoded picture."""
+        noise = np.random.default_rng(0).integers(0, 255, (side, side, 3), np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(noise).save(file, "JPEG")
+        self.blob = file.getvalue()
+
+    def __len__(self) -> int:
+        """Length of what is wrapped."""
+        return SAMPLES
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """One picture."""
+        picture = Image.open(io.BytesIO(self.blob))
+        picture.load()
+        return torch.zeros(8)
+
+
+@plant("PIPE002")
+def pil_in_the_training_process(planted: bool) -> Any:
+    return DataLoader(Jpegs(300 if planted else 8), BATCH), sleepy()
+
+
+@plant("PIPE020")
+def tf_shuffle_as_large_as_the_epoch(planted: bool) -> Any:
+    samples = LONG_EPOCH * BATCH
+    ds = tf_range().take(samples).map(tf_map(3.0), num_parallel_calls=2)
+    return ds.shuffle(samples if planted else BATCH).batch(BATCH).prefetch(2), sleepy()
+
+
+class ByTurns:
+    """A step that is short or long by chance."""
+
+    def __init__(self, short: float, long: float) -> None:
+        """Milliseconds."""
+        self.lengths, self.rng = (short, long), np.random.default_rng(0)
+
+    def __call__(self, batch: Any) -> None:
+        """Take one of both."""
+        nap(self.lengths[self.rng.integers(2)])
+
+
+@plant("PIPE000", bound=False)
+def healthy_bimodal_step(planted: bool) -> Any:
+    return torch_loader(Costs()), ByTurns(20, 60)
+
+
+@plant("PIPE000", bound=False)
+def healthy_short_epochs(planted: bool) -> Any:
+    return torch_loader(Costs(), length=LONG_EPOCH * BATCH), sleepy(50)
+
+
+@plant("PIPE000", bound=False)
+def healthy_slow_start_once(planted: bool) -> Any:
+    return torch_loader(
+        Costs(), length=LONG_EPOCH * BATCH, worker_init_fn=start_late, persistent_workers=True
+    ), sleepy(50)
+
+
+@plant("PIPE000", bound=False)
+def healthy_step_that_pops_its_labels(planted: bool) -> Any:
+    return labelled_loader(Costs(read=0)), lambda batch: (pops_labels(batch), nap(30))[1]
+
+
+@plant("PIPE000", bound=False)
+def tf_healthy_epochs(planted: bool) -> Any:
+    ds = tf_range().take(LONG_EPOCH * BATCH).map(tf_map(0.5), num_parallel_calls=2)
+    return ds.shuffle(BATCH).batch(BATCH).prefetch(4), sleepy(50)
+
+
 # ------------------------------------------------------------------ nothing wrong with the input
 
 
@@ -899,6 +1081,7 @@ def judged(o: Outcome, p: Plant, truth: float) -> dict[str, bool]:
         "right": o.first in p.codes and (p.bound is None or bound == p.bound),
         "inconclusive": o.verdict == "inconclusive",
         "wrongly_bound": p.bound is False and bound,
+        "all_clear": p.bound is True and o.verdict == "not input-bound",
         "inside": p.codes == ("PIPE000",) or o.share[1] <= truth <= o.share[2],
     }
 
@@ -914,11 +1097,23 @@ def table(outcomes: list[Outcome], plants: dict[str, Plant]) -> dict[str, Any]:
     return {
         "pipelines": len({o.name for o in outcomes}),
         "runs": n,
-        "planted_cause_first": sum(row["right"] for _, row in rows) / n,
-        "inconclusive": sum(row["inconclusive"] for _, row in rows) / n,
-        "wrongly_input_bound": sum(row["wrongly_bound"] for _, row in rows),
-        "share_inside_interval": sum(row["inside"] for row in planted) / max(1, len(planted)),
+        "planted_cause_first": counted([row["right"] for _, row in rows]),
+        "inconclusive": counted([row["inconclusive"] for _, row in rows]),
+        "wrongly_input_bound": counted([row["wrongly_bound"] for _, row in rows]),
+        "false_all_clear": counted([row["all_clear"] for _, row in rows]),
+        "share_inside_interval": counted([row["inside"] for row in planted]),
     }
+
+
+def counted(rows: list[bool]) -> str:
+    """n of N with Wilson's 95 % interval."""
+    n, hits, z = len(rows), sum(rows), 1.96
+    if not n:
+        return "0 of 0"
+    share, weight = hits / n, 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / weight
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / weight
+    return f"{hits} of {n} ({100 * (middle - half):.0f} to {100 * (middle + half):.0f} %)"
 
 
 def show(o: Outcome, p: Plant, truth: float) -> None:

@@ -22,6 +22,8 @@ from pipeline_profiler.record.plan import TriedIntervention
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
+INTERLEAVES = ("Interleave", "FlatMap", "ParallelInterleave")
+OPEN = 16  # sources open at a time that are tried: TensorFlow's own start for AUTOTUNE
 CACHE_BATCHES = 64
 WARM_STEPS = 8
 SHORT_EPOCH = 100
@@ -63,13 +65,31 @@ def _parallel_map(ds: Any, op: Any) -> Any:
     return ds.map(user_function(op._map_func), num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _parallel_interleave(ds: Any, op: Any) -> Any:
-    import tensorflow as tf
+def _wider_interleave(dataset: Any) -> Any | None:
+    """More sources open at a time than the user has; None where that many are open already."""
+    kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES]
+    found = [op for op in kinds if name_of(op) != "ParallelInterleave" or _cycle(op) < OPEN]
+    if not found:
+        return None
 
-    cycle = int(getattr(op, "_cycle_length", 4))
-    return ds.interleave(
-        user_function(op._map_func), cycle_length=cycle, num_parallel_calls=tf.data.AUTOTUNE
-    )
+    def exchange(op: Any, ds: Any) -> Any | None:
+        import tensorflow as tf
+
+        if not any(op is one for one in found):
+            return None
+        return ds.interleave(
+            user_function(op._map_func),
+            cycle_length=max(OPEN, _cycle(op)),
+            block_length=int(getattr(op, "_block_length", 1)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+
+    return rebuilt(dataset, exchange)
+
+
+def _cycle(op: Any) -> int:
+    """Sources that an operation has open at a time; 1 for a flat_map."""
+    return int(getattr(op, "_cycle_length", 1))
 
 
 def _smaller_shuffle(ds: Any, op: Any) -> Any:
@@ -165,9 +185,9 @@ INTERVENTIONS: tuple[Intervention, ...] = (
     ),
     Intervention(
         "parallel interleave",
-        "sources are read one after another",
-        "interleave(..., num_parallel_calls=tf.data.AUTOTUNE)",
-        _swap(("Interleave", "FlatMap"), _parallel_interleave),
+        "few sources are read at a time",
+        f"interleave(..., cycle_length={OPEN}, num_parallel_calls=tf.data.AUTOTUNE)",
+        _wider_interleave,
     ),
     Intervention(
         "cache",

@@ -233,6 +233,46 @@ def _sampling(loader: Any, batch_size: int | None) -> dict[str, Any]:
     return {"batch_size": batch_size, "sampler": sampler, "drop_last": loader.drop_last}
 
 
+def from_batch(loader: Any, number: int) -> Any | None:
+    """The loader with its first epoch begun at batch `number`; None where it cannot be.
+
+    Only a plain DataLoader that reads a dataset in order has other batches further on; one that
+    shuffles has the same mixture everywhere.
+    """
+    from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+    batches = loader.batch_sampler
+    if type(loader) is not DataLoader or type(batches) is not BatchSampler:
+        return None
+    if type(batches.sampler) is not SequentialSampler or loader.persistent_workers:
+        return None
+    moved = rebuild(loader, {})
+    later = BatchSampler(LateStart(batches.sampler, number * batches.batch_size), *_cut(batches))
+    moved.__dict__["batch_sampler"] = later
+    return moved
+
+
+def _cut(batches: Any) -> tuple[int, bool]:
+    return batches.batch_size, batches.drop_last
+
+
+class LateStart:
+    """A sampler in order whose first pass leaves out the first samples."""
+
+    def __init__(self, sampler: Any, number: int) -> None:
+        """Begin at sample `number`, once."""
+        self.sampler, self.number = sampler, number
+
+    def __len__(self) -> int:
+        """As many as in every later pass."""
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        """Indices in order."""
+        first, self.number = self.number, 0
+        return iter(range(first, len(self.sampler)))
+
+
 PATH_ATTRIBUTES = (
     *("samples", "imgs", "paths", "files", "image_paths", "filenames", "img_paths", "file_list"),
     *("image_files", "images"),

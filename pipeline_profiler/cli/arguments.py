@@ -31,6 +31,8 @@ def check_measuring(args: argparse.Namespace) -> None:
         raise ProfileError("Give --step or --emulate-step-ms, not both.")
     if args.steps < LEAST_STEPS or args.repeats < 1:
         raise ProfileError("--steps must be at least 10 and --repeats at least 1.")
+    if args.epoch_steps < 0:
+        raise ProfileError("--epoch-steps counts the steps of an epoch: give 1 or more.")
     check_amount("--emulate-step-ms", args.emulate_step_ms, zero=True)
     check_run_options(args)
     files = [spec_file(args.loader), spec_file(args.step)]

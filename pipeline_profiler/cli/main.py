@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_EMULATED_MS = 10.0
 TRACE_HELP = "print the traceback of a diagnosis rule, or of this program, that failed"
 REPLACE_HELP = "replace a file that pipeline-profiler did not write"
+EPOCH_STEPS_HELP = "steps of an epoch in your training, where the loader does not tell"
 LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
 
 
@@ -123,6 +124,7 @@ def _measuring(
     p.add_argument("--seconds", type=float, help="time budget instead of 105 s (quick: 25 s)")
     p.add_argument("--cold", action="store_true", help="add the cold-cache arm (opt-in)")
     p.add_argument("--files", default="", metavar="GLOB", help="files the cold arm evicts")
+    p.add_argument("--epoch-steps", type=int, default=0, metavar="N", help=EPOCH_STEPS_HELP)
     p.add_argument("--seed", type=int, default=0, help="order of the arms (default 0)")
     p.add_argument("--limit", type=float, metavar="S", help=LIMIT_HELP)
     p.add_argument("-o", "--output", default="profile.json", help="session file")
@@ -267,7 +269,10 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         seconds=args.seconds,
         emulate_ms=emulated,
     )
-    return Bench(make_loader, step, progress=say, guard=_guard(args, options)), options
+    guard = _guard(args, options)
+    bench = Bench(make_loader, step, progress=say, guard=guard)
+    bench.epoch_steps, bench.seed = args.epoch_steps, args.seed
+    return bench, options
 
 
 def _guard(args: argparse.Namespace, options: Options) -> Guard:

@@ -39,7 +39,7 @@ class Case:
     workers: int
     prefetch: int
     in_order: bool
-    period: float  # measured
+    period: float  # measured, over whole epochs
     stages: Mapping[str, Floats]
 
     def play(self, startup: float | None = None, **changes: Any) -> float:
@@ -101,7 +101,7 @@ def make_case(window: Window, labels: Mapping[str, float]) -> Case:
         workers=0 if serial else workers,
         prefetch=max(1, int(config.get("prefetch") or 1)),
         in_order=bool(config.get("in_order", True)),
-        period=float(steps.period.mean()),
+        period=window.epoch_period_ns,
         stages=_stages(window, steps.batch[normal] if serial else batches.batch, labels),
     )
 

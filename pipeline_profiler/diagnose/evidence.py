@@ -18,16 +18,17 @@ import numpy as np
 
 from pipeline_profiler.diagnose.case import Case, make_case
 from pipeline_profiler.diagnose.columns import Ints
-from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.intervals import Interval, mean_interval, saved_share, t_quantile
 from pipeline_profiler.diagnose.labels import Labels, read_labels
 from pipeline_profiler.diagnose.window import LoadingShares, Window, Windows
-from pipeline_profiler.record.arm import REPORTED, SPLIT_ORDER, Arm
+from pipeline_profiler.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.record.cores import usable_cores
 from pipeline_profiler.record.session import Session
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
 REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/prediction.py
 LEAST_RUN_TO_RUN = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
+UNLIKE = 2.64  # 99 % quantile of F with 7 and many degrees of freedom: batches that differ
 LEAST_STEPS = 5  # of a run that can be judged
 MOST_RECORDING, UNSEEN_RECORDING = 0.05, 0.01  # caps of the recorder's cost, seen and not seen
 PARTS = {
@@ -36,6 +37,16 @@ PARTS = {
     Arm.WARM: "preparation",
     Arm.COLD: "fetch",
 }
+
+
+@dataclass(frozen=True)
+class RecorderCost:
+    """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
+
+    in_hand: float = 0.0  # around batches in hand
+    loading: float = 0.0  # around the loader
+    share: float = 0.0  # of the step with the loader; seen, or at most 1 %
+    left: float = 0.0  # of the step, that may still be in the stall
 
 
 @dataclass
@@ -59,6 +70,7 @@ class Evidence:
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
+    recording: RecorderCost = field(default_factory=lambda: RecorderCost())
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -127,7 +139,7 @@ def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Int
     pairs = paired(e.windows, Arm.TRIAL, Arm.WARM)
     if list(change) != [setting] or len(pairs) < 2:
         return predicted()
-    share = mean_interval([(warm - trial) / warm for trial, warm in pairs])
+    share = saved_share(pairs)
     inside = at_least(share, e.within_run_error * abs(share.value))
     return inside.widened(e.recording_share + LEAST_RUN_TO_RUN)
 
@@ -139,32 +151,33 @@ def gather(session: Session) -> Evidence:
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
     observed = not periods[Arm.RESIDENT]
-    cost = 0.0 if observed else _recording_share(windows)
+    recording = RecorderCost() if observed else _recording(windows, session)
     labels = read_labels(session, windows.arm(Arm.WARM))
     null_ns, null_p99_ns = null_latency_ns(windows)
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
-    stall = warm[0].starvation if observed and warm else _stall(windows, floor)
-    inside = 0.0 if observed else _within_run(warm)
+    stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
+    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT))
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
-    above = None if observed else at_least(_stall(windows, null_ns), inside).widened(cost)
+    beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
     return Evidence(
         session=session,
         windows=windows,
         config=warm[0].run.config if warm else {},
         cores=int(session.environment.get("cores") or usable_cores()),
         periods=periods,
-        stall=at_least(stall, inside).widened(cost),
+        stall=at_least(stall, inside).widened(recording.left),
         parts=_parts(windows),
         observed=observed,
-        recording_share=cost,
+        recording_share=min(recording.share, MOST_RECORDING),
+        recording=recording,
         cases=[make_case(window, labels.by_stage) for window in warm],
         labels=labels,
         null_ns=null_ns,
         null_p99_ns=null_p99_ns,
-        above_null=above,
+        above_null=beyond and beyond.widened(recording.left),
         floor_ns=floor,
         within_run_error=relative,
         run_to_run_error=_run_to_run(periods),
@@ -182,19 +195,40 @@ def at_least(share: Interval, half: float) -> Interval:
     return Interval(share.value, low, high, share.n)
 
 
-def _within_run(warm: Sequence[Window]) -> float:
-    """Half width of the waiting share inside the runs, by moving blocks.
+def _within_run(warm: Sequence[Window], resident: Sequence[Window]) -> float:
+    """Half width of the stall that is alike in all repeats, so that their spread does not show it.
 
     Repeats over the same samples in the same order agree more than other data would: then the
-    spread of a single run counts in full, else it shrinks with the number of runs.
+    waiting inside a single run counts, by moving blocks. And the batches in hand are a few of many.
     """
     halves = [window.starvation.half_width for window in warm]
     known = [half for half in halves if math.isfinite(half)]
-    if not known:
-        return 0.0
     keys = [window.run.slow_keys[:20] for window in warm]
     same = len(keys) < 2 or not keys[0] or keys[0] == keys[1]
-    return float(np.mean(known)) / (1.0 if same else math.sqrt(len(known)))
+    waiting = float(np.mean(known)) if known and same else 0.0
+    left = 1 - float(np.mean([window.starvation.value for window in warm])) if warm else 1.0
+    return math.hypot(waiting, left * _unlike_batches(resident))
+
+
+def _unlike_batches(resident: Sequence[Window]) -> float:
+    """Relative half width of the step over the batches in hand, where they take unlike times.
+
+    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats.
+    """
+    rows = [(w.steps.batch % KEPT_BATCHES, w.steps.loop) for w in resident if len(w)]
+    if not rows:
+        return 0.0
+    which, loop = (np.concatenate(column).astype(float) for column in zip(*rows, strict=True))
+    groups = [loop[which == i] for i in range(KEPT_BATCHES)]
+    if min(map(len, groups)) < 2:
+        return 0.0
+    means = np.array([group.mean() for group in groups])
+    by_chance = float(np.mean([group.var(ddof=1) / len(group) for group in groups]))
+    between = float(means.var(ddof=1))
+    if between <= UNLIKE * by_chance:
+        return 0.0
+    half = t_quantile(KEPT_BATCHES - 1) * math.sqrt((between - by_chance) / KEPT_BATCHES)
+    return half / max(float(loop.mean()), 1.0)
 
 
 def _run_to_run(periods: dict[Arm, list[float]]) -> float:
@@ -217,7 +251,7 @@ def null_latency_ns(windows: Windows) -> tuple[float, float]:
 def _periods(windows: Windows, arm: Arm) -> list[float]:
     if arm == Arm.BARE:
         return list(_bare_periods(windows).values())
-    values = [window.period_ns for window in windows.arm(arm)]
+    values = [window.epoch_period_ns for window in windows.arm(arm)]
     return [v for v in values if math.isfinite(v) and v > 0]
 
 
@@ -232,7 +266,7 @@ def _bare_periods(windows: Windows) -> dict[int, float]:
 
 def _by_block(windows: Windows, arm: Arm) -> dict[int, float]:
     rows = windows.arm(arm)
-    return {window.run.block: window.period_ns for window in rows if window.period_ns > 0}
+    return {w.run.block: w.epoch_period_ns for w in rows if w.epoch_period_ns > 0}
 
 
 def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
@@ -242,10 +276,13 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
 
 
-def _stall(windows: Windows, floor: float) -> Interval:
+def _stall(windows: Windows, floor: float, recording: RecorderCost) -> Interval:
     """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
-    pairs = paired(windows, Arm.RESIDENT, Arm.WARM)
-    return mean_interval([(warm - resident - floor) / warm for resident, warm in pairs])
+    pairs = [
+        (resident - recording.in_hand + floor, warm - recording.loading)
+        for resident, warm in paired(windows, Arm.RESIDENT, Arm.WARM)
+    ]
+    return saved_share([(a, b) for a, b in pairs if a > 0 and b > 0])
 
 
 def _parts(windows: Windows) -> dict[str, Interval]:
@@ -263,13 +300,19 @@ def _parts(windows: Windows) -> dict[str, Interval]:
     return parts
 
 
-def _recording_share(windows: Windows) -> float:
-    """(warm - bare) / warm where it is seen above its own noise, else at most 1 %."""
-    bare, recorded = _bare_periods(windows), _by_block(windows, Arm.WARM)
+def _recording(windows: Windows, session: Session) -> RecorderCost:
+    """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
+    # the bare loop's window holds what the warm loader's does: no start is spread out here
+    bare = _bare_periods(windows)
+    recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
     shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
+    in_hand = float(session.probes.recording_ns or 0.0)
     if not shares:
-        return 0.0
-    cost = mean_interval(shares)
+        return RecorderCost(in_hand, in_hand)
+    cost, period = mean_interval(shares), float(np.mean(list(recorded.values())))
     if cost.low > 0:
-        return min(cost.value, MOST_RECORDING)
-    return min(max(0.0, cost.value), UNSEEN_RECORDING)
+        return RecorderCost(
+            in_hand, max(in_hand, cost.value * period), cost.value, UNSEEN_RECORDING
+        )
+    unseen = min(max(0.0, cost.value), UNSEEN_RECORDING)
+    return RecorderCost(in_hand, in_hand, unseen, unseen)

@@ -1,10 +1,11 @@
-"""How sure are we: bootstrap intervals that stay honest with five repeats.
+"""How sure are we: intervals that hold 95 % of the time with three repeats as with eight.
 
-Stalls are heavy-tailed, so everything is a mean with a bootstrap interval, never a median.
-Across repeats: BCa (Efron 1987), paired by block. With n=5 a plain percentile interval covers
-far less than 95 %, so its levels are widened by the small-sample factor of Hesterberg (2015,
-"What teachers should know about the bootstrap", expanded percentile interval). Inside one run,
-step times repeat with the number of workers: moving blocks (Künsch 1989).
+Stalls are heavy-tailed, so everything is a mean, never a median. Across repeats: Student's t; of
+few values no bootstrap covers what it says (75 % at three). A share is one less a ratio of two
+periods of the same block, so it is the logarithm of the ratio that is averaged: noise multiplies a
+period, and what slows a whole block cancels. Two sessions that share no block: Welch. Inside one
+run, step times repeat with the number of workers: moving blocks (Kuensch 1989).
+`benchmarks/profile_coverage.py` counts how often they hold.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
-RESAMPLES = 4000
 MOST_REPEATS = 200
+MOST_LOG = 50.0  # of a ratio: beyond it an end is unknown, not large
 _NORMAL = NormalDist()
 _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
@@ -55,55 +56,52 @@ class Interval:
         return (self.high - self.low) / 2
 
 
-def t_quantile(df: int) -> float:
+def t_quantile(df: float) -> float:
     """97.5 % quantile of Student's t: table to df 10, Cornish-Fisher expansion above."""
-    if df <= len(_T_975):
-        return _T_975[max(df, 1) - 1]
-    z = _NORMAL.inv_cdf(0.5 + LEVEL / 2)
-    return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    if df > len(_T_975):
+        z = _NORMAL.inv_cdf(0.5 + LEVEL / 2)
+        return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    whole = max(1, min(int(df), len(_T_975) - 1))
+    below, above = _T_975[whole - 1], _T_975[whole]
+    # between two degrees of freedom its logarithm is close to linear in 1 / df
+    part = (1 / whole - 1 / max(df, 1.0)) / (1 / whole - 1 / (whole + 1))
+    return float(below * (above / below) ** part)
 
 
-def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """BCa interval of a mean over repeats, expanded for small n.
-
-    One value gives an infinite interval, two give Student's t; neither is a bootstrap's business.
-    """
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's interval of a mean over repeats; of one value it is infinite."""
     x = np.asarray(values, dtype=np.float64)
     n = len(x)
     mean = float(x.mean()) if n else math.nan
     if n < 2:
         return Interval(mean, -math.inf, math.inf, n)
-    if np.ptp(x) == 0:
-        return Interval(mean, mean, mean, n)
-    # two values have no shape to resample: normal theory is the honest answer
-    if n == 2:
-        half = t_quantile(1) * float(x.std(ddof=1)) / math.sqrt(2)
-        return Interval(mean, mean - half, mean + half, n)
-    low, high = _bca(x, np.random.default_rng(seed))
-    return Interval(mean, min(low, mean), max(high, mean), n)
+    half = t_quantile(n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
 
 
-def _bca(x: Floats, rng: np.random.Generator) -> tuple[float, float]:
-    n, mean = len(x), float(x.mean())
-    means = x[rng.integers(0, n, (RESAMPLES, n))].mean(axis=1)
-    # half of the ties, as a mean of few values often repeats exactly
-    below = float(np.mean(means < mean) + np.mean(means == mean) / 2)
-    # kept off 0 and 1, where the normal quantile is infinite
-    bias = _NORMAL.inv_cdf(min(max(below, 1e-4), 1 - 1e-4))
-    # jackknife: the mean without each repeat measures how skewness moves the ends (Efron 1987)
-    jack = (x.sum() - x) / (n - 1)
-    d = jack.mean() - jack
-    spread = float((d**2).sum()) ** 1.5
-    acceleration = float((d**3).sum()) / (6 * spread) if spread else 0.0
-    # Student's t and the variance of n - 1 in place of the normal: with five repeats this alone
-    # widens the interval by half (Hesterberg 2015)
-    reach = math.sqrt(n / (n - 1)) * t_quantile(n - 1)
-    ends = []
-    for z in (bias - reach, bias + reach):
-        # the denominator is held above 0.1: beyond it the correction would turn the ends around
-        adjusted = bias + z / max(1 - acceleration * z, 0.1)
-        ends.append(float(np.quantile(means, _NORMAL.cdf(adjusted))))
-    return ends[0], ends[1]
+def saved_share(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """1 - first / second over pairs of positive periods, averaged as logarithms."""
+    logs = mean_interval([math.log(first / second) for first, second in pairs])
+    if logs.n < 2:
+        return Interval(_one_less_exp(logs.value), -math.inf, math.inf, logs.n)
+    value, low, high = (_one_less_exp(end) for end in (logs.value, logs.high, logs.low))
+    return Interval(value, low, high, logs.n)
+
+
+def _one_less_exp(log: float) -> float:
+    return -math.inf if log > MOST_LOG else 1 - math.exp(log)
+
+
+def difference_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Mean of `a` less mean of `b`, unpaired: Welch's interval; two values of each at least."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    parts = (float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y))
+    middle, variance = float(x.mean() - y.mean()), sum(parts)
+    if variance == 0:
+        return Interval(middle, middle, middle, len(x) + len(y))
+    df = variance**2 / (parts[0] ** 2 / (len(x) - 1) + parts[1] ** 2 / (len(y) - 1))
+    half = t_quantile(df) * math.sqrt(variance)
+    return Interval(middle, middle - half, middle + half, len(x) + len(y))
 
 
 def block_interval(

@@ -25,6 +25,7 @@ class Labels:
     by_stage: Shares = field(default_factory=dict)  # share of the time that no hook could name
     places: dict[str, Shares] = field(default_factory=dict)  # phase -> "stage|place" -> share
     samples: float = 0.0  # how many stacks the shares rest on
+    step_samples: float = 0.0  # the same for those seen in the step
 
     def error(self, stage: str) -> float:
         """Half width of a stage's size, relative to it: binomial, 95 %; 0 if it was measured."""
@@ -32,6 +33,20 @@ class Labels:
         if not share or not self.samples:
             return 0.0
         return 1.96 * math.sqrt((1 - share) / (share * self.samples))
+
+    def step_places(self) -> Shares:
+        """Lines of the step with their share of it, whatever stage the words around them told."""
+        places: Shares = {}
+        for key, share in self.places.get("step", {}).items():
+            place = key.partition("|")[2]
+            places[place] = places.get(place, 0.0) + share
+        return places
+
+    def step_error(self, share: float) -> float:
+        """Half width of a share of the step: binomial, 95 %."""
+        if not self.step_samples:
+            return 0.0
+        return 1.96 * math.sqrt(max(0.0, share * (1 - share)) / self.step_samples)
 
 
 def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
@@ -49,7 +64,7 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
     for key, share in unnamed.items():
         name = key.partition("|")[0]
         by_stage[name] = by_stage.get(name, 0.0) + share / total
-    return Labels(by_stage, places, _count(session))
+    return Labels(by_stage, places, _count(session, "worker|", "wait|"), _count(session, "step|"))
 
 
 def _hits(session: Session) -> dict[str, Shares]:
@@ -64,13 +79,13 @@ def _hits(session: Session) -> dict[str, Shares]:
     return hits
 
 
-def _count(session: Session) -> float:
-    """Stacks seen while loading: one every 5 ms, or what the run says."""
+def _count(session: Session, *phases: str) -> float:
+    """Stacks seen in some phases: one every 5 ms, or what the run says."""
     return sum(
         weight / run.totals.get("stack_us", SAMPLE_US)
         for run in session.runs
         for key, weight in run.stacks.items()
-        if key.startswith(("worker|", "wait|")) and not key.endswith("||")
+        if key.startswith(phases) and not key.endswith("||")
     )
 
 

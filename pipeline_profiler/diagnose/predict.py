@@ -80,7 +80,7 @@ class Prediction:
 def measured_costs(timed: Window) -> Costs:
     """Costs of a recorded run; where no trace travelled, the wait is taken as the fetch."""
     window, batches = timed.steps, timed.batches
-    startup, loop = _startup(timed), window.loop.astype(float)
+    startup, loop = timed.startup_ns, window.loop.astype(float)
     loop_cpu = float(np.maximum(timed.spans("loop")["cpu"], 0).mean() or 0.0)
     if not len(batches.batch):
         return _untraced_costs(window, loop, loop_cpu, startup)
@@ -140,17 +140,6 @@ def _overheads(window: Steps, batches: Batches) -> tuple[float, float]:
     waiting = float(np.mean(late)) if late else 0.0
     at_hand = float(np.mean(ready)) if len(ready) >= 5 else min(receipt, waiting or receipt)
     return max(0.0, waiting or at_hand), max(0.0, at_hand)
-
-
-def _startup(timed: Window) -> float:
-    """Extra nanoseconds of the epochs' first batches, spread over all steps."""
-    window = timed.steps
-    if not window.first.any() or window.first.all():
-        return 0.0
-    # iter() runs before the first next(): it lies in the period of the step before
-    typical = float(window.wait[~window.first].mean())
-    extra = float(window.startup[window.first].sum()) - typical * int(window.first.sum())
-    return max(0.0, min(extra, float(timed.exposed.sum()))) / len(window.period)
 
 
 def replay(

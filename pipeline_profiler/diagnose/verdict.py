@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from pipeline_profiler.diagnose.evidence import Evidence, gather
+from pipeline_profiler.diagnose.evidence import Evidence, gather, mean_or_nan
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.guard import FailedRule, Rule, run_rules
 from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
@@ -27,6 +27,9 @@ from pipeline_profiler.record.session import ProfileError, Session
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
+BUSY = 0.2  # share of the cores taken by others, from which a stall may be their doing
+SAID_START = 0.005  # of the step, from which epoch starts are said
+SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
@@ -99,7 +102,7 @@ class Conclusion:
             "causes": [cause.as_dict() for cause in self.causes],
             "failed_rules": [rule.as_dict() for rule in self.failed_rules],
             "arms": arm_table(self.evidence),
-            "recording_share": self.evidence.recording_share,
+            "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
@@ -128,6 +131,8 @@ def diagnose_session(session: Session) -> Conclusion:
     # what every loader costs is nothing that the user could fix
     if verdict == Verdict.INCONCLUSIVE and _only_the_hand_over(evidence):
         verdict, more = Verdict.NOT_BOUND, 0
+    if verdict.bound and _perhaps_neighbours(evidence):
+        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     compute_outcome = run_rules(COMPUTE_RULES, evidence)
     causes, failed = [cause for _, cause in compute_outcome.causes], compute_outcome.failed
     # a stall that is large by its value is explained too, even where its interval is wide
@@ -151,17 +156,33 @@ def _only_the_hand_over(e: Evidence) -> bool:
     return e.above_null is not None and e.above_null.high < MODERATE
 
 
+def _perhaps_neighbours(e: Evidence) -> bool:
+    """On a busy machine, whether the stall is one without the wait for a core behind others."""
+    waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
+    return _others(e) >= BUSY and e.stall.low - waiting < MODERATE
+
+
+def _others(e: Evidence) -> float:
+    """Share of the cores that other programs and other virtual machines took, where measured."""
+    environment = e.session.environment
+    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
+
+
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
-    """Sufficient causes by specificity, then the others by their share."""
+    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest."""
 
     def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
         index, cause = row
         if cause.code in ADVICE:
-            return 2, 0.0
+            return 3, 0.0
+        # an interval that holds nothing is no ground to fix anything, however high its point; nor
+        # are other programs, which are no part of the pipeline
+        if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
+            return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
             return 0, float(index)
-        return 1, -cause.share.value
+        return 1, -cause.share.low
 
     worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
     return [cause for _, cause in sorted(worth, key=place)]
@@ -175,6 +196,9 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
         # "compute-bound" says that nothing was found, so it comes after whatever was
         if cause.code == "PIPE000":
             return 2
+        # nothing that may be nothing stands before it where no stall is sure
+        if not bound and cause.share.low <= 0 and cause.code != "PIPE022":
+            return 3
         if cause.about == "input" or (bound and cause.code == "PIPE015"):
             return 1
         # by its low end, against the high end of the stall: a swap needs to be sure
@@ -187,7 +211,9 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
 def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
     first: dict[str, Diagnosis] = {}
     for cause in causes:
-        first.setdefault(cause.code, cause)
+        # no cause is worth more than all of the step
+        share = replace(cause.share, high=min(cause.share.high, 1.0))
+        first.setdefault(cause.code, replace(cause, share=share))
     return list(first.values())
 
 
@@ -199,13 +225,50 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
     if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
+    text += _epoch_words(evidence)
+    text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
-        return f"{text}; the noise is too large for repeats alone: measure on a quieter machine"
+        others = _others(evidence)
+        busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
+        return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
     words = "repeat" if more == 1 else "repeats"
     return f"{text}; about {more} more {words} would settle it" if more else text
+
+
+def _epoch_words(e: Evidence) -> str:
+    """What of the step lies at epoch starts, or could where the length of an epoch is unknown."""
+    starts = [case.window.epoch_start_ns for case in e.cases]
+    start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
+    if e.observed or not start > 0:
+        return ""
+    steps = max(case.window.epoch_steps for case in e.cases)
+    if steps and spread >= SAID_START * e.period:
+        return (
+            f", {spread / e.period:.1%} of the step at epoch starts ({start / 1e6:.0f} ms before "
+            f"each {steps} steps)"
+        )
+    # below this length the start alone would make it input-bound
+    enough = start * (1 - MODERATE) / (MODERATE * e.period)
+    if steps or enough < SHORT_EPOCH:
+        return ""
+    return (
+        f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
+        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"
+    )
+
+
+def _unseen_words(e: Evidence) -> str:
+    """The part of an epoch that no window of a stream saw: what comes later may be slower."""
+    ends = [int(case.window.steps.batch[-1]) + 1 for case in e.cases]
+    steps = max(case.window.epoch_steps for case in e.cases)
+    # a dataset with an index is read from another batch on in each block, or is shuffled
+    by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
+    if e.observed or by_index or not steps or max(ends) >= steps:
+        return ""
+    return f"; measured on the first {max(ends)} of an epoch's {steps} steps"
 
 
 def arm_table(evidence: Evidence) -> dict[str, Any]:

@@ -121,8 +121,11 @@ class Window:
 
     @cached_property
     def period_ns(self) -> float:
-        """Mean step period; nan without a step."""
-        return float(self.steps.period.mean()) if len(self) else float("nan")
+        """Mean step period without the copying of batches in hand; nan without a step."""
+        if not len(self):
+            return float("nan")
+        copying = self.run.totals.get("copying_ns", 0) / len(self.whole)
+        return float(self.steps.period.mean()) - copying
 
     @cached_property
     def exposed(self) -> Ints:
@@ -221,6 +224,53 @@ class Window:
         high = int((batches.received - batches.receive - batches.sent)[remote].min())
         low = int(epochs["start"][0] - batches.start[remote].min())
         return low, high
+
+    @cached_property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch: the user's word, else as seen, else the loader's; 0 unknown."""
+        config, steps = self.run.config, self.whole.steps
+        apart = np.diff(steps.batch[steps.first])
+        seen = int(apart.max()) if len(apart) else 0
+        return int(config.get("epoch_steps") or seen or config.get("batches") or 0)
+
+    @cached_property
+    def epoch_start_ns(self) -> float:
+        """What an epoch's begin costs beyond the pace after it: start-up, first fetch, filling up.
+
+        Mean over the epochs that begin in the run. Workers that persist start once a training.
+        """
+        whole = self.whole.steps
+        starts = np.flatnonzero(whole.first)[1 if self.run.config.get("persistent") else 0 :]
+        later = ~self.steps.first
+        if not len(starts) or not later.any():
+            return 0.0
+        typical = float(self.steps.wait[later].mean())
+        costs = []
+        for start, end in zip(starts, [*starts[1:], len(whole.batch)], strict=True):
+            # the batches in flight come late or at once while the workers begin
+            filling = whole.wait[start + 1 : min(end, start + max(1, self.in_flight))]
+            costs.append(float(whole.startup[start]) + float(filling.sum()))
+            costs[-1] -= typical * (1 + len(filling))
+        return max(0.0, float(np.mean(costs)))
+
+    @property
+    def startup_ns(self) -> float:
+        """An epoch's begin, spread over the steps of a whole epoch; 0 if that is unknown."""
+        return self.epoch_start_ns / self.epoch_steps if self.epoch_steps else 0.0
+
+    @property
+    def steady_ns(self) -> float:
+        """Mean step period without the epoch starts that lie in the window."""
+        inside = int(self.steps.first[1:].sum())  # the first step's iter() lies before the window
+        return self.period_ns - self.epoch_start_ns * inside / max(1, len(self))
+
+    @property
+    def epoch_period_ns(self) -> float:
+        """Mean step period over whole epochs: each start counts as often as it does in one.
+
+        A window of whole epochs is that already; a cut one holds too many starts, or none.
+        """
+        return self.steady_ns + self.startup_ns if self.epoch_steps else self.period_ns
 
     # -------------------------------------------------------------------------------- stages
 

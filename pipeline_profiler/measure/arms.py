@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import random
 import sys
 import threading
 import time
@@ -23,8 +24,9 @@ from typing import Any
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.measure import cold_cache, environment
+from pipeline_profiler.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.measure.stopping import Guard
-from pipeline_profiler.record.arm import IN_HAND, WITH_LOADER, Arm
+from pipeline_profiler.record.arm import IN_HAND, KEPT_BATCHES, WITH_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Setting
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run, Session
@@ -32,7 +34,6 @@ from pipeline_profiler.record.stages import Clock
 
 Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
-KEPT_BATCHES = 8
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
@@ -71,6 +72,8 @@ class Bench:
     clock: Clock = time.perf_counter_ns
     progress: Progress = field(default=lambda text: None)
     guard: Guard = field(default_factory=Guard)
+    epoch_steps: int = 0  # as the user says; 0: as the loader tells
+    seed: int = 0
     _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
@@ -111,20 +114,25 @@ def emulated_step(milliseconds: float) -> Step:
 
 
 def drive(
-    bench: Bench, loader: Any, recorder: Recorder, steps: int, seconds: float = math.inf
-) -> list[Any]:
-    """Train for `steps` steps over as many epochs as that takes; returns the first batches.
+    bench: Bench,
+    loader: Any,
+    recorder: Recorder,
+    steps: int,
+    seconds: float = math.inf,
+    kept_batches: KeptBatches | None = None,
+) -> None:
+    """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
 
     `seconds` count from the first batch: a slow start of workers shall not eat them up. The
     device is synchronised at the edges of the timed window only.
     """
-    kept_batches: list[Any] = []
     bench.guard.pulse.recorder = recorder
+    if bench.epoch_steps:
+        recorder.run.config["epoch_steps"] = bench.epoch_steps
     try:
         _train(bench, loader, recorder, steps, seconds, kept_batches)
     finally:
         recorder.session()
-    return kept_batches
 
 
 def _train(
@@ -133,7 +141,7 @@ def _train(
     recorder: Recorder,
     steps: int,
     seconds: float,
-    kept_batches: list[Any],
+    kept_batches: KeptBatches | None,
 ) -> None:
     # set at the first batch, so that slow workers do not use the time up
     deadline = math.inf
@@ -143,11 +151,11 @@ def _train(
         epoch = recorder.watch(loader)
         for batch in epoch:
             deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
+            if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
+                kept_batches.append(as_given(batch))  # now: the step may change its batch
             with recorder.step():
                 _check(bench.step(batch), recorder)
             pulse.steps += 1
-            if len(kept_batches) < KEPT_BATCHES:
-                kept_batches.append(batch)
             if recorder.steps in edges:
                 synchronise()
             # one early: the last step is counted when the generator is closed
@@ -179,36 +187,14 @@ def synchronise() -> None:
         sys.modules["torch"].cuda.synchronize()
 
 
-def to_device(batch: Any) -> Any:
-    """Tensors of a nested batch moved to the GPU (resident batches)."""
-    return _map_tensors(batch, lambda tensor: tensor.cuda(non_blocking=False))
+def to_device(tensor: Any) -> Any:
+    """A tensor moved to the GPU (resident batches)."""
+    return tensor.cuda(non_blocking=False)
 
 
-def pinned(batch: Any) -> Any:
-    """Tensors of a nested batch in pinned host memory (host batches)."""
-    return _map_tensors(batch, lambda tensor: tensor.cpu().pin_memory())
-
-
-def _map_tensors(batch: Any, move: Callable[[Any], Any]) -> Any:
-    if hasattr(batch, "is_cuda"):
-        return move(batch)
-    if isinstance(batch, dict):
-        return {k: _map_tensors(v, move) for k, v in batch.items()}
-    if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
-        return type(batch)(_map_tensors(v, move) for v in batch)
-    return batch
-
-
-class Cycle:
-    """The kept batches for ever: resident and host batches."""
-
-    def __init__(self, kept_batches: list[Any]) -> None:
-        """Cycle through these batches."""
-        self.kept_batches = kept_batches
-
-    def __iter__(self) -> Iterator[Any]:
-        """Endless, in order."""
-        return itertools.cycle(self.kept_batches)
+def pinned(tensor: Any) -> Any:
+    """A tensor in pinned host memory (host batches)."""
+    return tensor.cpu().pin_memory()
 
 
 class Shadow:
@@ -255,13 +241,13 @@ class Shadow:
 class _Shadowed:
     """Kept batches that let the shadow take one batch each."""
 
-    def __init__(self, kept_batches: list[Any], shadow: Shadow) -> None:
-        """Cycle through `kept`, letting `shadow` load one batch at each."""
-        self.kept_batches, self.shadow = kept_batches, shadow
+    def __init__(self, cycle: Cycle, shadow: Shadow) -> None:
+        """Go through `cycle`, letting `shadow` load one batch at each."""
+        self.cycle, self.shadow = cycle, shadow
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order; passes on what went wrong in the loader."""
-        for batch in itertools.cycle(self.kept_batches):
+        for batch in self.cycle:
             if self.shadow.error is not None:
                 raise self.shadow.error
             self.shadow.take()
@@ -273,7 +259,7 @@ def run_arm(
     arm: Arm,
     block: int,
     session: Session,
-    kept_batches: list[Any],
+    kept_batches: KeptBatches,
 ) -> Run:
     """One repeat of one arm; a run that an error cuts off is left in the session."""
     if bench.settings().get("workers"):
@@ -290,7 +276,7 @@ def run_arm(
     return recorder.run
 
 
-def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: list[Any]) -> None:
+def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: KeptBatches) -> None:
     arm, plan = recorder.run.arm, session.plan
     change = session.probes.change or {}
     # without a loader nothing fills up: three steps are for the caches of the step alone
@@ -300,7 +286,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: l
         recorder.run.warmup = max(plan.warmup, 2 * _held_after(bench, change))
     total = recorder.run.warmup + plan.steps
     if arm in IN_HAND:
-        drive(bench, Cycle(_placed(arm, kept_batches)), recorder, total)
+        _run_cycle(bench, recorder, total, Cycle(_placed(arm, kept_batches), bench.clock))
     elif arm == Arm.SHADOW:
         _run_shadow(bench, recorder, total, kept_batches)
     elif arm == Arm.BARE:
@@ -310,7 +296,23 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: l
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)
-        drive(bench, bench.loader(), recorder, total)
+        drive(bench, _somewhere_in_the_epoch(bench, recorder, total), recorder, total)
+
+
+def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:
+    """The loader, where it can be from another batch on in each block: the first may be special."""
+    loader, settings, run = bench.loader(), bench.settings(), recorder.run
+    room = int(settings.get("batches") or 0) - total
+    if settings.get("kind") != "torch" or run.arm != Arm.WARM or room <= 0:
+        return loader
+    from pipeline_profiler.adapters import torch_loader
+
+    number = random.Random(f"{bench.seed}/{run.block}").randint(0, room)
+    moved = torch_loader.from_batch(loader, number)
+    if moved is None:
+        return loader
+    run.totals["from_batch"] = number
+    return moved
 
 
 def _held_after(bench: Bench, change: Setting) -> int:
@@ -318,19 +320,29 @@ def _held_after(bench: Bench, change: Setting) -> int:
     return int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
 
 
-def _placed(arm: Arm, kept_batches: list[Any]) -> list[Any]:
+def _placed(arm: Arm, kept_batches: KeptBatches) -> KeptBatches:
     if not environment.has_cuda():
         return kept_batches
-    return [to_device(b) if arm == Arm.RESIDENT else pinned(b) for b in kept_batches]
+    return kept_batches.moved(to_device if arm == Arm.RESIDENT else pinned)
 
 
-def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: list[Any]) -> None:
+def _run_cycle(
+    bench: Bench, recorder: Recorder, total: int, cycle: Cycle, shadow: Shadow | None = None
+) -> None:
+    """The step over batches in hand; what copying them took is kept, as no loader has that cost."""
+    drive(bench, _Shadowed(cycle, shadow) if shadow else cycle, recorder, total)
+    if cycle.copying_ns:
+        recorder.run.totals["copying_ns"] = cycle.copying_ns
+
+
+def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptBatches) -> None:
     loader = bench.loader()
     module = module_for(loader)
     source = module.attach(loader, recorder)
     shadow = Shadow(source)
     try:
-        drive(bench, _Shadowed(_placed(Arm.HOST, kept_batches), shadow), recorder, total)
+        cycle = Cycle(_placed(Arm.HOST, kept_batches), bench.clock)
+        _run_cycle(bench, recorder, total, cycle, shadow)
     finally:
         shadow.close()
     recorder.run.totals["drained"] = shadow.drained
@@ -338,15 +350,15 @@ def _run_shadow(bench: Bench, recorder: Recorder, total: int, kept_batches: list
 
 def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     """The same loop without a recorder: what recording costs is the warm loader against this."""
-    run, done, start = Run(arm=Arm.BARE, block=block), 0, 0
+    run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
     total, pulse = plan.warmup + plan.steps, bench.guard.pulse
     while done < total:
         before = done
         for batch in bench.loader():
-            if done == plan.warmup:
-                start = bench.clock()
             bench.step(batch)
             done += 1
+            if done == plan.warmup:
+                start = bench.clock()  # as many waits as steps follow
             pulse.steps += 1
             if done >= total:
                 break
@@ -358,7 +370,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     return run
 
 
-def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
+def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     """The empty-loader baseline: next() of a loader that has nothing to do.
 
     For a DataLoader with workers that is one over a constant, beside the user's own step: the
@@ -377,12 +389,14 @@ def null_run(bench: Bench, kept_batches: list[Any], step_ns: float) -> Run:
         # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
-        batches = itertools.cycle(kept_batches)
+        batches = iter(Cycle(kept_batches, bench.clock))
         for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
             step(next(batches))
             bench.guard.pulse.steps += 1
     else:
-        for _, batch in zip(range(500), recorder.watch(Cycle(kept_batches)), strict=False):
+        for _, batch in zip(
+            range(500), recorder.watch(itertools.cycle(kept_batches)), strict=False
+        ):
             del batch
     recorder.session()
     return recorder.run

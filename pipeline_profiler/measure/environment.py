@@ -14,6 +14,8 @@ from typing import Any
 
 from pipeline_profiler.record.cores import usable_cores
 
+FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
+
 
 def describe() -> dict[str, Any]:
     """The environment as plain data."""
@@ -51,6 +53,38 @@ def _pressure() -> float | None:
         return float(line.split("avg10=")[1].split()[0]) / 100
     except (OSError, IndexError, ValueError):
         return None
+
+
+class Neighbours:
+    """What other programs, and the host behind a virtual machine, take of the cores meanwhile."""
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self._begin = _jiffies(), _own_ticks()
+
+    def taken(self) -> dict[str, float]:
+        """Shares of the machine's cores since the beginning; nothing where Linux does not tell."""
+        (before, own_before), after, own = self._begin, _jiffies(), _own_ticks()
+        if len(before) < FIELDS or len(after) < FIELDS:
+            return {}
+        spent = [b - a for a, b in zip(before, after, strict=False)][:FIELDS]
+        total, steal = max(1, sum(spent)), spent[STEAL]
+        busy = sum(spent[i] for i in range(STEAL) if i not in IDLE)
+        others = max(0.0, busy - (own - own_before)) / total
+        return {"others_cpu": round(others, 3), "steal": round(steal / total, 3)}
+
+
+def _jiffies() -> list[int]:
+    """user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks."""
+    try:
+        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    except (OSError, ValueError):
+        return []
+
+
+def _own_ticks() -> float:
+    """CPU time of this process and of the children that have ended, in clock ticks."""
+    return sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
 
 
 def _frameworks() -> dict[str, Any]:

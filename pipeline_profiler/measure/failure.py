@@ -16,15 +16,24 @@ _HERE = str(Path(__file__).resolve().parent.parent)
 _FRAME = re.compile(r'(?m)^(?=  File ")')
 _FILE = re.compile(r'  File "([^"]+)"')
 _WORKER = re.compile(r"Caught \S+ in DataLoader worker process (\d+)")
+_KILLED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+?)[.\s]*$", re.MULTILINE)
 _SYSTEM = tuple(path for path in (sysconfig.get_path("stdlib"), _HERE) if path)
 _PLACES = {"_iterate": "The loader", "loader": "The function that makes the loader"}
 
 
 def sentence(error: BaseException, batches: int) -> str:
     """Who raised what, and after how many batches."""
+    after = f" after {batches} batches" if batches else ""
+    if killed := _KILLED.search(str(error)):
+        # torch raises this in whatever the training process does at that moment
+        memory = (
+            "; the system kills when memory runs out: fewer workers or a smaller prefetch need less"
+            if "Killed" in killed.group(2)
+            else ""
+        )
+        return f"The loader's worker process {killed.group(1)} {killed.group(2)}{after}{memory}."
     match = _WORKER.search(str(error))
     who = f"The loader's worker {match.group(1)}" if match else _place(error)
-    after = f" after {batches} batches" if batches else ""
     return f"{who} raised {type(error).__name__}{after}: {_last_line(error)}"
 
 

@@ -7,6 +7,7 @@ setting; a tf.data graph is timed prefix by prefix and tried with each intervent
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -14,8 +15,9 @@ from pipeline_profiler.diagnose.samples import slowest_samples, stalled_by_sampl
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import cuda, environment
 from pipeline_profiler.measure.arms import Bench, Options, drive
+from pipeline_profiler.measure.kept_batches import KeptBatches, changes_sentence, try_step
 from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.plan import Probes, Reason, Repeatable, SlowSample
+from pipeline_profiler.record.plan import Reason, Repeatable, SlowSample
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
@@ -45,29 +47,55 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     return recorder.run
 
 
-def probe_device(bench: Bench, kept_batches: list[Any], session: Session) -> None:
+def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:
     """With CUDA: starvation by events, synchronising lines, utilisation; else nothing (n/a)."""
     if not environment.has_cuda():
         return
     outcome, steps = session.probes, session.plan.steps
     with cuda.Utilisation() as symptom:
         outcome.starvation = cuda.watch_starvation(bench.loader(), bench.step, bench.clock, steps)
-    outcome.synchronising_lines = cuda.synchronising_lines(lambda: bench.step(kept_batches[0]))
+    outcome.synchronising_lines = cuda.synchronising_lines(
+        lambda: bench.step(kept_batches.hand_out(0))
+    )
     outcome.utilisation_symptom = symptom.mean
     outcome.on_device = True
 
 
-def probe_fields(bench: Bench, kept_batches: list[Any], options: Options, outcome: Probes) -> None:
-    """Dictionary fields that two steps never looked at, with their bytes a batch."""
-    batches = [Touched(batch) for batch in kept_batches[:2] if type(batch) is dict]
-    if not batches or options.emulate_ms is not None:
+def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, session: Session) -> None:
+    """What two steps do to their batch: fields they never look at, take out, or change in place."""
+    if options.emulate_ms is not None:
         return
-    for batch in batches:
-        bench.step(batch)
-    touched = {str(key) for batch in batches for key in batch.touched}
+    seen: list[Touched] = []
+
+    def step(batch: Any) -> None:
+        if type(batch) is not dict:
+            bench.step(batch)
+            return
+        seen.append(Touched(batch))
+        bench.step(seen[-1])
+        for key in batch.keys() - seen[-1].keys():
+            del batch[key]
+
+    taken = try_step(kept_batches, step)
+    session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
+    if not seen:
+        return
+    touched, outcome = {str(key) for batch in seen for key in batch.touched}, session.probes
     sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
     outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
     outcome.batch_bytes = sum(sizes.values())
+
+
+def recording_ns(bench: Bench, count: int = 300) -> float:
+    """What the recorder adds to a step over batches in hand: a loop with it and one without."""
+    recorder, begin = Recorder(bench.clock), bench.clock()
+    for _, _ in zip(range(count), recorder.watch(itertools.repeat(None)), strict=False):
+        with recorder.step():
+            pass
+    watched = bench.clock()
+    for _ in range(count):
+        pass
+    return max(0.0, 2 * watched - begin - bench.clock()) / count
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:

@@ -25,9 +25,10 @@ from pipeline_profiler.measure.arms import (
     null_run,
     run_arm,
 )
+from pipeline_profiler.measure.kept_batches import KeptBatches
 from pipeline_profiler.measure.stopping import kept_when_stopped
 from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
-from pipeline_profiler.record.arm import IN_HAND, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Session
@@ -35,6 +36,8 @@ from pipeline_profiler.record.session import ProfileError, Session
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
+BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
+BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
 OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
@@ -45,6 +48,10 @@ PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 
 
+OVER_BUDGET = (
+    "{:.0f} s are not enough: it will take about {:.0f} s, as {} steps and {} repeats of each arm "
+    "are the least that say anything and steps are slow."
+)
 SLOW_START = (
     "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start "
     "each time, so they do not fit; "
@@ -58,14 +65,15 @@ def pilot_seconds(options: Options) -> float:
     return min(usual, PILOT_SHARE * options.budget)
 
 
-def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, list[Any]]:
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, KeptBatches]:
     """First pass over the loader: how long steps take, which batches to keep."""
     recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     bench.guard.pulse.doing = "first pass"
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
-    kept_batches = drive(bench, bench.loader(), recorder, steps, seconds)
+    kept_batches = KeptBatches()
+    drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:
@@ -95,12 +103,15 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
+    if seconds > OVERRUN * options.budget:
+        why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
     return Plan(
         arms=_included(reasons),
         repeats=repeats,
         steps=steps,
         warmup=warmup,
-        seconds=round(pace.of(steps + warmup) * repeats + fixed, 1),
+        seconds=seconds,
         reasons=(*reasons, *why),
         lean=lean,
         files=tuple(files),
@@ -205,10 +216,12 @@ def _fit(
     Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
     """
     held = first.in_flight
-    wanted = min(options.steps, 100) if options.quick else options.steps
-    most = min(options.repeats, 4) if options.quick else options.repeats
-    # ten buffers: then what lay ready at the start is below a tenth of the window
-    floor = min(wanted, max(2 * WARMUP_STEPS, BUFFERS_IN_WINDOW * held))
+    wanted = min(options.steps, 80) if options.quick else options.steps
+    most = options.repeats
+    # ten buffers: then what lay ready at the start is below a tenth of the window; short ones buy
+    # repeats, without which no interval says anything
+    buffers = BUFFERS_IN_WINDOW // (2 if options.quick else 1)
+    floor = min(wanted, max(WARMUP_STEPS * (1 if options.quick else 2), buffers * held))
     long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
     # repeats go last: the interval shrinks with them, not with steps
@@ -220,20 +233,12 @@ def _fit(
         repeats = 2
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
-    epoch = _epoch_length(first)
-    # a cut epoch would have its start-up counted over too few steps
-    if 0 < epoch <= steps:
-        steps = epoch * round(steps / epoch)  # whole epochs: each brings one start-up
+    epoch = first.epoch_steps
+    # whole epochs where they fit: their starts and their ends are then in the window
+    if 0 < epoch <= max(steps, affordable):
+        steps = epoch * max(1, round(steps / epoch))
     chosen = (steps, repeats, warmup)
     return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
-
-
-def _epoch_length(first: Window) -> int:
-    """Batches an epoch, as the loader tells or the pilot saw; 0 where neither does."""
-    window = first.whole.steps
-    starts = window.batch[window.first]
-    length = int(starts[-1] - starts[-2]) if len(starts) > 1 else 0
-    return length or int(first.run.config.get("batches") or 0)
 
 
 def _settled(first: Window) -> int:
@@ -301,7 +306,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    neighbours = environment.Neighbours()
     _run_blocks(bench, session, kept_batches, deadlines, bare=_bare(first, session.plan))
+    session.environment |= neighbours.taken()
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "probes after the arms"
@@ -312,12 +319,13 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 
 
 def _probe_before(
-    bench: Bench, options: Options, session: Session, kept_batches: list[Any]
+    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "probes before the arms"
     session.runs.append(probes.sample_stacks(bench, options))
-    probes.probe_fields(bench, kept_batches, options, session.probes)
+    probes.probe_step(bench, kept_batches, options, session)
+    session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)
@@ -326,25 +334,27 @@ def _probe_before(
 def _run_blocks(
     bench: Bench,
     session: Session,
-    kept_batches: list[Any],
+    kept_batches: KeptBatches,
     deadlines: tuple[int, int],
     bare: bool,
 ) -> None:
     """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
-    rng, begun = random.Random(session.plan.seed), bench.clock()
-    repeats = session.plan.repeats
+    rng, repeats = random.Random(session.plan.seed), session.plan.repeats
+    begun, arm_ns = bench.clock(), 0.0
     for block in range(repeats):
-        deadline = deadlines[block > 2]
-        if block >= 2 and bench.clock() + (bench.clock() - begun) / block > deadline:
+        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
+        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        if block and bench.clock() + arm_ns * len(order) * (repeats - block) > deadlines[1]:
+            order = [arm for arm in order if arm not in BESIDE]
+        if block >= 2 and bench.clock() + arm_ns * len(order) > deadlines[block > 2]:
             text = f"Stopped after {block} of {repeats} repeats: the time is used up."
             session.notes.append(text)
             break
-        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
-        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
         rng.shuffle(order)
         for arm in order:
             bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
         more = repeats > 1 and not session.plan.lean
         if block == 0 and more and probes.try_a_change(bench, session):

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline_profiler.adapters import module_for
 from pipeline_profiler.diagnose import predict
-from pipeline_profiler.diagnose.intervals import Interval, mean_interval
+from pipeline_profiler.diagnose.intervals import Interval, difference_interval, mean_interval
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import environment
 from pipeline_profiler.measure.arms import Bench, Options, drive, run_arm
@@ -31,6 +31,7 @@ from pipeline_profiler.record.recorder import Recorder
 from pipeline_profiler.record.session import ProfileError, Session
 
 NOISE = 0.02  # a speed-up below 2 % is not told from noise on a shared machine
+WAITING = 0.05  # share of the step
 ROUNDS = 4
 
 
@@ -170,13 +171,7 @@ def _point(
     # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict_period(_scaled(costs, scale), full)
-    measured = timed_window.period_ns
-    # start-up within a short run is its own figure, not a steady one
-    startup = (
-        predict.measured_costs(timed_window).startup if timed_window.steps.first.any() else 0.0
-    )
-    # the prediction has no start-up either
-    steady = measured - startup
+    steady = timed_window.steady_ns  # the prediction has no start-up either
     return {
         "setting": _words(setting),
         "measured_ms": steady / 1e6,
@@ -244,12 +239,16 @@ def _tune(bench: Bench, options: Options, session: Session) -> None:
     kept_setting: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
     tried_settings: set[str] = set()
+    doubted = False
     steps = _trial_steps(first, options)
     for _ in range(ROUNDS):
         run = time_setting(bench, loader, kept_setting, steps, session, Arm.SETTING)
         offers = [o for o in recommend(run) if _words(o[0]) not in tried_settings]
-        if not offers or offers[0][1] < 1 + NOISE:
+        promising = bool(offers) and offers[0][1] >= 1 + NOISE
+        # the model may miss what a step that still waits could gain: its best offer is tried, once
+        if not offers or not (promising or (run.starvation.value >= WAITING and not doubted)):
             break
+        doubted = not promising
         change, promised = offers[0]
         tried_settings.add(_words(change))
         bench.tell(f"trying {_words(change)}: {promised:.2f} times as fast is predicted")
@@ -277,8 +276,8 @@ def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict
     rows = []
     for change in _candidates(config, cores, costs, timed_window.needs_core(costs.cpu_share)):
         setting = config | change
-        # persistent workers start once per run: counted as over ten epochs
-        startup = costs.startup * (0.1 if change.get("persistent") else 1.0)
+        # workers that persist start once a training, and epochs are many
+        startup = 0.0 if change.get("persistent") else costs.startup
         rows.append((change, now / (predict.shared(costs, setting, cores).period + startup)))
     best = max((gain for _, gain in rows), default=0.0)
     # among changes within 1 % of each other the smallest one is the better advice
@@ -287,26 +286,32 @@ def recommend(timed_window: Window, cores: int | None = None) -> list[tuple[dict
     return [*sorted(near, key=lambda r: _size(r[0])), *sorted(far, key=lambda r: -r[1])]
 
 
-def _size(change: Mapping[str, Any]) -> float:
-    return sum(float(v) for v in change.values() if not isinstance(v, bool))
+def _size(change: Mapping[str, Any]) -> tuple[int, float]:
+    return len(change), sum(float(v) for v in change.values() if not isinstance(v, bool))
 
 
 def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
+    """Every combination of the settings that can be changed, but the one that is there."""
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
     # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
-    offers: list[dict[str, Any]] = [{"workers": n} for n in range(1, most + 1) if n != workers]
-    if workers:
-        offers += [{"prefetch": p} for p in (2, 4, 8) if p > prefetch]
-        if not config.get("persistent") and costs.startup:
-            offers.append({"persistent": True})
-        if config.get("in_order") and not config.get("iterable_dataset"):
-            offers.append({"in_order": False})
+    axes: list[list[dict[str, Any]]] = [
+        [{}, *({"workers": n} for n in range(1, most + 1) if n != workers)],
+        [{}, *({"prefetch": p} for p in (2, 4, 8) if p > prefetch)],
+    ]
+    if costs.startup and not config.get("persistent"):
+        axes.append([{}, {"persistent": True}])
+    if config.get("in_order") and not config.get("iterable_dataset"):
+        axes.append([{}, {"in_order": False}])
     if environment.has_cuda() and not config.get("pin_memory"):
-        offers.append({"pin_memory": True})
-    return offers
+        axes.append([{}, {"pin_memory": True}])
+    mixed = [
+        {k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)
+    ]
+    # without workers there is nothing to fetch ahead, to keep, or to reorder
+    return [change for change in mixed if change and (workers or "workers" in change)]
 
 
 def versus(
@@ -320,11 +325,11 @@ def versus(
 ) -> Interval:
     """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
     rng, logs = random.Random(options.seed), []
-    for block in range(4 if options.quick else options.repeats):
+    for block in range(options.repeats):
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
         period = {
-            arm: time_setting(bench, loader, setting, steps, session, arm, block).period_ns
+            arm: time_setting(bench, loader, setting, steps, session, arm, block).epoch_period_ns
             for arm, setting in order
         }
         # ratios are averaged as logarithms: twice as fast and half as fast must cancel
@@ -369,7 +374,7 @@ def _tuned(trials: list[dict[str, Any]], kept_setting: dict[str, Any]) -> dict[s
 
 def _periods_ns(session: Session) -> list[float]:
     """Periods of the runs of the warm loader that have one."""
-    periods = [Window.of(run).period_ns for run in session.arm(Arm.WARM)]
+    periods = [Window.of(run).epoch_period_ns for run in session.arm(Arm.WARM)]
     return [period for period in periods if period > 0]
 
 
@@ -380,9 +385,8 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
         raise ProfileError(
             "compare needs two repeats of the warm loader in each session: record with --repeats 3."
         )
-    x, y = mean_interval(np.log(first).tolist()), mean_interval(np.log(second).tolist())
-    middle, half = x.value - y.value, math.hypot(x.half_width, y.half_width)
-    low, high = math.exp(middle - half), math.exp(middle + half)
+    logs = difference_interval(np.log(first).tolist(), np.log(second).tolist())
+    low, high = math.exp(logs.low), math.exp(logs.high)
     if low > 1:
         sentence = f"B is {low:.2f} to {high:.2f} times faster than A (95 %)"
     elif high < 1:
@@ -392,6 +396,6 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
     return {
         "schema": "profile-compare/1",
         "sentence": sentence,
-        "speedup": {"value": math.exp(middle), "low": low, "high": high},
+        "speedup": {"value": math.exp(logs.value), "low": low, "high": high},
         "stall": {"a": a.results.get("stall"), "b": b.results.get("stall")},
     }

@@ -51,6 +51,7 @@ _LABELS = {
 
 # each arm adds one cost to the one before it, so neighbours' differences split the stall
 SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM, Arm.COLD)
+KEPT_BATCHES = 8  # in hand, for the arms without a loader
 REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
 IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
 WITH_LOADER = frozenset({Arm.SHADOW, Arm.WARM, Arm.COLD, Arm.TRIAL})  # buffers fill up first

@@ -120,6 +120,7 @@ class Probes:
     unused_fields: dict[str, int] | None = None  # field -> bytes a batch that no step touched
     batch_bytes: int | None = None
     piped_bytes: float | None = None  # of a batch, through a worker's pipe
+    recording_ns: float | None = None  # a step, of the recorder around batches in hand
     prefixes: list[Operation] | None = None
     interventions: list[TriedIntervention] | None = None
     change: Setting | None = None  # what the trial setting changes; `try` in the file

@@ -115,6 +115,7 @@ PLAN = fields_of(
         "unused_fields": maybe(by_name(number)),
         "batch_bytes": maybe(number),
         "piped_bytes": maybe(number),
+        "recording_ns": maybe(number),
         "prefixes": maybe(several(OPERATION)),
         "interventions": maybe(several(INTERVENTION)),
         "try": maybe(by_name(anything)),

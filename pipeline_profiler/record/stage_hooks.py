@@ -10,6 +10,7 @@ decoder) stays in the stage "getitem", and stack samples put names to it.
 from __future__ import annotations
 
 import builtins
+import importlib
 import io
 import sys
 from collections.abc import Callable
@@ -116,6 +117,9 @@ def _replace(owner: Any, name: str, value: Any) -> Undo:
 
 def _library_hooks() -> list[tuple[Any, str, str]]:
     """(owner, attribute, stage) for the libraries that are already imported."""
+    if "PIL.Image" in sys.modules:
+        # PIL imports its decoders at the first open, which with num_workers=0 comes after this
+        importlib.import_module("PIL.ImageFile")
     places = (
         ("PIL.ImageFile", "ImageFile", "load", "decode"),
         ("http.client", "HTTPConnection", "connect", "read:remote latency"),

@@ -110,8 +110,22 @@ def _utilisation(session: Session, windows: Windows) -> list[str]:
     else:
         marks = ", ".join(f"{mark:.0%}" for mark in REFERENCE_AU)
         lines.append(f"AU {ideal / real:.1%} (MLPerf Storage asks for {marks}, by workload).")
-    lines.append(f"Headroom: a perfect loader would make it {real / ideal:.2f} times as fast.")
+    stall = session.results.get("stall") or {}
+    if stall.get("share") is not None:
+        lines.append(f"Headroom: a perfect loader would make it {_faster(stall)}.")
     return lines
+
+
+def _faster(stall: Mapping[str, float | None]) -> str:
+    """The speed-up that ends the stall, with the interval that the stall has."""
+    value, low, high = (
+        None if share is None or share >= 1 else 1 / (1 - share)
+        for share in (stall["share"], stall.get("low"), stall.get("high"))
+    )
+    text = f"{value:.2f} times as fast" if value else "many times as fast"
+    if low is None and high is None:
+        return f"{text} (interval unknown)"
+    return f"{text} (95 %: {f'{low:.2f}' if low else '?'} to {f'{high:.2f}' if high else 'any'})"
 
 
 def _causes(session: Session) -> Section | None:

@@ -45,7 +45,9 @@ def arm_periods(session: Session, windows: Windows) -> Section | None:
     if session.arm(Arm.BARE):
         cost = float(session.results.get("recording_share") or 0.0)
         cost_text = (
-            f"costs up to {cost:.1%} of the step" if cost >= 0.0005 else "costs nothing measurable"
+            f"costs up to {cost:.1%} of the step and is taken out of the stall"
+            if cost >= 0.0005
+            else "costs nothing measurable"
         )
         lines.append(
             f"recording {cost_text} (the warm loader against the bare loop, which has no recorder)"

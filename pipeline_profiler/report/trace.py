@@ -160,12 +160,19 @@ class _Builder:
             if end > begin:
                 yield {"ph": "b", "name": name, "ts": self.us(begin), **waiting}
                 yield {"ph": "e", "name": name, "ts": self.us(end), **waiting}
-        yield self.flow("s", batch, TRAINER, MAIN_THREAD, self.dispatched(i))
-        yield self.flow("t", batch, pid, FETCH, start)
-        yield self.flow("t", batch, pid, PICKLE, sent - pickled)
-        yield self.flow("t", batch, TRAINER, RECEIVE, received - receive)
-        yield self.flow("t", batch, TRAINER, MAIN_THREAD, max(entry, received, got - 1))
-        yield self.flow("f", batch, TRAINER, MAIN_THREAD, got)
+        # the index is sent inside next(), when is not known: before its worker begins
+        at = min(self.dispatched(i), start)
+        yield self.flow("s", batch, TRAINER, MAIN_THREAD, at)
+        joints = (
+            (pid, FETCH, start),
+            (pid, PICKLE, sent - pickled),
+            (TRAINER, RECEIVE, received - receive),
+            (TRAINER, MAIN_THREAD, max(entry, received, got - 1)),
+        )
+        for owner, track, moment in joints:
+            at = max(at, moment)  # clocks of two processes may differ by microseconds
+            yield self.flow("t", batch, owner, track, at)
+        yield self.flow("f", batch, TRAINER, MAIN_THREAD, max(at, got))
 
     def stages(self, j: int, pid: int, tid: int, start: int, room: int) -> Iterator[Event]:
         """Stage sums laid end to end inside the fetch, cut so that they nest."""

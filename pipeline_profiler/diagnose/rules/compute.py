@@ -14,6 +14,7 @@ from pipeline_profiler.diagnose.rules.rare import main_gc
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
 
+NOT_BOUND = 0.05  # of the step: stalls below it are none
 COLD_SHARE = 0.15
 TF_RAMP = 20  # steps
 BETWEEN_SHARE = 0.05
@@ -30,8 +31,23 @@ _SIDE_WORK = re.compile(
 )
 _SIDE_LINE = re.compile(
     r"\b(print|fsync|flush|write|add_scalars?|add_image|savefig|dump|log|log_metrics|debug|info)\("
-    r"|torch\.save\("
+    r"|\b(torch|np|numpy)\.save\w*\(|\b(to_csv|to_parquet|imsave|imwrite|copyfile|copy2)\(|\bwandb\."
 )
+_PREPARING = re.compile(
+    r"(^|_)(augment|decod|tokeni[sz]|collat|resiz|crop|flip|rotat|jitter|mixup|cutmix|preprocess)",
+    re.IGNORECASE,
+)
+_PREPARING_LINE = re.compile(
+    r"\b(augment\w*|transforms?|tokenizer|tokenize|collate_fn|preprocess\w*|decode\w*)\("
+    r"|\bcv2\.|\bImage(Ops|Enhance|Filter|Draw)?\.|\bnp\.(flip\w*|rot90|pad)\("
+)
+SIDE_WORK = {
+    "side": ("side work", "do it every N steps, or in a thread; log tensors without reading them"),
+    "preparing": (
+        "preparing data",
+        "move it into the dataset, where the workers do it, or onto the device in batches",
+    ),
+}
 _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss", "update")
 
 
@@ -44,7 +60,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     if len(wait) < 6:
         return None
     # start-up is taken off: it is the same for cold and warm files
-    warm = float(np.mean([case.window.input_wait_ns - case.startup for case in e.cases]))
+    warm = float(np.mean([_steady_wait(case.window) for case in e.cases]))
     rows = np.stack([wait - warm, period], axis=1)
     share = block_interval(rows, 5, lambda r: r[..., 0].sum(axis=1) / r[..., 1].sum(axis=1))
     # one pass against others: two runs differ by this much without any cold file
@@ -61,6 +77,10 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
         "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
         about="step",
     )
+
+
+def _steady_wait(window: Window) -> float:
+    return window.input_wait_ns - (window.period_ns - window.steady_ns)
 
 
 def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
@@ -102,20 +122,26 @@ def work_between_steps(e: Evidence) -> Diagnosis | None:
     named = _named_side_work(e)
     if named is not None:
         return named
-    place, part = _step_place(e, "side")
+    kinds = {of: _step_place(e, of) for of in ("side", "preparing")}
+    of = max(kinds, key=lambda kind: kinds[kind][1])
+    place, part = kinds[of]
     if part < BETWEEN_SHARE:
         return None
-    loop = e.share(lambda case: float(case.loop.mean()))
-    return _between(loop.scaled(part), place, {"at": place})
+    loop = e.share(_loop).scaled(part)
+    share = loop.widened(e.labels.step_error(part) * loop.value / part)
+    return _between(share, place, {"at": place}, of)
 
 
-def _between(share: Interval, where: str, evidence: dict[str, float | int | str]) -> Diagnosis:
+def _between(
+    share: Interval, where: str, evidence: dict[str, float | int | str], of: str = "side"
+) -> Diagnosis:
+    what, fix = SIDE_WORK[of]
     return Diagnosis(
         "PIPE014",
-        f"the training process spends {share.value:.1%} of the step on side work: {where}",
+        f"the training process spends {share.value:.1%} of the step on {what}: {where}",
         share,
         evidence | {"where": where},
-        "do it every N steps, or in a thread; log tensors without reading them",
+        fix,
         about="step",
     )
 
@@ -139,30 +165,43 @@ def _named_side_work(e: Evidence) -> Diagnosis | None:
 
 
 def _step_place(e: Evidence, of: str) -> tuple[str, float]:
-    """The step's most sampled place of a kind ("sync" or "side"), and that kind's share of it."""
-    rows = {k.partition("|")[2]: v for k, v in e.labels.places.get("step", {}).items()}
-    hits = {place: share for place, share in rows.items() if _kind(place) == of}
+    """The step's most sampled place of a kind (see `_kind`), and that kind's share of it."""
+    hits = {place: share for place, share in e.labels.step_places().items() if _kind(place) == of}
     return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
 
 
 def _kind(place: str) -> str:
-    """What a place does by its line and function names, innermost first: sync, side or ''."""
+    """What a place does by its line and names, innermost first: sync, side, preparing or ''."""
     innermost, *callers = place.split(" < ")
     head, _, line = innermost.partition(": ")
     if _SYNC.search(line):
         return "sync"
     if _SIDE_LINE.search(line):
         return "side"
+    names = [head.rpartition(" ")[2], *callers]
+    functions = [_function(name) for name in names]
+    # what a model does to its input is training, whatever its functions are called
+    in_model = "forward" in functions
+    if _PREPARING_LINE.search(line) and not in_model:
+        return "preparing"
     # innermost first: what a function is doing counts, not who called it
-    for name in [head.rpartition(" ")[2], *callers]:
-        function = name.rpartition(".")[2]
+    for depth, function in enumerate(functions):
         if _SYNC.search(function):
             return "sync"
         if _SIDE_WORK.search(function):
             return "side"
+        # the outermost is the step itself, which does more than its name tells
+        if _PREPARING.search(function) and depth < len(names) - 1 and not in_model:
+            return "preparing"
         if any(word in function.lower() for word in _TRAINING):
             return ""
     return ""
+
+
+def _function(qualified: str) -> str:
+    """The last name; of a callable object that of its class."""
+    rest, _, last = qualified.rpartition(".")
+    return rest.rpartition(".")[2] if last == "__call__" and rest else last
 
 
 def collector_in_step(e: Evidence) -> Diagnosis | None:
@@ -250,13 +289,30 @@ def compute_bound(e: Evidence) -> Diagnosis | None:
     """What is left: the step itself."""
     share = e.share(lambda case: float(case.loop.mean()))
     # not where waiting is certain, nor where the step is the smaller half
-    if e.stall.low >= 0.05 or share.value < 0.5:
+    if e.stall.low >= NOT_BOUND or share.value < 0.5:
         return None
+    said, fix = _keeps_up(e)
+    places = e.labels.step_places()
+    place = max(places, key=lambda name: places[name], default="").partition(" < ")[0]
+    where = f", {max(places.values()):.0%} of it at {place}" if place else ""
     return Diagnosis(
         "PIPE000",
-        f"the step itself is {share.value:.1%} of the time; the loader keeps up",
+        f"the step itself is {share.value:.1%} of the time{where}; {said}",
         share,
         {"step_ms": float(np.mean([c.loop.mean() for c in e.cases])) / 1e6},
-        "a faster loader buys nothing here: profile the step",
+        fix,
         about="step",
+    )
+
+
+def _keeps_up(e: Evidence) -> tuple[str, str]:
+    """What may be said of the loader beside the interval of its stall, and what to do."""
+    nothing = "a faster loader buys nothing here: profile the step"
+    if e.stall.high < NOT_BOUND:
+        return "the loader keeps up", nothing
+    if e.above_null is not None and e.above_null.high < NOT_BOUND:
+        return "beyond the hand-over that an empty loader costs too, the loader keeps up", nothing
+    return (
+        f"whether the loader keeps up is open: up to {min(e.stall.high, 1.0):.1%} may be waiting",
+        "measure again with more --repeats, on a quiet machine, before the step is profiled",
     )

@@ -24,6 +24,7 @@ CROWDED = 0.40  # share of worker time runnable without a core
 FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
+OTHER_PROGRAMS = "other programs'"
 TRY_PREFETCH = 8
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
@@ -143,7 +144,12 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
         f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core"
         + (f", and slows the step by {contention.value:.1%}" if beside and contention else ""),
         share,
-        {"queued_share": queued, "threads_per_worker": threads, "cores": e.cores},
+        {
+            "queued_share": queued,
+            "threads_per_worker": threads,
+            "cores": e.cores,
+            "whose": "the pipeline's" if own or beside else OTHER_PROGRAMS,
+        },
         fix,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_profiler.diagnose.case import Case
 from pipeline_profiler.diagnose.evidence import Evidence, measured_or_predicted
 from pipeline_profiler.diagnose.finding import Diagnosis
-from pipeline_profiler.diagnose.intervals import Floats, Interval
+from pipeline_profiler.diagnose.intervals import Floats
 from pipeline_profiler.diagnose.samples import slowest_samples
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
@@ -28,36 +28,21 @@ LEAST_GAPS = 4  # fewer look regular by chance
 
 
 def worker_startup(e: Evidence) -> Diagnosis | None:
-    """Time from iter() to the first batch, spread over the steps of an epoch."""
+    """Time from iter() to the first batch, spread over the steps of a whole epoch."""
     if not any(case.startup for case in e.cases):
-        return _amortised_startup(e)
+        return None
     predicted = e.saving(lambda case: case.play(startup=0.0))
     share = measured_or_predicted(e, "persistent", lambda: predicted)
-    first = [ns for case in e.cases for ns in case.window.first_batch_ns]
-    mean = float(np.mean(first)) / 1e6
-    return _startup(e, share, mean)
-
-
-def _amortised_startup(e: Evidence) -> Diagnosis | None:
-    """The timed window held no epoch start: spread the one seen over the known epoch length."""
-    length = e.config.get("batches")
-    if not length or e.observed:
-        return None
-    extra = []
-    for case in e.cases:
-        first = case.window.first_batch_ns
-        if first:
-            typical = float(case.steps.wait.mean())
-            whole = length * case.period
-            extra.append(max(0.0, first[0] - typical) / (whole + first[0]))
-    if not extra or np.mean(extra) < 0.05:
-        return None
-    share = Interval(float(np.mean(extra)), float(min(extra)), float(max(extra)), len(extra))
-    return _startup(e, share, float(np.mean(extra)) * length * e.period / 1e6)
-
-
-def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
-    persistent = bool(e.config.get("persistent"))
+    ms = float(np.mean([ns for case in e.cases for ns in case.window.first_batch_ns])) / 1e6
+    persistent, steps = bool(e.config.get("persistent")), max(c.window.epoch_steps for c in e.cases)
+    seen: dict[str, float | int | str] = {"first_batch_ms": ms, "epoch_steps": steps}
+    seen["persistent_workers"] = str(persistent)
+    begins = f"each epoch of {steps} steps begins with {ms:.0f} ms before its first batch"
+    if _buffer_fills(e):
+        fix = "a smaller shuffle buffer over shuffled files, or shuffle before the costly map"
+        return Diagnosis(
+            "PIPE020", f"{begins}: the shuffle buffer is filled first", share, seen, fix
+        )
     fix = (
         "set persistent_workers=True: `pipeline-profiler tune`"
         if e.workers and not persistent
@@ -65,12 +50,24 @@ def _startup(e: Evidence, share: Interval, ms: float) -> Diagnosis:
     )
     return Diagnosis(
         "PIPE011",
-        f"each epoch begins with {ms:.0f} ms before its first batch (worker start-up, first fetch)",
+        f"{begins} (worker start-up, first fetch)",
         share,
-        {"first_batch_ms": ms, "persistent_workers": str(persistent)},
+        seen,
         fix,
         change={"persistent": True} if e.workers and not persistent else None,
     )
+
+
+def _buffer_fills(e: Evidence) -> bool:
+    """tf.data: the first element waits for the shuffle more than for all before and after it."""
+    rows = e.session.probes.prefixes or []
+    firsts = [0.0, *(row["first_ms"] for row in rows)]
+    fill = [
+        after - before
+        for row, before, after in zip(rows, firsts[:-1], firsts[1:], strict=True)
+        if row["operation"] == "Shuffle"
+    ]
+    return bool(fill) and max(fill) > 0.5 * firsts[-1]
 
 
 def collector_pauses(e: Evidence) -> Diagnosis | None:

@@ -79,6 +79,18 @@ def test_interventions_change_one_operation_and_no_element(name: str, gone: str,
     assert elements(changed) == list(range(64))
 
 
+def test_an_interleave_is_tried_with_more_sources_than_the_user_has_open() -> None:
+    parallel = tf_interventions.apply(graph(), "parallel interleave")
+    at = names(parallel).index("ParallelInterleave")
+    assert int(tf_graph.prefixes(parallel)[at]._cycle_length) == tf_interventions.OPEN
+    with pytest.raises(ProfileError, match="does not apply"):
+        tf_interventions.apply(parallel, "parallel interleave")
+    few = tf.data.Dataset.range(8).interleave(
+        lambda x: tf.data.Dataset.from_tensors({"x": x}), cycle_length=2, num_parallel_calls=2
+    )
+    assert elements(tf_interventions.apply(few.batch(4), "parallel interleave")) == list(range(8))
+
+
 def test_prefetch_is_added_where_it_is_missing_only() -> None:
     ds = tf.data.Dataset.range(8).batch(2)
     assert names(tf_interventions.apply(ds, "prefetch"))[-1] == "Prefetch"

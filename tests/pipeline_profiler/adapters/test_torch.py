@@ -216,3 +216,14 @@ def test_pinned_batches_arrive_pinned() -> None:
     batches, run = watched(DataLoader(Plain(), 4, num_workers=2, pin_memory=True))
     assert all(batch.is_pinned() for batch in batches)
     assert len(run) == 6
+
+
+def test_a_loader_in_order_begins_anywhere_once() -> None:
+    loader = DataLoader(Plain(), 4)
+    moved = torch_loader.from_batch(loader, 2)
+    assert moved is not None
+    assert [int(batch[0]) // 2 for batch in moved] == [8, 12, 16, 20]
+    assert [int(batch[0]) // 2 for batch in moved] == [0, 4, 8, 12, 16, 20]
+    assert [int(batch[0]) // 2 for batch in loader] == [0, 4, 8, 12, 16, 20]
+    assert len(moved) == len(loader)
+    assert torch_loader.from_batch(DataLoader(Plain(), 4, shuffle=True), 2) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.diagnose import verdict as verdicts
-from pipeline_profiler.diagnose.finding import NAMES
+from pipeline_profiler.diagnose.finding import NAMES, Diagnosis
 from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.diagnose.verdict import diagnose_session, verdict_of
 from pipeline_profiler.record.arm import Arm
@@ -153,6 +153,55 @@ def test_start_up_of_each_epoch() -> None:
     assert cause.change == {"persistent": True}
 
 
+def slow_start(start_ms: float, **config: Any) -> Session:
+    """A healthy loader whose first batch comes late, and no epoch ends in any window."""
+    rows = schedule(40, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": rows[0]["entry"] - start_ms}
+    return made_session(rows, 20.0, workers=2, prefetch=2, **config)
+
+
+def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
+    found = diagnose_session(slow_start(1000.0, batches=100))
+    assert found.verdict == "input-bound high"
+    assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
+    assert (found.causes[0].code, found.causes[0].change) == ("PIPE011", {"persistent": True})
+    assert "33.6% of the step at epoch starts (1010 ms before each 100 steps)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"batches": 100_000},
+        {"batches": 100, "persistent": True},
+        {"batches": 9, "epoch_steps": 10**5},
+    ],
+)
+def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
+    found = diagnose_session(slow_start(1000.0, **config))
+    assert found.verdict == "not input-bound"
+    assert [c.code for c in found.causes] == ["PIPE000"]
+
+
+def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
+    found = diagnose_session(slow_start(1000.0))
+    assert found.verdict == "not input-bound"
+    assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
+    assert "epoch" not in diagnose_session(slow_start(10.0)).sentence
+
+
+def test_a_stream_measured_in_part_says_which() -> None:
+    found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
+    assert found.sentence.endswith("measured on the first 40 of an epoch's 5000 steps")
+    assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+
+
+def test_a_shuffle_buffer_that_fills_is_named() -> None:
+    session = slow_start(1000.0, batches=100)
+    row = {"operation": "Range", "ms": 0.0, "total_ms": 0.0, "first_ms": 1.0, "visits": 1.0}
+    session.probes.prefixes = [row, row | {"operation": "Shuffle", "first_ms": 900.0}]
+    assert first(session) == "PIPE020"
+
+
 def test_garbage_collection_in_the_workers() -> None:
     session = session_of(lambda j: 60.0, gc=50.0)
     assert first(session) == "PIPE013"
@@ -203,6 +252,58 @@ def test_work_beside_the_marked_step() -> None:
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE014"
     assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
+
+
+def with_step_stacks(**microseconds: int) -> Session:
+    """A healthy session whose step was sampled at places given as stage__place."""
+    session = session_of(lambda j: 5.0, n=30)
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = {f"step|{k}": v for k, v in microseconds.items()}
+    return session
+
+
+FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
+
+
+def test_side_work_counts_under_every_label_that_its_line_got() -> None:
+    places = {f"read|{FSYNC}": 990_000, f"|{FSYNC}": 18_000, "|train.py:4 step: a @ b": 2_000_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert (cause.code, cause.evidence["at"]) == ("PIPE014", FSYNC)
+    assert cause.share.value == pytest.approx(0.335, abs=0.01)
+    # 600 samples: a third is known to about 4 %
+    assert cause.share.low == pytest.approx(0.335 - 0.038 - 0.007, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("train.py:5 augment: x = x[:, ::-1] < step", "preparing data"),
+        ("train.py:5 Jitter.__call__: x *= 1.1 < step", "preparing data"),
+        ("train.py:5 step: x = self.transform(x)", "preparing data"),
+        ("train.py:5 step: np.save(path, weights)", "side work"),
+        ("train.py:5 after: os.fsync(file.fileno()) < step", "side work"),
+    ],
+)
+def test_preparation_in_the_training_process_is_named_with_its_line(place: str, said: str) -> None:
+    places = {f"transform|{place}": 300_000, "|train.py:4 step: a @ b": 700_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert cause.code == "PIPE014"
+    assert f"on {said}: {place}" in cause.cause
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "model.py:5 crop_features: x = x[:, 1:] < Net.forward < step",
+        "model.py:5 Net.forward: x = self.transform(x)",
+        "train.py:7 step: loss.backward()",
+        "train.py:7 AugmentedTrainer.__call__: y = a @ b",
+    ],
+)
+def test_what_a_model_does_is_no_side_work(place: str) -> None:
+    found = diagnose_session(with_step_stacks(**{f"transform|{place}": 900_000}))
+    assert [c.code for c in found.causes] == ["PIPE000"]
+    assert "100% of it at" in found.causes[0].cause
 
 
 def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
@@ -332,6 +433,80 @@ def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
     stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
     assert first(known) == "PIPE008"
     assert first(stream) == "PIPE009"
+
+
+def test_a_cause_whose_interval_holds_nothing_is_never_the_first() -> None:
+    def cause(code: str, value: float, low: float, high: float) -> Diagnosis:
+        return Diagnosis(code, "", Interval(value, low, high, 3), {}, "")
+
+    wide, sure, most = (
+        cause("PIPE009", 0.72, -0.91, 2.35),
+        cause("PIPE003", 0.2, 0.1, 0.3),
+        cause("PIPE002", 0.25, 0.05, 0.6),
+    )
+    rows = list(enumerate([wide, sure, most]))
+    found = verdicts.ranked(rows, Interval(0.6, 0.3, 0.9, 3))
+    assert [c.code for c in found] == ["PIPE003", "PIPE002", "PIPE009"]
+
+
+def test_a_stall_that_may_be_the_neighbours_cannot_be_told() -> None:
+    crowd = {"workers": 1, "cpu": 4.0, "queued": 18.0}
+    session = session_of(lambda j: 23.0, **crowd)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    session.environment |= {"others_cpu": 0.4, "steal": 0.05}
+    found = diagnose_session(session)
+    assert found.verdict == "inconclusive"
+    assert "a quieter machine, of which other programs took 45% of the cores" in found.sentence
+    # without the wait for a core it is a stall all the same
+    slow = session_of(lambda j: 60.0, **crowd)
+    slow.environment |= session.environment
+    assert diagnose_session(slow).verdict == "input-bound high"
+
+
+def test_other_programs_are_never_the_cause_to_fix_first() -> None:
+    session = session_of(lambda j: 60.0, workers=1, cpu=4.0, queued=40.0, stages={"decode": 1.0})
+    codes = [c.code for c in diagnose_session(session).causes]
+    assert "PIPE012" in codes
+    assert codes[0] != "PIPE012"
+
+
+def test_what_recording_costs_is_no_stall() -> None:
+    """A loader in the trainer, 0.2 ms steps, 0.05 ms of recorder around each of them."""
+    rows = schedule(80, 0, 0, 0.2, lambda j: 0.06)
+    session = made_session(rows, 0.22, workers=0, prefetch=0)
+    assert diagnose_session(session).stall.value == pytest.approx(0.154, abs=0.01)
+    session.probes.recording_ns = 20_000.0
+    for block in range(5):
+        bare = made_run([], Arm.BARE)
+        bare.block, bare.totals = block, {"steps": 100, "elapsed_ns": 100 * 210_000}
+        session.runs.append(bare)
+    found = diagnose_session(session)
+    assert found.stall.value == pytest.approx(1 - 0.2 / 0.21, abs=0.005)
+    assert found.as_results()["recording_share"] == pytest.approx(0.05 / 0.26, abs=0.01)
+
+
+def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=4.0, workers=2, prefetch=2))
+    assert found.verdict == "inconclusive"
+    assert found.causes[0].code == "PIPE000" or found.causes[0].share.low > 0
+
+
+def test_no_cause_is_worth_more_than_the_step() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 300.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=40.0, workers=2, prefetch=2))
+    assert all(cause.share.high <= 1 for cause in found.causes)
+
+
+def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 10.0)
+    unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
+    found = diagnose_session(unsure)
+    assert found.verdict == "inconclusive"
+    text = " ".join(f"{c.cause} {c.next}" for c in found.causes)
+    assert "keeps up is open" in text
+    assert "buys nothing" not in text
+    assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause
 
 
 def test_a_rule_that_raises_is_a_value_and_the_others_count(

@@ -8,7 +8,7 @@ import pytest
 from pipeline_profiler import ProfileError
 from pipeline_profiler.diagnose import verdict
 from pipeline_profiler.diagnose.window import Window
-from pipeline_profiler.measure import cold_cache, probes, schedule
+from pipeline_profiler.measure import cold_cache, environment, probes, schedule
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.measure.schedule import measure_arms
 from pipeline_profiler.measure.stopping import StoppedError
@@ -79,6 +79,36 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
     assert session.plan.steps >= 10
+
+
+def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
+    slow = measure_arms(bench(FakeClock(), wait=2000, step=500), Options(quick=True))
+    assert any(
+        "25 s are not enough: it will take about" in reason.sentence for reason in slow.plan.reasons
+    )
+    fast = measure_arms(bench(FakeClock()), Options(quick=True))
+    assert not any("not enough" in reason.sentence for reason in fast.plan.reasons)
+    assert fast.plan.repeats == 5
+
+
+def test_where_time_is_short_more_repeats_come_before_the_arms_beside() -> None:
+    """The loader gets twice as slow after the first pass: both main arms still have 4 blocks."""
+    clock = FakeClock()
+    loader = SlowList(clock, [10.0] * 75 + [40.0] * 4000)
+
+    def step(batch: Any) -> None:
+        clock.advance(20 if clock.now < 6_000 * MS else 40)
+
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    counts = {arm: len(session.arm(arm)) for arm in (Arm.RESIDENT, Arm.WARM, Arm.BARE)}
+    assert counts[Arm.RESIDENT] == counts[Arm.WARM] >= 4
+    assert counts[Arm.BARE] < 3
+
+
+def test_what_others_take_of_the_cores_is_a_share() -> None:
+    taken = environment.Neighbours().taken()
+    assert all(0 <= share <= 1 for share in taken.values())
+    assert not taken or set(taken) == {"others_cpu", "steal"}
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
@@ -241,6 +271,35 @@ def test_the_window_holds_whole_epochs() -> None:
     assert session.plan.steps == 64  # of 60 asked for
     starts = {int(Window.of(run).steps.first.sum()) for run in session.arm(Arm.WARM)}
     assert starts == {4}
+
+
+def test_windows_of_a_loader_in_order_lie_anywhere_in_the_epoch() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    clock = FakeClock()
+
+    def collate(rows: list[int]) -> int:
+        clock.advance(10)
+        return rows[0]
+
+    loader = data.DataLoader(range(10_000), 1, collate_fn=collate)
+    seen: list[int] = []
+    made = Bench(lambda: loader, lambda batch: (seen.append(batch), clock.advance(20)), clock)
+    session = measure_arms(made, quick())
+    begins = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
+    assert len(set(begins)) == 3
+    assert max(seen) > 1000
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+
+
+def test_a_whole_epoch_is_measured_where_it_fits() -> None:
+    class Sized(SlowList):
+        def __len__(self) -> int:
+            return len(self.waits)
+
+    clock = FakeClock()
+    loader = Sized(clock, [2.0] * 250)
+    session = measure_arms(Bench(lambda: loader, lambda batch: clock.advance(3), clock), quick())
+    assert session.plan.steps == 250  # of 60 asked for: its start and its end are in the window
 
 
 @pytest.mark.slow

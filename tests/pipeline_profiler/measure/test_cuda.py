@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.measure import arms, cuda, environment
+from pipeline_profiler.measure.kept_batches import KeptBatches
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def test_lines_are_counted_per_step_and_only_the_users() -> None:
 
 def test_batches_keep_their_structure_when_moved() -> None:
     batch = {"x": torch.zeros(2), "rest": [torch.ones(1), ("name", 3)]}
-    moved = arms._map_tensors(batch, lambda tensor: tensor + 1)
+    moved = KeptBatches([batch]).moved(lambda tensor: tensor + 1)[0]
     assert moved["x"].tolist() == [1.0, 1.0]
     assert moved["rest"][0].tolist() == [2.0]
     assert moved["rest"][1] == ("name", 3)
@@ -81,6 +82,6 @@ def test_the_synchronising_line_is_named() -> None:
 
 @gpu
 def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
-    batch = {"x": torch.zeros(4)}
-    assert arms.to_device(batch)["x"].is_cuda
-    assert arms.pinned(batch)["x"].is_pinned()
+    kept = KeptBatches([{"x": torch.zeros(4)}])
+    assert kept.moved(arms.to_device).hand_out(0)["x"].is_cuda
+    assert kept.moved(arms.pinned).hand_out(0)["x"].is_pinned()

@@ -64,3 +64,24 @@ def test_a_workers_traceback_is_the_one_shown() -> None:
     assert "train.py" in text
     assert "site-packages" not in text
     assert text.endswith("ValueError: bad label")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "DataLoader worker (pid 4711) is killed by signal: Killed. ",
+            "The loader's worker process 4711 is killed by signal: Killed after 7 batches; the "
+            "system kills when memory runs out: fewer workers or a smaller prefetch need less.",
+        ),
+        (
+            "DataLoader worker (pid(s) 12, 13) exited unexpectedly",
+            "The loader's worker process 12, 13 exited unexpectedly after 7 batches.",
+        ),
+    ],
+)
+def test_a_worker_that_was_killed_is_no_fault_of_the_step(text: str, said: str) -> None:
+    def step(batch: Any) -> None:
+        raise RuntimeError(text)
+
+    assert failure.sentence(raised(Bench(lambda: [1, 2], step)), 7) == said

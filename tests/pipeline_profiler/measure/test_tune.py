@@ -10,7 +10,7 @@ from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.measure import tune
 from pipeline_profiler.measure.arms import Bench, Options
 from pipeline_profiler.record.session import Session
-from tests.pipeline_profiler.fakes import FakeClock, SlowList, made_run, made_session, schedule
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run, made_session, schedule
 
 
 def run_of(cost: Any, workers: int, prefetch: int, step: float = 20.0) -> Any:
@@ -26,6 +26,24 @@ def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
     change, gain = offers[0]
     assert change == {"workers": 3}
     assert gain == pytest.approx(2.5, rel=0.03)
+
+
+def test_settings_are_recommended_together() -> None:
+    run = run_of(lambda j: 50.0, 1, 2)
+    run.config["batches"] = 200
+    run.spans.columns["start"][run.spans.stages.index("iter")] -= 10_000 * MS
+    change, gain = tune.recommend(Window.of(run), cores=2)[0]
+    assert change == {"workers": 3, "persistent": True}
+    assert gain == pytest.approx(100 / 20, rel=0.03)
+
+
+def test_workers_that_start_in_each_epoch_are_told_to_persist() -> None:
+    run = run_of(lambda j: 30.0, 2, 2)
+    run.config["batches"] = 200
+    run.spans.columns["start"][run.spans.stages.index("iter")] -= 4_000 * MS
+    change, gain = tune.recommend(Window.of(run), cores=2)[0]
+    assert change == {"persistent": True}
+    assert gain == pytest.approx(2.0, rel=0.03)
 
 
 def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:
@@ -112,7 +130,7 @@ def test_tuning_a_real_loader_keeps_only_what_was_measured_faster() -> None:
 
     loader = DataLoader(Sleeping(), 4)
     bench = Bench(lambda: loader, lambda batch: None)
-    made = tune.tune_loader(bench, Options(quick=True, seconds=1.0, repeats=3))
+    made = tune.tune_loader(bench, Options(quick=True, seconds=1.0, repeats=2))
     trials = made.results["trials"]
     assert trials, "four samples of 3 ms in turn: more workers must be worth a trial"
     assert trials[0]["predicted"] > 1 + tune.NOISE

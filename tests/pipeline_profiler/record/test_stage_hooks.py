@@ -3,6 +3,8 @@
 import builtins
 import http.server
 import io
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -120,3 +122,12 @@ def test_everything_is_as_before_after_undo() -> None:
     before = (builtins.open, io.open)
     stage_hooks.install()()
     assert (builtins.open, io.open) == before
+
+
+def test_pil_is_hooked_before_it_has_imported_its_decoders() -> None:
+    code = (
+        "from PIL import Image; from pipeline_profiler.record import stage_hooks; "
+        "print([stage for _, _, stage in stage_hooks._library_hooks()])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "decode" in said.stdout

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import render, trace
-from tests.pipeline_profiler.fakes import made_run
+from tests.pipeline_profiler.fakes import made_run, schedule
 
 REQUIRED = {
     "X": {"name", "cat", "ts", "dur", "pid", "tid"},
@@ -82,6 +82,19 @@ def test_each_batch_is_one_flow_from_dispatch_to_step() -> None:
         assert [j["ts"] for j in joints] == sorted(j["ts"] for j in joints)
         assert joints[-1]["bp"] == "e"
         assert len({j["pid"] for j in joints}) == 2  # trainer and worker
+
+
+def test_no_flow_goes_back_in_time() -> None:
+    """An index leaves while next() still runs: its worker begins before next() returns."""
+    early = schedule(40, 2, 1, 20.0, lambda j: 15.0, overhead=0.5)
+    for row in early[2:]:
+        row["start"] -= 0.3
+    run = made_run(early, workers=2, prefetch=1)
+    flows = defaultdict(list)
+    for e in trace.build(Session(runs=[run]))["traceEvents"]:
+        if e["ph"] in "stf":
+            flows[e["id"]].append(e["ts"])
+    assert all(moments == sorted(moments) for moments in flows.values())
 
 
 def test_every_joint_lies_in_a_slice() -> None:
