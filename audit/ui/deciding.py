@@ -31,6 +31,11 @@ NOTE = "note of the decision"
 TRAIL = "findings decided from"
 
 
+def page_key(key: str | None) -> str | None:
+    """Return a key of the page; None while a picture lies in front of it and has the keys."""
+    return None if link.get("image") else key
+
+
 def note() -> str:
     """Return what the person wrote beside the decision."""
     return str(st.session_state.get(NOTE, "")).strip()
@@ -117,7 +122,7 @@ def button(
         label,
         key=key,
         on_click=answering(act),
-        shortcut=shortcut,
+        shortcut=page_key(shortcut),
         disabled=disabled,
         help=help_,
         type="primary" if primary else "secondary",

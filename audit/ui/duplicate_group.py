@@ -83,7 +83,7 @@ def _group_bar(
             "Apply the rule",
             "apply rule",
             partial(record_rule, run, proposal, then),
-            shortcut="K",
+            shortcut="A",
             disabled=not ready,
             help_="Drops the copies marked drop (rule).",
         )

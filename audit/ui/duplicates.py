@@ -1,7 +1,7 @@
 """Duplicates: groups side by side with what differs, keeper rules with a preview, and the overlap
 of the splits.
 
-Keys: N next group, P previous, K apply the rule to this group, F false positive, U take back.
+Keys: N next group, P previous, A apply the rule to this group, F false positive, U take back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def page() -> None:
         return
     _filters(run)
     _body(run)
-    dialogue(run)
+    dialogue()
 
 
 @make_fragment

@@ -20,7 +20,7 @@ from audit.printable import visible
 from audit.records import Action, Severity
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
-from audit.ui.deciding import NOTE, button, decide_finding
+from audit.ui.deciding import NOTE, button, decide_finding, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
@@ -45,7 +45,7 @@ def page() -> None:
     st.title("Findings")
     _filters(run)
     _body(run)
-    dialogue(run)
+    dialogue()
 
 
 @make_fragment
@@ -212,7 +212,8 @@ def page_buttons(rows: Rows) -> None:
             ("Previous page", "PageUp", "before", rows.before, ends[0]),
             ("Next page", "PageDown", "start", rows.after, ends[-1]),
         ):
-            st.button(label, disabled=not there, shortcut=key, on_click=_turn, args=(way, end))
+            shortcut = page_key(key)
+            st.button(label, disabled=not there, shortcut=shortcut, on_click=_turn, args=(way, end))
 
 
 def _about(row: browse.Row) -> str:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import label_table, shown_classes
+from audit.browse.labels import class_by_split, label_table, shown_classes
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.ui import html, link
@@ -40,7 +40,7 @@ def page() -> None:
         0
     ]:
         draw_boxes_view(run)
-        dialogue(run)
+        dialogue()
         return
     data = run.report().dataset
     table = label_table(data)
@@ -53,7 +53,7 @@ def page() -> None:
         _classes(table)
     _findings(run)
     _conflicts(run)
-    dialogue(run)
+    dialogue()
 
 
 def _classes(table: pl.DataFrame) -> None:
@@ -88,7 +88,7 @@ def _classes(table: pl.DataFrame) -> None:
         if said:
             html.paragraph(said, "quiet small")
     with right:
-        wide = visible_frame(table.pivot("split", index="class", values="files").fill_null(0))
+        wide = visible_frame(class_by_split(table))
         st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
 
 

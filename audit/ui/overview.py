@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.overview import Step, first_steps
+from audit.browse.overview import Step, count_open, first_steps
 from audit.printable import visible_frame
 from audit.report import Report
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, failures, number_text, reach, severity_counts
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.opened import open_chosen_run
 
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),
     ListColumn("name", "Check"),
-    ListColumn("findings", "Findings", "number", "4.8rem"),
+    ListColumn("findings", "Open", "number", "4.8rem"),
+    ListColumn("decided", "Decided", "number", "5.8rem"),
     ListColumn("files", "Files", "number", "4rem"),
     ListColumn("share", "Share of files", "bar", "8.5rem"),
 )
@@ -29,14 +32,19 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     report = run.report()
+    with run.store() as store:
+        left_open, by_severity = count_open(store, "code"), count_open(store, "severity")
+        steps = first_steps(store)
     _head(report)
     if report.failed:
         html.notice(failures(report), "error")
-    _figures(report)
-    _first(run, report)
+    _figures(report, by_severity)
+    _decided(report, sum(left_open.values()))
+    _leaks(report)
+    _first(steps)
     left, right = st.columns([2, 1], gap="large")
     with left:
-        _health(report)
+        _health(report, left_open)
     with right:
         _contents(report)
     _examined(report)
@@ -54,7 +62,20 @@ def _head(report: Report) -> None:
     )
 
 
-def _figures(report: Report) -> None:
+def _decided(report: Report, left_open: int) -> None:
+    total = report.counts.total
+    if total:
+        html.paragraph(f"{total - left_open:,} of {counted(total, 'finding')} decided.", "strong")
+
+
+def _leaks(report: Report) -> None:
+    """Say what share of a split is in another: what changes a reported number most."""
+    for check in report.checks:
+        if check.code == "SPLIT001" and check.counts.total:
+            html.paragraph(check.completeness)
+
+
+def _figures(report: Report, left_open: Mapping[str, int]) -> None:
     data = report.dataset
     splits = [s for s in data.by_split() if s is not None]
     classes = [c for c in data.by_class() if c is not None]
@@ -62,8 +83,8 @@ def _figures(report: Report) -> None:
         ("Files", f"{data.n_samples:,}", bytes_text(data.n_bytes)),
         ("Splits", f"{len(splits):,}", None),
         ("Classes", f"{len(classes):,}", None),
-        ("Errors", f"{report.counts.error:,}", None),
-        ("Warnings", f"{report.counts.warning:,}", None),
+        ("Open errors", f"{left_open.get('error', 0):,}", f"of {report.counts.error:,}"),
+        ("Open warnings", f"{left_open.get('warning', 0):,}", f"of {report.counts.warning:,}"),
         ("Files with either", f"{report.n_files_concerned:,}", None),
     )
     for column, (label, value, more) in zip(st.columns(len(shown)), shown, strict=True):
@@ -72,14 +93,13 @@ def _figures(report: Report) -> None:
         )
 
 
-def _first(run: Opened, report: Report) -> None:
+def _first(steps: Sequence[Step]) -> None:
     st.subheader(
         "Do these first",
         help="The most severe problem of three different kinds. What "
         "changes a reported number (leaks, wrong labels) comes before what only looks "
         "wrong.",
     )
-    steps = first_steps(report, run.ledger.settled)
     if not steps:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
         return
@@ -106,7 +126,7 @@ def run_link() -> str:
     return link.get("run")
 
 
-def _health(report: Report) -> None:
+def _health(report: Report, left_open: Mapping[str, int]) -> None:
     st.subheader("Health by check")
     found = [c for c in report.checks if c.counts.total]
     clean = [c.code for c in report.checks if not c.counts.total]
@@ -116,7 +136,7 @@ def _health(report: Report) -> None:
         show_listing(
             "health",
             COLUMNS,
-            [_line(check, report.dataset.n_samples) for check in found],
+            [_line(c, left_open.get(c.code, 0), report.dataset.n_samples) for c in found],
             lambda code: link.go("findings", run=run_link(), code=code),
         )
     if clean:
@@ -125,7 +145,7 @@ def _health(report: Report) -> None:
         )
 
 
-def _line(check: CheckSummary, n: int) -> ListRow:
+def _line(check: CheckSummary, left_open: int, n: int) -> ListRow:
     share = check.n_files / max(n, 1)
     return ListRow(
         check.code,
@@ -133,10 +153,12 @@ def _line(check: CheckSummary, n: int) -> ListRow:
             "severity": str(check.counts.worst.value if check.counts.worst else "info"),
             "code": check.code,
             "name": check.name,
-            "findings": f"{check.counts.total:,}",
+            "findings": f"{left_open:,}",
+            "decided": f"{check.counts.total - left_open:,} of {check.counts.total:,}",
             "files": f"{check.n_files:,}" if check.n_files else "–",
             "share": {"share": share, "text": f"{share:.1%}" if check.n_files else "–"},
         },
+        settled=not left_open,
     )
 
 

@@ -67,7 +67,7 @@ def _draw_small() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
-    st.progress(job.stage.share, text=f"{job.what}: {job.stage.phase.lower()}")
+    st.progress(job.stage.share, text=html.label(f"{job.what}: {job.stage.phase.lower()}"))
 
 
 @st.fragment(run_every=EVERY)
@@ -162,7 +162,7 @@ def _recheck(busy: bool) -> None:
     name = run_name()
     run = known_runs().get(name) if name else None
     st.button(
-        f"Re-check {name}" if name and name.isalnum() else "Re-check the open run",
+        f"Re-check {html.label(name)}" if name else "Re-check the open run",
         disabled=busy or run is None,
         on_click=answering(partial(_start_recheck, run)),
     )

@@ -10,6 +10,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import subsets
+from audit.errors import UsageError
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.subset import (
@@ -79,6 +80,9 @@ def _metric(frame: pl.DataFrame) -> str:
     metric = link.choose("Metric", "metric", METRICS, any_=None)
     if metric in ("recall", "specificity"):
         labels = frame["label"].drop_nulls().unique().sort().to_list()
+        if not labels:
+            raise UsageError(f"These files have no class to measure the {metric} of: choose "
+                             "accuracy, or scan with labels.")  # fmt: skip
         return f"{metric}:{link.choose('Of class', 'class', labels, any_=None)}"
     return metric
 
@@ -161,7 +165,7 @@ def _headline(plan: Plan) -> None:
         shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
-        column.metric(label, value, border=True)
+        column.metric(html.label(label), value, border=True)
     html.paragraph(subsets.EXPLAINED, "quiet small")
 
 
