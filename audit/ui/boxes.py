@@ -138,7 +138,7 @@ def _table(stats: BoxStatistics) -> pl.DataFrame:
 
 
 def _pictures(run: Opened) -> None:
-    st.subheader("Annotated pictures, those with findings first")
+    st.header("Annotated pictures, those with findings first")
     choices = _choices(run.key, run)
     filters = _filters(choices)
     total = _count(run.key, filters, run)

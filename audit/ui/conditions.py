@@ -23,7 +23,7 @@ def conditions_bar(
     run: Opened, known: Mapping[str, ColumnOf], conditions: Sequence[Condition]
 ) -> None:
     """Draw the filters and write what they say to the link."""
-    st.subheader("Filters")
+    st.header("Filters")
     named = dict.fromkeys([*(n for n in USUAL if n in known), *used(conditions)])
     extra = st.session_state.setdefault("filter columns", [])
     shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
@@ -58,7 +58,7 @@ def _clear() -> None:
 def _filter(
     run: Opened, one: ColumnOf, now: Condition | None, all_: Mapping[str, Condition]
 ) -> None:
-    key = f"filter {one.name}"
+    key = f"filter {visible(one.name)}"
 
     def put(condition: Condition | None) -> None:
         rest = {k: v for k, v in all_.items() if k != one.name}

@@ -51,6 +51,9 @@ def _body(run: Opened) -> None:
         total = browse.count_findings(store, filters)
         chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
         current = browse.open_finding(store, chosen) if chosen else None
+        # A link may name a group that a newer scan no longer has: the first of the list is shown.
+        if current is None and rows.rows:
+            current = browse.open_finding(store, rows.rows[0].fingerprint)
     if current is None:
         _nothing(filters)
         return

@@ -57,7 +57,7 @@ def page() -> None:
 
 
 def _classes(table: pl.DataFrame) -> None:
-    st.subheader("Files by class and split")
+    st.header("Files by class and split")
     chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
     rows, said = shown_classes(table)
     rows = visible_frame(rows)
@@ -93,7 +93,7 @@ def _classes(table: pl.DataFrame) -> None:
 
 
 def _findings(run: Opened) -> None:
-    st.subheader("What the checks say of labels and boxes")
+    st.header("What the checks say of labels and boxes")
     with run.store() as store:
         rows = browse.page(store, FindingFilter(codes=FAMILIES, folded=True), size=SHOWN)
         total = browse.count_findings(store, FindingFilter(codes=FAMILIES))
@@ -142,7 +142,7 @@ def _conflicts(run: Opened) -> None:
         found = [browse.open_finding(store, row.fingerprint) for row in rows.rows]
     if not rows.rows:
         return
-    st.subheader("One picture, two labels")
+    st.header("One picture, two labels")
     for number, one in enumerate(o for o in found if o is not None):
         with st.container(border=True):
             html.paragraph(one.finding.message)

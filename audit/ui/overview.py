@@ -21,8 +21,7 @@ COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),
     ListColumn("name", "Check"),
-    ListColumn("findings", "Open", "number", "4.8rem"),
-    ListColumn("decided", "Decided", "number", "5.8rem"),
+    ListColumn("findings", "Open", "number", "5.6rem"),
     ListColumn("files", "Files", "number", "4rem"),
     ListColumn("share", "Share of files", "bar", "8.5rem"),
 )
@@ -94,7 +93,7 @@ def _figures(report: Report, left_open: Mapping[str, int]) -> None:
 
 
 def _first(steps: Sequence[Step]) -> None:
-    st.subheader(
+    st.header(
         "Do these first",
         help="The most severe problem of three different kinds. What "
         "changes a reported number (leaks, wrong labels) comes before what only looks "
@@ -127,7 +126,7 @@ def run_link() -> str:
 
 
 def _health(report: Report, left_open: Mapping[str, int]) -> None:
-    st.subheader("Health by check")
+    st.header("Health by check")
     found = [c for c in report.checks if c.counts.total]
     clean = [c.code for c in report.checks if not c.counts.total]
     if not found:
@@ -153,8 +152,7 @@ def _line(check: CheckSummary, left_open: int, n: int) -> ListRow:
             "severity": str(check.counts.worst.value if check.counts.worst else "info"),
             "code": check.code,
             "name": check.name,
-            "findings": f"{left_open:,}",
-            "decided": f"{check.counts.total - left_open:,} of {check.counts.total:,}",
+            "findings": f"{left_open:,} of {check.counts.total:,}",
             "files": f"{check.n_files:,}" if check.n_files else "–",
             "share": {"share": share, "text": f"{share:.1%}" if check.n_files else "–"},
         },
@@ -163,7 +161,7 @@ def _line(check: CheckSummary, left_open: int, n: int) -> ListRow:
 
 
 def _contents(report: Report) -> None:
-    st.subheader("Files by split")
+    st.header("Files by split")
     data = report.dataset
     rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
     if rows:
@@ -198,7 +196,7 @@ def _split_bars(rows: list[tuple[str, int]]) -> None:
 
 
 def _examined(report: Report) -> None:
-    st.subheader("What was and was not examined")
+    st.header("What was and was not examined")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
             html.paragraph(sentence)

@@ -38,7 +38,7 @@ def page() -> None:
     st.title("Start")
     job = latest()
     if job is not None:
-        st.subheader("Work in the background")
+        st.header("Work in the background")
         _follow() if job.state == "running" else _ended(job)
     busy = job is not None and job.state == "running"
     left, right = st.columns(2, gap="large")
@@ -113,7 +113,7 @@ def _open_run(run: Path) -> None:
 
 
 def _scan(busy: bool) -> None:
-    st.subheader("Scan a folder")
+    st.header("Scan a folder")
     html.paragraph(
         "Reads every image once and writes a run directory; your files are only read. Scan "
         "again after any change: only what changed is read.",
@@ -153,7 +153,7 @@ def _start_scan() -> None:
 
 
 def _recheck(busy: bool) -> None:
-    st.subheader("Check a run again")
+    st.header("Check a run again")
     html.paragraph(
         "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
         "no image.",
@@ -174,7 +174,7 @@ def _start_recheck(run: Path | None) -> None:
 
 
 def _open() -> None:
-    st.subheader("Open another run")
+    st.header("Open another run")
     st.text_input("Run directory", key=OTHER, placeholder="as made by audit scan")
     st.button("Open", on_click=answering(_open_other), disabled=not st.session_state[OTHER].strip())
 

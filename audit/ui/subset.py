@@ -135,7 +135,7 @@ def _result(run: Opened, wish: Wish) -> None:
     _curve(plan, curve)
     for target in plan.unreachable[:6]:
         html.notice(target.sentence[:1].upper() + target.sentence[1:])
-    st.subheader(
+    st.header(
         "What each class gets",
         help="Half-widths and the detectable difference of the class's recall, in percentage "
         "points; one answer: what a single example moves it by.",
@@ -217,7 +217,7 @@ def _reasons(plan: Plan) -> None:
 
 
 def _draw(run: Opened, wish: Wish, plan: Plan) -> None:
-    st.subheader("Draw and download")
+    st.header("Draw and download")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         seed = st.number_input(
             "Seed",

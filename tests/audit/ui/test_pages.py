@@ -124,9 +124,8 @@ def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) 
 
 def test_copies_are_never_dropped_whole(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     at = shown(monkeypatch, "findings", run, code="DUP001")
-    at.button(key="drop").click().run()
-    assert Ledger(run).log() == []
-    assert "would drop every copy" in text(at)
+    assert at.button(key="drop").disabled
+    assert "select those to drop" in at.button(key="drop").help
 
 
 def test_relabelling_needs_a_class(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
@@ -146,6 +145,25 @@ def test_a_keeper_rule_is_previewed_then_applied(
     dropped = {d.subject for d in Ledger(run).log() if d.kind == "sample"}
     assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
     assert "2 samples" in text(at)
+
+
+def test_a_link_to_a_group_that_is_gone_opens_the_first(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    said = text(shown(monkeypatch, "duplicates", scanned, finding="0" * 16))
+    assert "No open group" not in said
+    assert "members" in said  # of the evidence
+
+
+def test_what_another_tab_decided_is_not_recorded_again(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "findings", run, code="IMG001")
+    decisions.decide_findings(run, ["IMG001"], Action.DROP)
+    before = len(Ledger(run).log())
+    at.button(key="drop").click().run()
+    assert "decided meanwhile" in text(at)
+    assert len(Ledger(run).log()) == before
 
 
 def test_a_group_across_splits_stays_open_until_a_side_is_named(
@@ -203,7 +221,7 @@ def test_a_damaged_link_is_one_sentence(monkeypatch: pytest.MonkeyPatch, scanned
 def test_the_keys_belong_to_the_picture_in_front(
     monkeypatch: pytest.MonkeyPatch, run: Path
 ) -> None:
-    behind = {"findings": "drop", "duplicates": "apply rule"}
+    behind = {"findings": "next", "duplicates": "apply rule"}
     for page, key in behind.items():
         at = shown(monkeypatch, page, run, code="DUP003")
         assert at.button(key=key).proto.shortcut
