@@ -20,12 +20,11 @@ from audit.run.store import Store
 
 FAMILIES = ("SPLIT", "LABEL", "BOX", "DUP", "FILE", "DIST", "IMG")
 STEPS = 3
-OPEN_OF = f"""
-    FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint)
-    WHERE coalesce(t.status, '{OPEN}') = '{OPEN}'
-"""
 STEPS_SQL = f"""
-    WITH left_open AS (SELECT x.* {OPEN_OF}),
+    WITH left_open AS (
+        SELECT x.* FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint)
+        WHERE coalesce(t.status, '{OPEN}') = '{OPEN}'
+    ),
     worst AS (
         SELECT code, any_value(name) AS name, count(*) AS findings,
             arg_min(severity, place) AS severity, arg_min(fingerprint, place) AS fingerprint
@@ -65,10 +64,38 @@ def first_steps(store: Store) -> tuple[Step, ...]:
     return tuple(chosen.values())[:STEPS]
 
 
-def count_open(store: Store, column: str) -> Mapping[str, int]:
-    """Return the number of open findings by `code` or `severity`; one that has none is left out."""
-    sql = f"SELECT x.{column} AS value, count(*) AS n {OPEN_OF} GROUP BY 1 ORDER BY 1"
-    return {row["value"]: row["n"] for row in store.rows(sql)}
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many findings there are, whatever was decided about them, and how many are open."""
+
+    total: int = 0
+    open: int = 0
+
+    @property
+    def decided(self) -> int:
+        """How many were decided or waived."""
+        return self.total - self.open
+
+
+def count_progress(store: Store, column: str) -> Mapping[str, Progress]:
+    """Return the progress of each `code` or `severity` that has findings."""
+    rows = store.rows(
+        f"SELECT x.{column} AS value, count(*) AS total, "
+        f"count(*) FILTER (WHERE coalesce(t.status, '{OPEN}') = '{OPEN}') AS open "
+        f"FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) GROUP BY 1 ORDER BY 1"
+    )
+    return {row["value"]: Progress(row["total"], row["open"]) for row in rows}
+
+
+def count_files_left(store: Store) -> int:
+    """Return how many files an open error or warning names."""
+    return int(
+        store.scalar(
+            f"SELECT count(DISTINCT n.sample_id) FROM finding_samples n JOIN {INDEX} x "
+            f"USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint) "
+            f"WHERE coalesce(t.status, '{OPEN}') = '{OPEN}' AND x.severity <> 'info'"
+        )
+    )
 
 
 def family(code: str) -> str:

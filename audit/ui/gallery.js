@@ -7,7 +7,7 @@ const make = (tag, cls, text) => {
 };
 
 const SMALL = 96; // px: enlarged, its pixels stay squares
-const TAIL = 12; // characters
+const TAIL = 8; // characters
 
 function picture(card) {
   const frame = make("div", "frame");

@@ -8,11 +8,11 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.overview import Step, count_open, first_steps
+from audit.browse.overview import Progress, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
 from audit.report import Report
 from audit.report.contents import CheckSummary
-from audit.report.wording import bytes_text, counted, failures, number_text, reach, severity_counts
+from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import open_chosen_run
@@ -32,18 +32,18 @@ def page() -> None:
     run = open_chosen_run()
     report = run.report()
     with run.store() as store:
-        left_open, by_severity = count_open(store, "code"), count_open(store, "severity")
-        steps = first_steps(store)
+        by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
+        steps, files = first_steps(store), count_files_left(store)
     _head(report)
     if report.failed:
         html.notice(failures(report), "error")
-    _figures(report, by_severity)
-    _decided(report, sum(left_open.values()))
+    _figures(report, by_severity, files)
+    _decided(list(by_code.values()), len(report.checks))
     _leaks(report)
     _first(steps)
     left, right = st.columns([2, 1], gap="large")
     with left:
-        _health(report, left_open)
+        _health(report, by_code)
     with right:
         _contents(report)
     _examined(report)
@@ -55,16 +55,16 @@ def _head(report: Report) -> None:
     scanned = report.created.replace("T", " ").removesuffix("+00:00")
     html.write_html(
         html.tag("p", data.name, "strong"),
-        html.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
         html.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
         html.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
     )
 
 
-def _decided(report: Report, left_open: int) -> None:
-    total = report.counts.total
+def _decided(parts: Sequence[Progress], checks: int) -> None:
+    total, decided = sum(p.total for p in parts), sum(p.decided for p in parts)
     if total:
-        html.paragraph(f"{total - left_open:,} of {counted(total, 'finding')} decided.", "strong")
+        said = f"{decided:,} of {counted(total, 'finding')} of {counted(checks, 'check')} decided."
+        html.paragraph(said, "strong")
 
 
 def _leaks(report: Report) -> None:
@@ -74,17 +74,18 @@ def _leaks(report: Report) -> None:
             html.paragraph(check.completeness)
 
 
-def _figures(report: Report, left_open: Mapping[str, int]) -> None:
+def _figures(report: Report, by_severity: Mapping[str, Progress], files: int) -> None:
     data = report.dataset
+    errors, warnings = (by_severity.get(name, Progress()) for name in ("error", "warning"))
     splits = [s for s in data.by_split() if s is not None]
     classes = [c for c in data.by_class() if c is not None]
     shown = (
         ("Files", f"{data.n_samples:,}", bytes_text(data.n_bytes)),
         ("Splits", f"{len(splits):,}", None),
         ("Classes", f"{len(classes):,}", None),
-        ("Open errors", f"{left_open.get('error', 0):,}", f"of {report.counts.error:,}"),
-        ("Open warnings", f"{left_open.get('warning', 0):,}", f"of {report.counts.warning:,}"),
-        ("Files with either", f"{report.n_files_concerned:,}", None),
+        ("Open errors", f"{errors.open:,}", f"of {errors.total:,}"),
+        ("Open warnings", f"{warnings.open:,}", f"of {warnings.total:,}"),
+        ("Files with either", f"{files:,}", None),
     )
     for column, (label, value, more) in zip(st.columns(len(shown)), shown, strict=True):
         column.metric(
@@ -125,17 +126,17 @@ def run_link() -> str:
     return link.get("run")
 
 
-def _health(report: Report, left_open: Mapping[str, int]) -> None:
+def _health(report: Report, by_code: Mapping[str, Progress]) -> None:
     st.header("Health by check")
-    found = [c for c in report.checks if c.counts.total]
-    clean = [c.code for c in report.checks if not c.counts.total]
+    found = [c for c in report.checks if c.code in by_code]
+    clean = [c.code for c in report.checks if c.code not in by_code]
     if not found:
         html.empty("No check found anything.")
     else:
         show_listing(
             "health",
             COLUMNS,
-            [_line(c, left_open.get(c.code, 0), report.dataset.n_samples) for c in found],
+            [_line(c, by_code[c.code], report.dataset.n_samples) for c in found],
             lambda code: link.go("findings", run=run_link(), code=code),
         )
     if clean:
@@ -144,7 +145,7 @@ def _health(report: Report, left_open: Mapping[str, int]) -> None:
         )
 
 
-def _line(check: CheckSummary, left_open: int, n: int) -> ListRow:
+def _line(check: CheckSummary, progress: Progress, n: int) -> ListRow:
     share = check.n_files / max(n, 1)
     return ListRow(
         check.code,
@@ -152,11 +153,11 @@ def _line(check: CheckSummary, left_open: int, n: int) -> ListRow:
             "severity": str(check.counts.worst.value if check.counts.worst else "info"),
             "code": check.code,
             "name": check.name,
-            "findings": f"{left_open:,} of {check.counts.total:,}",
+            "findings": f"{progress.open:,} of {progress.total:,}",
             "files": f"{check.n_files:,}" if check.n_files else "–",
             "share": {"share": share, "text": f"{share:.1%}" if check.n_files else "–"},
         },
-        settled=not left_open,
+        settled=not progress.open,
     )
 
 
