@@ -65,7 +65,7 @@ def first_steps(store: Store) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FindingTally:
     """How many findings there are, whatever was decided about them, and how many are open."""
 
     total: int = 0
@@ -77,14 +77,14 @@ class Progress:
         return self.total - self.open
 
 
-def count_progress(store: Store, column: str) -> Mapping[str, Progress]:
+def count_progress(store: Store, column: str) -> Mapping[str, FindingTally]:
     """Return the progress of each `code` or `severity` that has findings."""
     rows = store.rows(
         f"SELECT x.{column} AS value, count(*) AS total, "
         f"count(*) FILTER (WHERE coalesce(t.status, '{OPEN}') = '{OPEN}') AS open "
         f"FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) GROUP BY 1 ORDER BY 1"
     )
-    return {row["value"]: Progress(row["total"], row["open"]) for row in rows}
+    return {row["value"]: FindingTally(row["total"], row["open"]) for row in rows}
 
 
 def count_files_left(store: Store) -> int:

@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.overview import Progress, Step, count_files_left, count_progress, first_steps
+from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
 from audit.report import Report
 from audit.report.contents import CheckSummary
@@ -60,7 +60,7 @@ def _head(report: Report) -> None:
     )
 
 
-def _decided(parts: Sequence[Progress], checks: int) -> None:
+def _decided(parts: Sequence[FindingTally], checks: int) -> None:
     total, decided = sum(p.total for p in parts), sum(p.decided for p in parts)
     if total:
         said = f"{decided:,} of {counted(total, 'finding')} of {counted(checks, 'check')} decided."
@@ -74,9 +74,9 @@ def _leaks(report: Report) -> None:
             html.paragraph(check.completeness)
 
 
-def _figures(report: Report, by_severity: Mapping[str, Progress], files: int) -> None:
+def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int) -> None:
     data = report.dataset
-    errors, warnings = (by_severity.get(name, Progress()) for name in ("error", "warning"))
+    errors, warnings = (by_severity.get(name, FindingTally()) for name in ("error", "warning"))
     splits = [s for s in data.by_split() if s is not None]
     classes = [c for c in data.by_class() if c is not None]
     shown = (
@@ -126,7 +126,7 @@ def run_link() -> str:
     return link.get("run")
 
 
-def _health(report: Report, by_code: Mapping[str, Progress]) -> None:
+def _health(report: Report, by_code: Mapping[str, FindingTally]) -> None:
     st.header("Health by check")
     found = [c for c in report.checks if c.code in by_code]
     clean = [c.code for c in report.checks if c.code not in by_code]
@@ -145,7 +145,7 @@ def _health(report: Report, by_code: Mapping[str, Progress]) -> None:
         )
 
 
-def _line(check: CheckSummary, progress: Progress, n: int) -> ListRow:
+def _line(check: CheckSummary, progress: FindingTally, n: int) -> ListRow:
     share = check.n_files / max(n, 1)
     return ListRow(
         check.code,

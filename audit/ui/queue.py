@@ -28,7 +28,7 @@ from audit.ui.deciding import decide_finding, undo
 from audit.ui.gallery import component
 from audit.ui.opened import Opened, answering
 
-KEY, DONE = "decisions by key", "answered decisions by key"
+KEY, ANSWERED = "decisions by key", "answered decisions by key"
 AHEAD = 8  # findings whose pictures the browser holds
 KEPT = 4096  # ids remembered for a run
 VERBS = {verb.value: verb for verb in (Action.KEEP, Action.DROP, Action.FALSE_POSITIVE)}
@@ -77,7 +77,7 @@ def show_queue(
     def changed() -> None:
         entries = queued_in(st.session_state[KEY].get("queue"))
         record_queue(run, entries, then)
-        st.session_state[DONE] = [entry.id for entry in entries]
+        st.session_state[ANSWERED] = [entry.id for entry in entries]
 
     component("queue")(
         key=KEY,
@@ -86,7 +86,7 @@ def show_queue(
             "lines": _lines(run, filters, current, picked),
             "open": current.finding.fingerprint,
             "picked": list(picked),
-            "answered": st.session_state.get(DONE, []),
+            "answered": st.session_state.get(ANSWERED, []),
             "held": bool(link.get("image")),
         },
         on_queue_change=changed,
