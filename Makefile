@@ -7,8 +7,9 @@ SOURCES := app.py preflight_app.py audit pipeline_profiler tests benchmarks samp
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade \
 	--python-version 3.11 -q
 LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;Unlicense;CC0
-# namex (of keras) leaves its licence, Apache 2.0, out of what it declares.
-NOT_ASKED := dataset-preflight namex
+# These leave their licences out of what they declare: namex (of keras) is Apache 2.0,
+# axe-playwright-python MIT around axe-core, MPL-2.0; for tests only.
+NOT_ASKED := dataset-preflight namex axe-playwright-python
 
 .PHONY: demo app test quick lint supply lock format bench docs clean
 

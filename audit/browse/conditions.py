@@ -7,11 +7,12 @@ only ever parameters.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.browse.columns import ColumnOf, column
+from audit.browse.columns import ColumnOf, Kind, column
 from audit.errors import UsageError
 
 
@@ -61,6 +62,11 @@ def where(known: Mapping[str, ColumnOf], conditions: Sequence[Condition]) -> Whe
 def _one(known: Mapping[str, ColumnOf], condition: Condition) -> Where:
     match condition:
         case Between(name, low, high):
+            if column(known, name).kind is not Kind.NUMBER:
+                raise UsageError(
+                    f"The column {name!r} holds no numbers, so this link's range of it means "
+                    "nothing: clear the filters and choose again."
+                )
             return f"{column(known, name).sql} BETWEEN ? AND ?", [low, high]
         case Contains(name, text):
             sql = f"contains(lower(CAST({column(known, name).sql} AS VARCHAR)), lower(?))"
@@ -116,7 +122,10 @@ def _read(row: Sequence[Any]) -> Condition:
     name, kind, *values = row
     match str(kind):
         case "between":
-            return Between(str(name), float(values[0]), float(values[1]))
+            low, high = float(values[0]), float(values[1])
+            if math.isnan(low) or math.isnan(high):  # which JSON may hold, and no slider
+                raise ValueError(kind)
+            return Between(str(name), low, high)
         case "in":
             return OneOf(str(name), tuple(None if v is None else str(v) for v in values))
         case "has":

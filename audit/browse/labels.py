@@ -39,3 +39,14 @@ def shown_classes(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:
         "has all."
     )
     return table.filter(pl.col("class").is_in(kept.implode())), said
+
+
+def class_by_split(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a row a class and a column a split, with their files; 0 where there are none."""
+    # A split may be called as the first column is.
+    taken = set(table["split"])
+    name = next(n for n in ("class", "name of the class", *map(str, range(len(taken) + 1)))
+                if n not in taken)  # fmt: skip
+    named = table.rename({"class": "\0class"})
+    wide = named.pivot("split", index="\0class", values="files").fill_null(0)
+    return wide.rename({"\0class": name})

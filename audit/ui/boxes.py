@@ -16,6 +16,7 @@ from audit.records import Severity
 from audit.report.box_section import box_sentences
 from audit.report.wording import ICONS, counted
 from audit.ui import html, link
+from audit.ui.deciding import page_key
 from audit.ui.detail import open_image
 from audit.ui.gallery import show_gallery
 from audit.ui.opened import Opened, cached
@@ -138,7 +139,7 @@ def _table(stats: BoxStatistics) -> pl.DataFrame:
 
 
 def _pictures(run: Opened) -> None:
-    st.subheader("Annotated pictures, those with findings first")
+    st.header("Annotated pictures, those with findings first")
     choices = _choices(run.key, run)
     filters = _filters(choices)
     shown = _page(run.key, filters, *_start(), run)
@@ -187,9 +188,9 @@ def _turning(shown: AnnotatedPage) -> None:
     first, last = shown.pictures[0].place, shown.pictures[-1].place
     with st.container(horizontal=True, vertical_alignment="center"):
         html.paragraph(counted(shown.total, "picture"))
-        st.button("Previous page", disabled=not shown.before, shortcut="PageUp",
+        st.button("Previous page", disabled=not shown.before, shortcut=page_key("PageUp"),
                   on_click=_turn, args=(f"-{first}",))  # fmt: skip
-        st.button("Next page", disabled=not shown.after, shortcut="PageDown",
+        st.button("Next page", disabled=not shown.after, shortcut=page_key("PageDown"),
                   on_click=_turn, args=(str(last + 1),))  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def conditions_bar(
     run: Opened, known: Mapping[str, ColumnOf], conditions: Sequence[Condition]
 ) -> None:
     """Draw the filters and write what they say to the link."""
-    st.subheader("Filters")
+    st.header("Filters")
     named = dict.fromkeys([*(n for n in USUAL if n in known), *used(conditions)])
     extra = st.session_state.setdefault("filter columns", [])
     shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
@@ -58,7 +58,7 @@ def _clear() -> None:
 def _filter(
     run: Opened, one: ColumnOf, now: Condition | None, all_: Mapping[str, Condition]
 ) -> None:
-    key = f"filter {one.name}"
+    key = f"filter {visible(one.name)}"
 
     def put(condition: Condition | None) -> None:
         rest = {k: v for k, v in all_.items() if k != one.name}
@@ -75,9 +75,9 @@ def _filter(
     else:
         st.session_state[key] = now.text if isinstance(now, Contains) else ""
         st.text_input(
-            one.name,
+            html.label(one.name),
             key=key,
-            help=one.doc or None,
+            help=_doc(one),
             placeholder="part of the text",
             on_change=lambda: put(
                 Contains(one.name, st.session_state[key]) if st.session_state[key] else None
@@ -100,15 +100,19 @@ def _range(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: obj
         put(None if (low, high) == whole else Between(one.name, low, high))
 
     st.slider(
-        one.name,
+        html.label(one.name),
         bounds.low,
         bounds.high,
         key=key,
         on_change=changed,
-        help=one.doc or None,
+        help=_doc(one),
         step=1.0 if bounds.whole else None,
         format="%.0f" if bounds.whole else "compact",
     )
+
+
+def _doc(one: ColumnOf) -> str | None:
+    return html.label(one.doc) or None
 
 
 def _within(now: Condition | None, whole: tuple[float, float]) -> tuple[float, float]:
@@ -131,11 +135,11 @@ def _choice(
         put(OneOf(one.name, picked) if picked else None)
 
     st.multiselect(
-        visible(one.name),
+        html.label(one.name),
         names,
         key=key,
         on_change=changed,
-        help=one.doc or None,
+        help=_doc(one),
         placeholder="any",
         format_func=visible,
     )

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import streamlit as st
 
+from audit.browse.decided import LedgerSummary
+from audit.errors import UsageError
 from audit.printable import visible
 from audit.records import Action
 from audit.report.wording import counted
 from audit.review import decisions
 from audit.review.ledger import Decision, Ledger
 from audit.ui import link
-from audit.ui.opened import Opened, answering, say
+from audit.ui.opened import Opened, answering, open_chosen_run, say
 
 DONE = {
     Action.KEEP: "Kept",
@@ -29,6 +31,16 @@ DONE = {
 }
 NOTE = "note of the decision"
 TRAIL = "findings decided from"
+ELSEWHERE = (
+    "This was decided meanwhile, by an earlier key, in another tab or by another person, so "
+    "nothing was recorded: "
+    "look at it as it is now, and decide again."
+)
+
+
+def page_key(key: str | None) -> str | None:
+    """Return a key of the page; None while a picture lies in front of it and has the keys."""
+    return None if link.get("image") else key
 
 
 def note() -> str:
@@ -53,7 +65,14 @@ def decide_finding(
     samples: Sequence[str] = (),
     then: Callable[[], None] | None = None,
 ) -> None:
-    """Decide a finding, or only the selected samples of it; then go on."""
+    """Decide a finding, or only the selected samples of it; then go on.
+
+    Raises UsageError where somebody else decided about it after the page was drawn.
+    """
+    now = open_chosen_run().ledger
+    if not samples and fingerprint in now.settled - opened.ledger.settled:
+        raise UsageError(ELSEWHERE)
+    _refuse_changed(opened, now, samples)
     # False positive applies to the finding as a whole, whatever is selected of it.
     if samples and verb is not Action.FALSE_POSITIVE:
         done = decisions.decide_samples(opened.run, samples, verb, value, note())
@@ -65,8 +84,14 @@ def decide_finding(
 def decide_selected(
     opened: Opened, ids: Sequence[str], verb: Action, value: str | None = None
 ) -> None:
-    """Decide samples."""
+    """Decide samples; raises UsageError where somebody else did after the page was drawn."""
+    _refuse_changed(opened, open_chosen_run().ledger, ids)
     finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
+
+
+def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> None:
+    if any(now.by_sample.get(i) != opened.ledger.by_sample.get(i) for i in ids):
+        raise UsageError(ELSEWHERE)
 
 
 def finish(
@@ -117,7 +142,7 @@ def button(
         label,
         key=key,
         on_click=answering(act),
-        shortcut=shortcut,
+        shortcut=page_key(shortcut),
         disabled=disabled,
         help=help_,
         type="primary" if primary else "secondary",

@@ -1,8 +1,12 @@
-"""One image: the picture with its boxes, everything measured, findings, copies, and decisions."""
+"""One image: the picture with its boxes, everything measured, findings, copies, and decisions.
+
+While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
+back, Z zooms. The page behind it has none, so that no key decides about what is not shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import polars as pl
@@ -10,14 +14,18 @@ import streamlit as st
 
 from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
-from audit.browse.pictures import view
+from audit.browse.pictures import LONGEST, view
 from audit.printable import visible, visible_frame
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text
 from audit.ui import html, link
-from audit.ui.deciding import button, decide_selected
-from audit.ui.opened import Opened, cached, safely
+from audit.ui.deciding import decide_selected, undo
+from audit.ui.gallery import BESIDE
+from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
+
+ZOOMED = "image is zoomed"
+ZOOM_LONGEST, ZOOM_HEIGHT = 2400, 620  # px
 
 
 def open_image(sample: str) -> None:
@@ -25,26 +33,31 @@ def open_image(sample: str) -> None:
     link.put(image=sample)
 
 
-def dialogue(run: Opened) -> None:
+def dialogue() -> None:
     """Show the image that the link names, if any."""
     sample = link.get("image")
     if sample:
-        _dialogue(run, sample)
+        _dialogue()
 
 
 @st.dialog("Image", width="large", on_dismiss=lambda: link.put(image=None))
-def _dialogue(run: Opened, sample: str) -> None:
-    safely(_image, run, sample)
+def _dialogue() -> None:
+    safely(_image)
 
 
-def _image(run: Opened, sample: str) -> None:
+def _image() -> None:
+    # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
+    run, sample = open_chosen_run(), link.get("image")
+    show_said()
     card = _card(run.key, sample, run)
-    picture, facts = st.columns([3, 2], gap="medium")
+    zoomed = bool(st.session_state.get(ZOOMED))
+    _keys(run, sample)
+    picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
     with picture:
-        _picture(run, sample)
-    with facts:
-        _facts(run, card)
-    _decide(run, card)
+        _picture(run, sample, zoomed)
+    if not zoomed:
+        with facts:
+            _facts(run, card)
     findings, measured = st.tabs(["Findings and copies", "Everything measured"])
     with findings:
         _findings(card)
@@ -58,16 +71,19 @@ def _card(key: str, sample: str, _run: Opened) -> FileCard:
     return make_file_card(_run.run, sample)
 
 
-def _picture(run: Opened, sample: str) -> None:
+def _picture(run: Opened, sample: str, zoomed: bool) -> None:
     with run.store() as store:
         found = cards(store, [sample])
         drawn = load_boxes(store, [sample]).get(sample, ())
     if not found:
         html.empty("This run has no such sample.")
         return
-    shown = view(found[0], drawn)
-    if shown.data:
-        st.image(shown.data, width="stretch")
+    shown = view(found[0], drawn, ZOOM_LONGEST if zoomed else LONGEST)
+    if shown.data and zoomed:
+        with st.container(height=ZOOM_HEIGHT):
+            st.image(shown.data, width=ZOOM_LONGEST, alt=visible(sample))
+    elif shown.data:
+        st.image(shown.data, width="stretch", alt=visible(sample))
     else:
         html.empty("No picture", shown.error)
     if shown.note:
@@ -95,14 +111,26 @@ def _facts(run: Opened, card: FileCard) -> None:
     html.write_html(html.tag("p", sample.uri, "mono quiet"))
 
 
-def _decide(run: Opened, card: FileCard) -> None:
+def _keys(run: Opened, sample: str) -> None:
+    """Draw the buttons whose keys hold while the dialogue is open."""
+    beside = st.session_state.get(BESIDE, [])
+    at = beside.index(sample) if sample in beside else 0
+    before, after = beside[max(at - 1, 0) : at][-1:], beside[at + 1 : at + 2]
     with st.container(horizontal=True):
-        for verb in (Action.KEEP, Action.DROP):
-            button(
-                verb.value.capitalize(),
-                f"image {verb}",
-                partial(decide_selected, run, [card.sample.id], verb),
-            )
+        for label, key, verb in (("Keep", "K", Action.KEEP), ("Drop", "D", Action.DROP)):
+            _key(label, key, partial(decide_selected, run, [sample], verb))
+        _key("Undo", "U", partial(undo, run.run), disabled=run.ledger.last is None)
+        _key("Zoom", "Z", _zoom)
+        for label, key, there in (("Previous", "Left", before), ("Next", "Right", after)):
+            _key(label, key, partial(link.put, image="".join(there)), disabled=not there)
+
+
+def _key(label: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:
+    st.button(label, f"image {label}", on_click=answering(act), shortcut=key, disabled=disabled)
+
+
+def _zoom() -> None:
+    st.session_state[ZOOMED] = not st.session_state.get(ZOOMED)
 
 
 def _findings(card: FileCard) -> None:

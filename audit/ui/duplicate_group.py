@@ -83,7 +83,7 @@ def _group_bar(
             "Apply the rule",
             "apply rule",
             partial(record_rule, run, proposal, then),
-            shortcut="K",
+            shortcut="A",
             disabled=not ready,
             help_="Drops the copies marked drop (rule).",
         )
@@ -112,7 +112,7 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
     members = {card.id: card for card in current.members}
     if len(members) < 2:
         return
-    st.subheader("Compare two")
+    st.header("Compare two")
     names = list(members)
     left, right = st.columns(2)
     with left:
@@ -132,7 +132,7 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         strict=True,
     ):
         with side:
-            st.image(data, width="stretch")
+            st.image(data, width="stretch", alt=title)
             html.paragraph(title, "quiet small")
     html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 

@@ -1,7 +1,7 @@
 """Duplicates: groups side by side with what differs, keeper rules with a preview, and the overlap
 of the splits.
 
-Keys: N next group, P previous, K apply the rule to this group, F false positive, U take back.
+Keys: N next group, P previous, A apply the rule to this group, F false positive, U take back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def page() -> None:
         return
     _filters(run)
     _body(run)
-    dialogue(run)
+    dialogue()
 
 
 @make_fragment
@@ -51,6 +51,9 @@ def _body(run: Opened) -> None:
         total = browse.count_findings(store, filters)
         chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
         current = browse.open_finding(store, chosen) if chosen else None
+        # A link may name a group that a newer scan no longer has: the first of the list is shown.
+        if current is None and rows.rows:
+            current = browse.open_finding(store, rows.rows[0].fingerprint)
     if current is None:
         _nothing(filters)
         return

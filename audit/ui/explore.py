@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import altair as alt
@@ -21,7 +23,7 @@ from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
 from audit.ui.conditions import conditions_bar
-from audit.ui.deciding import button, decide_selected
+from audit.ui.deciding import button, decide_selected, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import default_lines, show_gallery
@@ -49,7 +51,7 @@ def page() -> None:
         conditions_bar(run, known, conditions)
     with main:
         _main(run, known, conditions)
-    dialogue(run)
+    dialogue()
 
 
 @cached
@@ -92,7 +94,7 @@ def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int
     bars, least, greatest = _drawn(run.key, name, link.get("where"), run)
     if bars.is_empty() or not total:
         return
-    with st.expander(f"Distribution of {visible(name)} and its extremes", expanded=True):
+    with st.expander(f"Distribution of {html.label(name)} and its extremes", expanded=True):
         doc = known[name].doc
         html.paragraph(f"{name}: {doc}" if doc else name, "quiet small")
         st.altair_chart(_chart(bars, name), width="stretch")
@@ -204,9 +206,11 @@ def _points(
 
 def _ring(text: str) -> list[tuple[float, float]]:
     try:
-        return [(float(a), float(b)) for a, b in json.loads(text)] if text else []
+        ring = [(float(a), float(b)) for a, b in json.loads(text)] if text else []
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
+    # JSON may say NaN, which no point lies inside of and no browser can be sent.
+    return ring if all(map(math.isfinite, chain.from_iterable(ring))) else []
 
 
 def _lassoed(ring: list[tuple[float, float]]) -> None:
@@ -256,20 +260,20 @@ def _bar(
     picked: list[str],
     total: int,
 ) -> None:
-    number = int(link.get("page", "1")) if link.get("page", "1").isdigit() else 1
+    number = int(link.number_of("page", 1, 10**9, 1))
     with st.container(horizontal=True, vertical_alignment="center"):
         html.paragraph(f"{counted(total, 'file')}, page {number:,}")
         st.button(
             "Previous page",
             disabled=not found.before,
-            shortcut="PageUp",
+            shortcut=page_key("PageUp"),
             on_click=_turn,
             args=("before", found.first, number - 1),
         )
         st.button(
             "Next page",
             disabled=not found.after,
-            shortcut="PageDown",
+            shortcut=page_key("PageDown"),
             on_click=_turn,
             args=("after", found.last, number + 1),
         )

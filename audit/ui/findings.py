@@ -19,13 +19,15 @@ from audit.checking.check import page as check_page
 from audit.printable import visible
 from audit.records import Action, Severity
 from audit.report.wording import counted, number_text
+from audit.review.decisions import COPIES
 from audit.ui import html, link
-from audit.ui.deciding import NOTE, button, decide_finding
+from audit.ui.deciding import NOTE, button, decide_finding, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.queue import may_drop, show_queue
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -45,7 +47,7 @@ def page() -> None:
     st.title("Findings")
     _filters(run)
     _body(run)
-    dialogue(run)
+    dialogue()
 
 
 @make_fragment
@@ -212,7 +214,8 @@ def page_buttons(rows: Rows) -> None:
             ("Previous page", "PageUp", "before", rows.before, ends[0]),
             ("Next page", "PageDown", "start", rows.after, ends[-1]),
         ):
-            st.button(label, disabled=not there, shortcut=key, on_click=_turn, args=(way, end))
+            shortcut = page_key(key)
+            st.button(label, disabled=not there, shortcut=shortcut, on_click=_turn, args=(way, end))
 
 
 def _about(row: browse.Row) -> str:
@@ -302,16 +305,20 @@ def _decision_bar(
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
     go = partial(go_on, run, filters, current.place)
+    show_queue(run, filters, current, picked, partial(_step_from, run, filters))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        button(f"Keep {what}".strip(), "keep", act(Action.KEEP), shortcut="K")
+        # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
+        button(f"Keep {what} `K`", "keep", act(Action.KEEP))
         button(
-            f"Drop {what}".strip(),
+            f"Drop {what} `D`",
             "drop",
             act(Action.DROP),
-            shortcut="D",
-            disabled=current.finding.n_samples == 0,
+            disabled=not (picked or may_drop(current.finding.code, current.finding.n_samples)),
+            help_="Of copies one stays: select those to drop, or use the page Duplicates."
+            if current.finding.code.startswith(COPIES)
+            else None,
         )
-        button("False positive", "waive", act(Action.FALSE_POSITIVE), shortcut="F")
+        button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
     with st.expander("Relabel, move, note"):
@@ -357,6 +364,14 @@ def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False)
         other = browse.neighbour(store, filters, place, back=back)
     st.session_state[PICKED] = []
     link.put(finding=other)
+
+
+def _step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
+    """Open the neighbour of a finding that was decided."""
+    with run.store() as store:
+        place = browse.place_of(store, fingerprint)
+    if place is not None:
+        step(run, filters, place)
 
 
 def go_on(run: Opened, filters: FindingFilter, place: int, *, back: bool = False) -> None:

@@ -6,6 +6,9 @@ const make = (tag, cls, text) => {
   return node;
 };
 
+const SMALL = 96; // px: enlarged, its pixels stay squares
+const TAIL = 8; // characters
+
 function picture(card) {
   const frame = make("div", "frame");
   if (card.image) {
@@ -13,6 +16,7 @@ function picture(card) {
     image.src = card.image;
     image.alt = card.title;
     image.draggable = false;
+    image.onload = () => image.classList.toggle("small", image.naturalWidth < SMALL && image.naturalHeight < SMALL);
     frame.append(image);
   } else {
     frame.classList.add("none");
@@ -24,7 +28,9 @@ function picture(card) {
 
 function caption(card) {
   const box = make("div", "caption");
-  const title = make("div", "title", card.title);
+  // Names of one folder differ at their ends: what is cut is the middle.
+  const title = make("div", "title");
+  title.append(make("span", "head", card.title.slice(0, -TAIL)), make("span", "tail", card.title.slice(-TAIL)));
   title.title = card.full || card.title;
   box.append(title);
   for (const line of card.lines || []) {
@@ -43,13 +49,14 @@ export default function (component) {
   let last = -1;
   root.style.setProperty("--card", `${data.width || 180}px`);
   root.classList.toggle("wide", Boolean(data.wide));
+  const focused = root.getRootNode().activeElement?.dataset?.id;
   root.replaceChildren();
 
   const tell = () => setStateValue("picked", data.cards.map((c) => c.id).filter((i) => picked.has(i)));
   const nodes = data.cards.map((card, at) => {
     const node = make("div", "card");
     node.tabIndex = 0;
-    node.setAttribute("role", "button");
+    node.setAttribute("role", "group"); // it holds a button, which a button may not
     node.setAttribute("aria-label", card.title);
     node.dataset.id = card.id;
     node.classList.toggle("current", card.id === data.current);
@@ -93,4 +100,5 @@ export default function (component) {
     return node;
   });
   root.append(...nodes);
+  nodes.find((node) => focused && node.dataset.id === focused)?.focus({ preventScroll: true });
 }

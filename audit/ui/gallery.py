@@ -19,6 +19,7 @@ from audit.report.wording import place_text, size_text
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}
+BESIDE = "cards beside the opened one"
 
 
 def component(name: str) -> Any:
@@ -58,6 +59,7 @@ def show_gallery(
     def card_opened() -> None:
         value = st.session_state[key].get("opened")
         if on_open is not None and isinstance(value, str):
+            st.session_state[BESIDE] = [card.id for card in cards]
             on_open(value)
 
     def chosen() -> None:

@@ -7,6 +7,7 @@ themselves, numbers with units and the like are worded in `audit.report.wording`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -18,6 +19,8 @@ from PIL import Image
 from audit.printable import visible
 
 HERE = Path(__file__).parent
+# Every ASCII punctuation mark may be escaped in Markdown: colours, formulas and icons go with them.
+MARKDOWN = re.compile(r"[!-/:-@\[-`{-~]")
 
 
 def write_style() -> None:
@@ -50,6 +53,11 @@ def tag(name: str, text: str, kind: str = "") -> str:
 def write_html(*parts: str) -> None:
     """Write elements made by `tag`, `chip` and `value_table`."""
     st.html(f'<div class="ap">{"".join(parts)}</div>')
+
+
+def label(text: str) -> str:
+    """Return text for the label, the help or the heading of a widget, which reads Markdown."""
+    return MARKDOWN.sub(r"\\\g<0>", visible(text))
 
 
 def paragraph(content: str, kind: str = "") -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import label_table, shown_classes
+from audit.browse.labels import class_by_split, label_table, shown_classes
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.ui import html, link
@@ -40,7 +40,7 @@ def page() -> None:
         0
     ]:
         draw_boxes_view(run)
-        dialogue(run)
+        dialogue()
         return
     data = run.report().dataset
     table = label_table(data)
@@ -53,11 +53,11 @@ def page() -> None:
         _classes(table)
     _findings(run)
     _conflicts(run)
-    dialogue(run)
+    dialogue()
 
 
 def _classes(table: pl.DataFrame) -> None:
-    st.subheader("Files by class and split")
+    st.header("Files by class and split")
     chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
     rows, said = shown_classes(table)
     rows = visible_frame(rows)
@@ -88,12 +88,12 @@ def _classes(table: pl.DataFrame) -> None:
         if said:
             html.paragraph(said, "quiet small")
     with right:
-        wide = visible_frame(table.pivot("split", index="class", values="files").fill_null(0))
+        wide = visible_frame(class_by_split(table))
         st.dataframe(wide, hide_index=True, width="stretch", height=min(560, 38 + 35 * wide.height))
 
 
 def _findings(run: Opened) -> None:
-    st.subheader("What the checks say of labels and boxes")
+    st.header("What the checks say of labels and boxes")
     with run.store() as store:
         rows = browse.page(store, FindingFilter(codes=FAMILIES, folded=True), size=SHOWN)
         total = browse.count_findings(store, FindingFilter(codes=FAMILIES))
@@ -142,7 +142,7 @@ def _conflicts(run: Opened) -> None:
         members = browse.members_of(store, [row.fingerprint for row in rows.rows])
     if not rows.rows:
         return
-    st.subheader("One picture, two labels")
+    st.header("One picture, two labels")
     for number, row in enumerate(rows.rows):
         files = members[row.fingerprint]
         with st.container(border=True):

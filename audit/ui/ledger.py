@@ -37,7 +37,7 @@ def page() -> None:
 
 
 def _log(run: Opened) -> None:
-    st.subheader("Latest decisions")
+    st.header("Latest decisions")
     if not run.ledger.recent:
         html.empty(
             "Nothing was decided yet.",
@@ -67,7 +67,7 @@ def _stale(run: Opened) -> None:
     stale = run.ledger.stale
     if not stale.height:
         return
-    st.subheader("No longer apply")
+    st.header("No longer apply")
     html.paragraph(
         "These are about a file or finding that has changed since. They are kept, and not applied.",
         "quiet small",
@@ -80,7 +80,7 @@ def _stale(run: Opened) -> None:
 
 
 def _export(run: Opened) -> None:
-    st.subheader("Export")
+    st.header("Export")
     html.paragraph(
         f"{counted(run.ledger.n_effective, 'sample')} decided. The export writes the manifest of "
         "the kept set (relabels and moves applied), the quarantine list with reasons, "

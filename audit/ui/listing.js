@@ -34,6 +34,7 @@ function cell(column, value) {
 export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   const root = parentElement.querySelector(".listing");
+  const focused = root.getRootNode().activeElement?.dataset?.id;
   root.replaceChildren();
   const table = make("table");
   const head = make("tr");
@@ -66,6 +67,7 @@ export default function (component) {
   }
   table.append(thead, body);
   root.append(table);
+  if (focused) [...body.children].find((tr) => tr.dataset.id === focused)?.focus({ preventScroll: true });
   const current = root.querySelector("tr.current");
   if (current && data.height) current.scrollIntoView({ block: "nearest" });
 }

@@ -192,9 +192,7 @@ def guarded(page: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(page)
     def shown(*args: P.args, **kwargs: P.kwargs) -> None:
-        message = st.session_state.pop("said", None)
-        if message is not None:
-            html.notice(*message)
+        show_said()
         safely(page, *args, **kwargs)
 
     return shown
@@ -234,6 +232,13 @@ def answering(act: Callable[P, object]) -> Callable[P, None]:
 def say(text: str, kind: str = "good") -> None:
     """Show a sentence at the top of the next page that is drawn."""
     st.session_state["said"] = (text, kind)
+
+
+def show_said() -> None:
+    """Show the sentence of the latest callback, once."""
+    message = st.session_state.pop("said", None)
+    if message is not None:
+        html.notice(*message)
 
 
 def failure(error: Exception) -> str:

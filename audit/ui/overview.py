@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.overview import Step, first_steps
+from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
 from audit.report import Report
 from audit.report.contents import CheckSummary
-from audit.report.wording import bytes_text, counted, failures, number_text, reach, severity_counts
+from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.opened import open_chosen_run
 
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),
     ListColumn("name", "Check"),
-    ListColumn("findings", "Findings", "number", "4.8rem"),
+    ListColumn("findings", "Open", "number", "5.6rem"),
     ListColumn("files", "Files", "number", "4rem"),
     ListColumn("share", "Share of files", "bar", "8.5rem"),
 )
@@ -29,14 +31,19 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     report = run.report()
+    with run.store() as store:
+        by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
+        steps, files = first_steps(store), count_files_left(store)
     _head(report)
     if report.failed:
         html.notice(failures(report), "error")
-    _figures(report)
-    _first(run, report)
+    _figures(report, by_severity, files)
+    _decided(list(by_code.values()), len(report.checks))
+    _leaks(report)
+    _first(steps)
     left, right = st.columns([2, 1], gap="large")
     with left:
-        _health(report)
+        _health(report, by_code)
     with right:
         _contents(report)
     _examined(report)
@@ -48,23 +55,37 @@ def _head(report: Report) -> None:
     scanned = report.created.replace("T", " ").removesuffix("+00:00")
     html.write_html(
         html.tag("p", data.name, "strong"),
-        html.tag("p", f"{severity_counts(report.counts)} {reach(report)}"),
         html.tag("p", f"Layout {data.layout.name}: {data.layout.reason}", "quiet small"),
         html.tag("p", f"Scanned {scanned} UTC with {report.tool}", "quiet small"),
     )
 
 
-def _figures(report: Report) -> None:
+def _decided(parts: Sequence[FindingTally], checks: int) -> None:
+    total, decided = sum(p.total for p in parts), sum(p.decided for p in parts)
+    if total:
+        said = f"{decided:,} of {counted(total, 'finding')} of {counted(checks, 'check')} decided."
+        html.paragraph(said, "strong")
+
+
+def _leaks(report: Report) -> None:
+    """Say what share of a split is in another: what changes a reported number most."""
+    for check in report.checks:
+        if check.code == "SPLIT001" and check.counts.total:
+            html.paragraph(check.completeness)
+
+
+def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int) -> None:
     data = report.dataset
+    errors, warnings = (by_severity.get(name, FindingTally()) for name in ("error", "warning"))
     splits = [s for s in data.by_split() if s is not None]
     classes = [c for c in data.by_class() if c is not None]
     shown = (
         ("Files", f"{data.n_samples:,}", bytes_text(data.n_bytes)),
         ("Splits", f"{len(splits):,}", None),
         ("Classes", f"{len(classes):,}", None),
-        ("Errors", f"{report.counts.error:,}", None),
-        ("Warnings", f"{report.counts.warning:,}", None),
-        ("Files with either", f"{report.n_files_concerned:,}", None),
+        ("Open errors", f"{errors.open:,}", f"of {errors.total:,}"),
+        ("Open warnings", f"{warnings.open:,}", f"of {warnings.total:,}"),
+        ("Files with either", f"{files:,}", None),
     )
     for column, (label, value, more) in zip(st.columns(len(shown)), shown, strict=True):
         column.metric(
@@ -72,14 +93,13 @@ def _figures(report: Report) -> None:
         )
 
 
-def _first(run: Opened, report: Report) -> None:
-    st.subheader(
+def _first(steps: Sequence[Step]) -> None:
+    st.header(
         "Do these first",
         help="The most severe problem of three different kinds. What "
         "changes a reported number (leaks, wrong labels) comes before what only looks "
         "wrong.",
     )
-    steps = first_steps(report, run.ledger.settled)
     if not steps:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
         return
@@ -106,17 +126,17 @@ def run_link() -> str:
     return link.get("run")
 
 
-def _health(report: Report) -> None:
-    st.subheader("Health by check")
-    found = [c for c in report.checks if c.counts.total]
-    clean = [c.code for c in report.checks if not c.counts.total]
+def _health(report: Report, by_code: Mapping[str, FindingTally]) -> None:
+    st.header("Health by check")
+    found = [c for c in report.checks if c.code in by_code]
+    clean = [c.code for c in report.checks if c.code not in by_code]
     if not found:
         html.empty("No check found anything.")
     else:
         show_listing(
             "health",
             COLUMNS,
-            [_line(check, report.dataset.n_samples) for check in found],
+            [_line(c, by_code[c.code], report.dataset.n_samples) for c in found],
             lambda code: link.go("findings", run=run_link(), code=code),
         )
     if clean:
@@ -125,7 +145,7 @@ def _health(report: Report) -> None:
         )
 
 
-def _line(check: CheckSummary, n: int) -> ListRow:
+def _line(check: CheckSummary, progress: FindingTally, n: int) -> ListRow:
     share = check.n_files / max(n, 1)
     return ListRow(
         check.code,
@@ -133,15 +153,16 @@ def _line(check: CheckSummary, n: int) -> ListRow:
             "severity": str(check.counts.worst.value if check.counts.worst else "info"),
             "code": check.code,
             "name": check.name,
-            "findings": f"{check.counts.total:,}",
+            "findings": f"{progress.open:,} of {progress.total:,}",
             "files": f"{check.n_files:,}" if check.n_files else "–",
             "share": {"share": share, "text": f"{share:.1%}" if check.n_files else "–"},
         },
+        settled=not progress.open,
     )
 
 
 def _contents(report: Report) -> None:
-    st.subheader("Files by split")
+    st.header("Files by split")
     data = report.dataset
     rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
     if rows:
@@ -176,7 +197,7 @@ def _split_bars(rows: list[tuple[str, int]]) -> None:
 
 
 def _examined(report: Report) -> None:
-    st.subheader("What was and was not examined")
+    st.header("What was and was not examined")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
             html.paragraph(sentence)

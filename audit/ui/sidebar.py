@@ -10,7 +10,7 @@ from audit.errors import AuditError
 from audit.printable import visible
 from audit.report.wording import counted
 from audit.ui import html, link
-from audit.ui.deciding import undo
+from audit.ui.deciding import page_key, undo
 from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely
 from audit.ui.start import going_on
 
@@ -48,7 +48,7 @@ def _ledger() -> None:
     last = summary.last
     st.button(
         "Undo",
-        shortcut="U",
+        shortcut=page_key("U"),
         on_click=partial(undo, run.run),
         disabled=last is None,
         icon=":material/undo:",

@@ -13,6 +13,8 @@ from audit.printable import visible_frame
 from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
+FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it
+
 
 def show_overlap(run: Opened) -> None:
     """Draw the matrix, and the way to the groups behind it."""
@@ -58,7 +60,8 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
     colour = alt.Color(
         "share:Q",
         title="leaked share",
-        scale=alt.Scale(scheme="blues", domainMin=0),
+        # Nothing shared has the colour of no ink, whatever the largest share is.
+        scale=alt.Scale(range=["#eef3f8", "#0b5c8a"], domain=[0, FULL], clamp=True),
         legend=alt.Legend(format="%"),
     )
     tooltip = [
@@ -71,6 +74,6 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
     cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=tooltip)
     text = base.mark_text(fontSize=14, fontWeight=600).encode(
         text=alt.Text("share:Q", format=".1%"),
-        color=alt.condition("datum.share > 0.09", alt.value("white"), alt.value("#1c1e21")),
+        color=alt.condition(f"datum.share > {FULL / 2}", alt.value("white"), alt.value("#1c1e21")),
     )
     return alt.layer(cells, text).properties(height=90 * matrix["of"].n_unique() + 40)

@@ -38,7 +38,7 @@ def page() -> None:
     st.title("Start")
     job = latest()
     if job is not None:
-        st.subheader("Work in the background")
+        st.header("Work in the background")
         _follow() if job.state == "running" else _ended(job)
     busy = job is not None and job.state == "running"
     left, right = st.columns(2, gap="large")
@@ -67,7 +67,7 @@ def _draw_small() -> None:
     job = latest()
     if job is None or job.state != "running":
         st.rerun()
-    st.progress(job.stage.share, text=f"{job.what}: {job.stage.phase.lower()}")
+    st.progress(job.stage.share, text=html.label(f"{job.what}: {job.stage.phase.lower()}"))
 
 
 @st.fragment(run_every=EVERY)
@@ -113,7 +113,7 @@ def _open_run(run: Path) -> None:
 
 
 def _scan(busy: bool) -> None:
-    st.subheader("Scan a folder")
+    st.header("Scan a folder")
     html.paragraph(
         "Reads every image once and writes a run directory; your files are only read. Scan "
         "again after any change: only what changed is read.",
@@ -153,7 +153,7 @@ def _start_scan() -> None:
 
 
 def _recheck(busy: bool) -> None:
-    st.subheader("Check a run again")
+    st.header("Check a run again")
     html.paragraph(
         "Runs the checks over what was measured, with the thresholds of ./audit.toml; opens "
         "no image.",
@@ -162,7 +162,7 @@ def _recheck(busy: bool) -> None:
     name = run_name()
     run = known_runs().get(name) if name else None
     st.button(
-        f"Re-check {name}" if name and name.isalnum() else "Re-check the open run",
+        f"Re-check {html.label(name)}" if name else "Re-check the open run",
         disabled=busy or run is None,
         on_click=answering(partial(_start_recheck, run)),
     )
@@ -174,7 +174,7 @@ def _start_recheck(run: Path | None) -> None:
 
 
 def _open() -> None:
-    st.subheader("Open another run")
+    st.header("Open another run")
     st.text_input("Run directory", key=OTHER, placeholder="as made by audit scan")
     st.button("Open", on_click=answering(_open_other), disabled=not st.session_state[OTHER].strip())
 

@@ -10,6 +10,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import subsets
+from audit.errors import UsageError
 from audit.printable import visible_frame
 from audit.report.wording import counted
 from audit.subset import (
@@ -83,6 +84,9 @@ def _metric(frame: pl.DataFrame) -> str:
     metric = link.choose("Metric", "metric", METRICS, any_=None)
     if metric in ("recall", "specificity"):
         labels = frame["label"].drop_nulls().unique().sort().to_list()
+        if not labels:
+            raise UsageError(f"These files have no class to measure the {metric} of: choose "
+                             "accuracy, or scan with labels.")  # fmt: skip
         return f"{metric}:{link.choose('Of class', 'class', labels, any_=None)}"
     return metric
 
@@ -135,7 +139,7 @@ def _result(run: Opened, wish: Wish) -> None:
     _curve(plan, curve)
     for target in plan.unreachable[:6]:
         html.notice(target.sentence[:1].upper() + target.sentence[1:])
-    st.subheader(
+    st.header(
         "What each class gets",
         help="Half-widths and the detectable difference of the class's recall, in percentage "
         "points; one answer: what a single example moves it by.",
@@ -175,7 +179,7 @@ def _headline(plan: Plan) -> None:
         shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
-        column.metric(label, value, border=True)
+        column.metric(html.label(label), value, border=True)
     html.paragraph(subsets.EXPLAINED, "quiet small")
 
 
@@ -228,7 +232,7 @@ def _reasons(plan: Plan) -> None:
 
 def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
     """Draw on demand and offer the rows; returns what is drawn for this plan, if anything."""
-    st.subheader("Draw and download")
+    st.header("Draw and download")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         seed = st.number_input(
             "Seed",

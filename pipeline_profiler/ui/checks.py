@@ -64,7 +64,7 @@ def _page() -> None:
         if answer.verdict == "fail":
             _failed(answer)
     if made.grid is not None:
-        st.subheader("Pictures as the model gets them")
+        st.header("Pictures as the model gets them")
         st.image(made.grid)
     _dynamics(made)
 
@@ -125,7 +125,7 @@ def _dynamics(made: SavedChecks) -> None:
     frame = dynamics_frame(answer) if answer is not None else pl.DataFrame()
     if answer is None or frame.is_empty():
         return
-    st.subheader("Predictions on one batch, step by step")
+    st.header("Predictions on one batch, step by step")
     write_text(answer.sentence)
     for name, title in (("change", "change of the predictions"), ("loss", "loss of the batch")):
         st.altair_chart(_line(frame, name, title), width="stretch")

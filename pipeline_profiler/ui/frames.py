@@ -21,6 +21,7 @@ from pipeline_profiler.record.arm import REPORTED, Arm
 from pipeline_profiler.record.session import MAIN, Session
 
 MOST_POINTS = 2000
+OTHER_STEP = 1.5  # fold; the same step on one machine repeats within some percent
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 
@@ -54,6 +55,26 @@ def periods_frame(session: Session) -> pl.DataFrame:
     names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
              "repeats": pl.Int64}  # fmt: skip
     return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def other_step(a: Session, b: Session) -> str:
+    """Return a sentence where the training steps themselves differ too much to compare loaders; ""
+    where they do not, or were not measured alone.
+    """
+    means = []
+    for session in (a, b):
+        values = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
+        finite = [v for v in values if np.isfinite(v) and v > 0]
+        if not finite:
+            return ""
+        means.append(float(np.mean(finite)))
+    if max(means) / min(means) < OTHER_STEP:
+        return ""
+    return (
+        f"The step without its loader takes {means[0]:,.1f} ms in A and {means[1]:,.1f} ms in B: "
+        "another model, batch size or machine. What follows compares the two, and says nothing of "
+        "the loaders; record both with the same step."
+    )
 
 
 def causes(session: Session) -> pl.DataFrame:

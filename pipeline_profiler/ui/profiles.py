@@ -90,24 +90,39 @@ def _all(found: list[Section]) -> None:
 
 
 def _choose() -> tuple[str, Session] | None:
-    known = nearby()
-    uploaded: dict[str, bytes] = st.session_state.setdefault("uploaded sessions", {})
-    names = [*known, *(n for n in uploaded if n not in known)]
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right.expander("Upload a session"):
-        given = st.file_uploader("Session file", type=["json", "gz"], key="session file")
-        if given is not None:
-            uploaded[title(given.name)] = given.getvalue()
-            names = list(dict.fromkeys([*names, title(given.name)]))
+        st.file_uploader("Session file", type=["json", "gz"], key="session file", on_change=_given)
+    names = [*_uploaded(), *nearby()]
     if not names:
         return None
     asked = str(st.query_params.get("session", ""))
     st.session_state["session"] = asked if asked in names else names[0]
     with left:
         name = str(st.selectbox("Session", names, key="session", on_change=_chosen))
-    if name in uploaded and name not in known:
-        return name, read(uploaded[name], name)
-    return name, _loaded(known[name], known[name].stat().st_mtime_ns)
+    return name, _open(name)
+
+
+def _uploaded() -> dict[str, bytes]:
+    uploaded: dict[str, bytes] = st.session_state.setdefault("uploaded sessions", {})
+    return uploaded
+
+
+def _given() -> None:
+    """Keep an uploaded file under a name of its own, and open it."""
+    given = st.session_state["session file"]
+    if given is not None:
+        name = f"{title(given.name)} (uploaded)"
+        _uploaded()[name] = given.getvalue()
+        st.query_params["session"] = name
+
+
+def _open(name: str) -> Session:
+    """Read a session that is listed."""
+    if name in _uploaded():
+        return read(_uploaded()[name], name)
+    path = nearby()[name]
+    return _loaded(path, path.stat().st_mtime_ns)
 
 
 def _chosen() -> None:
@@ -179,7 +194,7 @@ def _time(session: Session) -> None:
     measured = frames.periods_frame(session)
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader("Arms", help="The same step with resident batches, with the loader beside it "
+        st.header("Arms", help="The same step with resident batches, with the loader beside it "
                      "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
         if measured.is_empty():
             write_text("No arm was measured.")
@@ -187,7 +202,7 @@ def _time(session: Session) -> None:
             st.altair_chart(_arm_chart(measured), width="stretch")
         _sections(session, ("Arms",))
     with right:
-        st.subheader("Loading time of a batch, by stage")
+        st.header("Loading time of a batch, by stage")
         made = frames.stage_parts(session)
         if made.is_empty():
             write_text("This loader tells nothing of its stages.")
@@ -196,7 +211,7 @@ def _time(session: Session) -> None:
         _sections(session, ("Stages",))
     predicted = frames.prediction(session)
     if not predicted.is_empty():
-        st.subheader("Predicted beside measured")
+        st.header("Predicted beside measured")
         st.altair_chart(_prediction_chart(predicted), width="stretch")
 
 
@@ -310,7 +325,7 @@ def _slow(session: Session, lookup: Lookup | None) -> None:
 
 
 def _compare(name: str, session: Session) -> None:
-    others = [n for n in nearby() if n != name]
+    others = [n for n in (*_uploaded(), *nearby()) if n != name]
     if not others:
         write_text("There is no second session to compare with: record one, or upload it.")
         return
@@ -318,9 +333,11 @@ def _compare(name: str, session: Session) -> None:
     if other is None:
         write_text(f"B is {name}.")
         return
-    path = nearby()[other]
-    before = _loaded(path, path.stat().st_mtime_ns)
+    before = _open(other)
     found = compare(before, session)
+    different = frames.other_step(before, session)
+    if different:
+        write_notice(different)
     write_text(found["sentence"], strong=True)
     write_text(f"A is {other}, B is {name}.")
     both = [
@@ -356,7 +373,7 @@ def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -
 
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
-        st.subheader(found.title)
+        st.header(found.title)
     write_text("\n".join(found.lines))
     if found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")

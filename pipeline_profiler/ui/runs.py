@@ -86,7 +86,7 @@ def _one(row: RunRow) -> None:
     frame = pl.DataFrame([list(pair) for pair in told], schema=schema, orient="row")
     st.dataframe(frame, hide_index=True, width="stretch")
     if row.git_diff:
-        st.subheader("Uncommitted changes")
+        st.header("Uncommitted changes")
         st.code(escape_controls(row.git_diff), language="diff")
     else:
         write_text("No uncommitted changes are recorded.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline_profiler.diagnose.verdict import diagnose_session
@@ -29,8 +30,18 @@ def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
     sessions: dict[str, Path] = {}
     for path in dict.fromkeys(p.resolve() for p in (*given, *found)):
         if path.name.endswith(ENDINGS) and looks_like_one(path, schema):
-            sessions.setdefault(title(path.name), path)
+            sessions[_free_name(path, sessions)] = path
     return sessions
+
+
+def _free_name(path: Path, taken: Mapping[str, Path]) -> str:
+    """Return the file's name, with as many of its folders as tell it from those before it."""
+    name = title(path.name)
+    for folder in path.parents:
+        if name not in taken:
+            break
+        name = f"{folder.name}/{name}"
+    return name
 
 
 def title(name: str) -> str:

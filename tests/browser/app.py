@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -37,6 +38,16 @@ def chromium(playwright: Any) -> str | None:
         return str(own)
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def axe_script() -> str:
+    """The source of axe-core, as the package for tests carries it."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        without("no axe-core: pip install 'dataset-preflight[dev]'")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
 def without(reason: str) -> None:
@@ -104,13 +115,21 @@ class Visitor:
     address: str
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    leaves: bool = False  # whether the question of a page that is left is answered with yes
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.on("console", self._console)
         self.page.on("request", self._request)
-        self.page.on("dialog", lambda d: (self.errors.append(f"dialog: {d.message}"), d.dismiss()))
+        self.page.on("dialog", self._dialog)
+
+    def _dialog(self, dialog: Any) -> None:
+        if self.leaves and dialog.type == "beforeunload":
+            dialog.accept()
+        else:
+            self.errors.append(f"dialog: {dialog.message}")
+            dialog.dismiss()
 
     def _console(self, message: Any) -> None:
         where = message.location.get("url", "")
@@ -128,6 +147,21 @@ class Visitor:
         self.page.goto(f"{self.address}/{link}")
         self.page.get_by_role("heading", level=1).first.wait_for()
         self.rest()
+
+    def barriers(self) -> list[str]:
+        """What axe-core calls critical or serious on this page: rule and element.
+
+        Streamlit's own list of pages is no list by its rules, and not ours to mend.
+        """
+        if not self.page.evaluate("Boolean(window.axe)"):
+            self.page.evaluate(axe_script())
+        found = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations'], iframes: false,"
+            " rules: {list: {enabled: false}, listitem: {enabled: false}}})"
+            ".then((r) => r.violations.filter((v) => ['critical', 'serious'].includes(v.impact))"
+            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)}`)))"
+        )
+        return [str(one) for one in found]
 
     def turn_to(self, title: str) -> None:
         """Open a page through the navigation."""

@@ -10,11 +10,11 @@ STEP_MS = 10.0
 STAGES = {"read": 0.2, "decode": 0.6, "collate": 0.2}
 
 
-def session(slow: bool) -> Session:
-    """A loader of two workers that cannot keep up with a 10 ms step (slow), or can."""
+def session(slow: bool, step_ms: float = STEP_MS) -> Session:
+    """A loader of two workers that cannot keep up with a step of so many ms (slow), or can."""
     cost = 32.0 if slow else 8.0
-    rows = schedule(80, 2, 2, STEP_MS, lambda j: cost * (3 if j % 16 == 0 else 1), STAGES)
-    made: Session = made_session(rows, STEP_MS, jitter=0.01, workers=2, prefetch=2, batch_size=8)
+    rows = schedule(80, 2, 2, step_ms, lambda j: cost * (3 if j % 16 == 0 else 1), STAGES)
+    made: Session = made_session(rows, step_ms, jitter=0.01, workers=2, prefetch=2, batch_size=8)
     for run in made.arm(Arm.WARM):
         run.slow = [
             {"key": "train/fish/2664.jpg", "batch": 16, "wall_ns": 70_000_000, "cpu_ns": 1},

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 PAGES = (
     "Overview", "Findings", "Duplicates", "Labels", "Explore", "Decisions", "Subset designer",
-    "Profiles", "Start",
+    "Profiles", "Checks", "Runs", "Start",
 )  # fmt: skip
 ERROR = ".notice.error"
 
@@ -43,6 +43,7 @@ def test_every_page_opens_without_a_complaint(
         assert tab.page.get_by_test_id("stException").count() == 0, title
         wide = tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide, f"{title} is wider than {width} px"
+        assert tab.barriers() == [], title
     assert tab.errors == []
     assert tab.outside == []
     context.close()
@@ -65,14 +66,14 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     visitor.open("duplicates?run=decided&code=DUP003")
     visitor.says("9 groups")
     visitor.page.locator(".gallery .card").nth(1).wait_for()
-    visitor.press("k", "Keeper rule applied")
+    visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
     dropped = [d.subject for d in Ledger(run).log() if d.kind == "sample"]
     assert dropped
     visitor.press("u", "Taken back")
     visitor.says("9 groups")
     assert all(d.undone for d in Ledger(run).log())
-    visitor.press("k", "Keeper rule applied")
+    visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
     visitor.turn_to("Decisions")
     visitor.page.get_by_label("Folder to write").fill(str(app.folder / "out"))
@@ -257,7 +258,7 @@ def test_names_labels_and_notes_are_never_markup(visitor: Visitor) -> None:
     visitor.open("findings?run=nasty&code=IMG001")
     visitor.says("IMG001")
     card = visitor.page.locator(".gallery .card .title").first
-    assert card.inner_text() == NAME
+    assert card.text_content() == NAME
     assert LABEL in visitor.page.locator(".gallery .card .line").first.inner_text()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from audit.browse import decided, findings, overview
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import label_table, shown_classes
+from audit.browse.labels import class_by_split, label_table, shown_classes
 from audit.records import Action
 from audit.report import collect_report
 from audit.review import decisions, keeper_rules
@@ -135,13 +135,52 @@ def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     Ledger(run).undo(by="tester")
 
 
-def test_three_first_steps_are_three_kinds_and_leave_out_what_is_settled(run: Path) -> None:
-    report = collect_report(run, worst=8)
-    steps = overview.first_steps(report)
+def test_first_steps_are_three_kinds_and_each_opens_the_first_line_of_its_list(
+    store: Store,
+) -> None:
+    steps = overview.first_steps(store)
     assert [overview.family(step.code) for step in steps] == ["SPLIT", "LABEL", "DUP"]
-    assert all(step.message and step.findings for step in steps)
-    everything = frozenset(e.finding.fingerprint for c in report.checks for e in c.worst)
-    assert overview.first_steps(report, everything) == ()
+    for step in steps:
+        asked = FindingFilter(codes=(step.code,), status="open")
+        assert step.findings == findings.count_findings(store, asked)
+        assert step.fingerprint == findings.page(store, asked).rows[0].fingerprint
+
+
+def test_first_steps_and_counts_leave_out_what_is_settled(store: Store) -> None:
+    rows = all_rows(store, FindingFilter())
+    assert _progress(store) == (len(rows), len(rows))
+    assert overview.count_files_left(store) > 0
+    worst = overview.first_steps(store)[0]
+    findings.mark(store, [(worst.fingerprint, "decided")])
+    assert _progress(store) == (len(rows), len(rows) - 1)
+    assert worst.fingerprint not in {step.fingerprint for step in overview.first_steps(store)}
+    # The last one of a check counts as much as its first.
+    findings.mark(store, [(row.fingerprint, "decided") for row in rows[:-1]])
+    assert _progress(store) == (len(rows), 1)
+    findings.mark(store, [(row.fingerprint, "waived") for row in rows])
+    assert overview.first_steps(store) == ()
+    assert overview.count_files_left(store) == 0
+    assert _progress(store) == (len(rows), 0)
+
+
+def _progress(store: Store) -> tuple[int, int]:
+    """How many findings there are and are open: the same by severity and by code."""
+    sums = {
+        (sum(p.total for p in parts), sum(p.open for p in parts))
+        for column in ("code", "severity")
+        for parts in [overview.count_progress(store, column).values()]
+    }
+    (one,) = sums
+    return one
+
+
+def test_a_split_called_as_the_column_of_classes_is_a_column_beside_it(run: Path) -> None:
+    table = label_table(collect_report(run).dataset)
+    odd = table.with_columns(split=table["split"].replace("train", "class"))
+    wide = class_by_split(odd)
+    assert wide.columns[0] == "name of the class"
+    assert wide["class"].sum() == table.filter(split="train")["files"].sum()
+    assert class_by_split(table).columns[0] == "class"
 
 
 def test_the_class_table_adds_up(run: Path) -> None:

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 PATIENCE_S = 120
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, page: str, *words: Path, **link: str) -> AppTest:
+def shown(monkeypatch: pytest.MonkeyPatch, page: str, /, *words: Path, **link: str) -> AppTest:
     """A page of `audit.ui` as it opens from a link, for these runs and sessions."""
     monkeypatch.setattr(sys, "argv", ["app.py", *map(str, words)])
     at = AppTest.from_string(

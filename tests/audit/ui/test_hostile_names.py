@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.conftest import picture
 pytestmark = pytest.mark.slow
 
 EVIL = "\u202egpj\x1b"
+FETCH = "![p](http://h.invalid/p)"  # a browser that reads it as Markdown asks that server
 PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
 # What a component is sent holds ids beside the escaped texts that it draws.
 COMPONENTS = ("bidi_component", "component_instance")
@@ -28,13 +30,13 @@ COMPONENTS = ("bidi_component", "component_instance")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which every name is hostile, with a column and a decision that are too."""
     folder = tmp_path_factory.mktemp("evil")
-    lines = [f"path,label,split,m{EVIL}"]
+    lines = [f"path,label,split,m{EVIL},{FETCH}"]
     for split in ("train", "test"):
         for seed, label in enumerate(("cat", "dog")):
             for i in range(3):
                 name = f"{split}{label}{i}{EVIL}.png"
                 Image.fromarray(picture(i + 10 * seed)).save(folder / name)
-                lines.append(f"{name},{label}{EVIL},{split}{EVIL},x{i}{EVIL}")
+                lines.append(f"{name},{label}{EVIL}{FETCH},{split}{EVIL},x{i}{EVIL},{i}")
     (folder / "m.csv").write_text("\n".join(lines), "utf-8")
     run = folder / f"run{EVIL}"
     scanning.scan(open_source([str(folder / "m.csv")]), run, jobs=1)
@@ -57,13 +59,34 @@ def test_no_element_shows_a_character_of_direction(
     monkeypatch: pytest.MonkeyPatch, evil: Path, page: str
 ) -> None:
     links: dict[str, dict[str, str]] = {
-        "labels": {"view": "overlap"}, "explore": {"column": f"m{EVIL}"},
+        "labels": {"view": "overlap"},
+        "explore": {
+            "show": f"manifest.{FETCH}",
+            "where": json.dumps([[f"manifest.{FETCH}", "in", "0", "1"],
+                                 [f"manifest.m{EVIL}", "has", "x"]]),
+        },
+        "subset": {"metric": "recall"},
     }  # fmt: skip
     for link in ({}, links.get(page, {})):
         at = shown(monkeypatch, page, evil, **link)
         assert not at.exception
         kinds = [element for element in elements(at._tree) if element.type not in COMPONENTS]
-        assert len(kinds) > 3
+        assert len(kinds) > 3, kinds
         for element in kinds:
             sent = element.proto.SerializeToString()
             assert "\u202e".encode() not in sent, (page, element.type)
+        for text in markdown_of(at._tree):
+            assert "![" not in text.replace("\\!\\[", ""), (page, text)
+
+
+def markdown_of(block: Any) -> Iterator[str]:
+    """Every text of a page that Streamlit reads as Markdown: labels, helps, headings, notices."""
+    children = getattr(block, "children", None)
+    if children is not None:
+        for child in children.values():
+            yield from markdown_of(child)
+        yield getattr(getattr(getattr(block, "proto", None), "expandable", None), "label", "")
+    elif block.type not in ("html", *COMPONENTS):
+        for name in ("label", "help", "body", "text"):
+            found = getattr(block.proto, name, "")
+            yield found if isinstance(found, str) else ""

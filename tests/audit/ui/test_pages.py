@@ -126,9 +126,8 @@ def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) 
 
 def test_copies_are_never_dropped_whole(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     at = shown(monkeypatch, "findings", run, code="DUP001")
-    at.button(key="drop").click().run()
-    assert Ledger(run).log() == []
-    assert "would drop every copy" in text(at)
+    assert at.button(key="drop").disabled
+    assert "select those to drop" in at.button(key="drop").help
 
 
 def test_relabelling_needs_a_class(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
@@ -148,6 +147,25 @@ def test_a_keeper_rule_is_previewed_then_applied(
     dropped = {d.subject for d in Ledger(run).log() if d.kind == "sample"}
     assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
     assert "2 samples" in text(at)
+
+
+def test_a_link_to_a_group_that_is_gone_opens_the_first(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    said = text(shown(monkeypatch, "duplicates", scanned, finding="0" * 16))
+    assert "No open group" not in said
+    assert "members" in said  # of the evidence
+
+
+def test_what_another_tab_decided_is_not_recorded_again(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "findings", run, code="IMG001")
+    decisions.decide_findings(run, ["IMG001"], Action.DROP)
+    before = len(Ledger(run).log())
+    at.button(key="drop").click().run()
+    assert "decided meanwhile" in text(at)
+    assert len(Ledger(run).log()) == before
 
 
 def test_a_group_across_splits_stays_open_until_a_side_is_named(
@@ -193,6 +211,41 @@ def test_a_damaged_link_is_one_sentence(monkeypatch: pytest.MonkeyPatch, scanned
     assert "has no column" in text(at)
     at = shown(monkeypatch, "explore", scanned, after="?")
     assert "go to the first page" in text(at)
+    at = shown(monkeypatch, "explore", scanned, where='[["label","between",0,1]]')
+    assert "holds no numbers" in text(at)
+    at = shown(monkeypatch, "explore", scanned, where='[["width","between",NaN,1]]')
+    assert "The filter in this link is damaged" in text(at)
+    at = shown(monkeypatch, "explore", scanned, page="²", view="Scatter", lasso="[[NaN,0],[1,2]]")
+    assert "24 files, page 1" in text(at)
+    assert "lasso holds" not in text(at)
+
+
+def test_the_keys_belong_to_the_picture_in_front(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    behind = {"findings": "next", "duplicates": "apply rule"}
+    for page, key in behind.items():
+        at = shown(monkeypatch, page, run, code="DUP003")
+        assert at.button(key=key).proto.shortcut
+        at = shown(monkeypatch, page, run, code="DUP003", image="train/cat/dark.jpg")
+        keys = {b.key: b.proto.shortcut for b in at.button if b.proto.shortcut}
+        assert all(name.startswith("image ") for name in keys), keys
+        assert {v.lower() for v in keys.values()} == {"k", "d", "u", "z", "left", "right"}
+    at.button(key="image Drop").click().run()
+    assert [(d.subject, d.verb) for d in Ledger(run).log()] == [("train/cat/dark.jpg", Action.DROP)]
+    at.button(key="image Undo").click().run()
+    assert all(d.undone for d in Ledger(run).log())
+
+
+def test_recall_without_classes_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = [{"id": f"{i}.jpg", "label": None, "split": "test"} for i in range(9)]
+    run = made_run(tmp_path / "unlabelled", rows)
+    at = shown(monkeypatch, "subset", run, metric="recall")
+    assert "no class to measure the recall of" in text(at)
+    at = shown(monkeypatch, "subset", run, looks="inf", half="nan")
+    assert "examples" in text(at)
 
 
 def test_a_link_cannot_open_another_folder(

@@ -62,13 +62,13 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     path.write_text(json.dumps(document(grid=grid)))
     at = opened(monkeypatch, "checks")
     assert not at.exception
-    assert "Pictures as the model gets them" in [h.value for h in at.subheader]
+    assert "Pictures as the model gets them" in [h.value for h in at.header]
     assert "2 fail, 1 cannot tell, 2 pass" in text(at)
     shown = text(at)
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
     assert "Next:" in shown
-    assert "step by step" in "".join(h.value for h in at.subheader)
+    assert "step by step" in "".join(h.value for h in at.header)
     assert "<b>nowhere" not in html(at)
     assert "\x1b" not in html(at)
     assert "\u202e" not in html(at)
@@ -107,7 +107,7 @@ def test_runs_are_a_table_with_all_of_one_run_below(
     at = opened(monkeypatch, "runs")
     assert not at.exception
     assert at.selectbox(key="run number").options == ["2", "1"]
-    assert "Uncommitted changes" in "".join(h.value for h in at.subheader)
+    assert "Uncommitted changes" in "".join(h.value for h in at.header)
     at.text_input(key="word").set_value("nowhere</b> [x](http://y) ").run()
     assert "\x1b" not in runs_frame([RunRow("t", "run", note=BAD)])["note"][0]
     table.write_text("no table")

@@ -140,3 +140,42 @@ def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path:
     broken.results = diagnose_session(broken).as_results() | {"failed_rules": [failed]}
     path = broken.save(tmp_path / "broken.json")
     assert "The rule slow_sampler failed (KeyError" in text(opened(monkeypatch, path))
+
+
+def test_two_sessions_of_one_file_name_are_two(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = []
+    for folder, slow in (("before", True), ("after", False)):
+        (tmp_path / folder).mkdir()
+        paths.append(session(slow).save(tmp_path / folder / "profile.json"))
+    at = opened(monkeypatch, *paths)
+    assert at.selectbox(key="session").options[:2] == ["profile", "after/profile"]
+    at.selectbox(key="session").set_value("after/profile").run()
+    assert "not input-bound" in text(at)
+
+
+def test_an_uploaded_session_opens_and_can_be_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there, sent = (
+        session(s).save(tmp_path / f"{n}.json.gz") for n, s in (("slow", True), ("ok", False))
+    )
+    data = sent.read_bytes()
+    sent.unlink()
+    at = opened(monkeypatch, there)
+    at.file_uploader(key="session file").upload("ok.json.gz", data).run()
+    assert "not input-bound" in text(at)
+    assert at.selectbox(key="session").value == "ok (uploaded)"
+    at.selectbox(key="session").set_value("slow").run()
+    other = next(box for box in at.selectbox if box.label.startswith("A,"))
+    other.set_value("ok (uploaded)").run()
+    assert "times slower than A" in text(at)
+
+
+def test_sessions_of_different_steps_are_not_compared_without_a_word() -> None:
+    slow, mended = session(True), session(False)
+    assert frames.other_step(slow, mended) == ""
+    said = frames.other_step(slow, session(False, step_ms=290.0))
+    assert "takes 10.0 ms in A and 290.0 ms in B" in said

@@ -1,0 +1,72 @@
+"""Keys decide about what is shown, once each, however fast they are typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from audit.records import Action
+from audit.review.ledger import Ledger
+from tests.browser.app import Visitor
+from tests.browser.conftest import Served
+
+pytestmark = pytest.mark.slow
+FAST_MS = 100
+
+
+def test_keys_typed_fast_are_all_recorded_and_survive_a_reload(
+    visitor: Visitor, app: Served
+) -> None:
+    run, page = app.runs["typed"], visitor.page
+    visitor.open("findings?run=typed&code=IMG")
+    strip = page.locator(".queue[data-finding]").first
+    strip.wait_for()
+    shown = []
+    for _ in range(4):
+        shown.append(strip.get_attribute("data-finding"))
+        page.keyboard.press("f")
+        assert "saving" in strip.inner_text()
+        page.wait_for_timeout(FAST_MS)
+    _saved(page)
+    visitor.rest()
+    recorded = [d.subject for d in reversed(Ledger(run).log())]
+    assert recorded == shown
+    assert len(set(shown)) == 4
+    # Left while it is saved: the browser asks, and what was typed is sent again, once.
+    visitor.leaves = True
+    fifth = strip.get_attribute("data-finding")
+    page.keyboard.press("f")
+    page.reload()
+    visitor.rest()
+    strip.wait_for()
+    _saved(page)
+    visitor.rest()
+    recorded = [d.subject for d in reversed(Ledger(run).log())]
+    assert recorded == [*shown, fifth]
+
+
+def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, app: Served) -> None:
+    run, page = app.runs["typed"], visitor.page
+    for link in ("findings?run=typed&code=DUP003", "duplicates?run=typed&code=DUP003"):
+        before = len(Ledger(run).log())
+        visitor.open(link)
+        page.locator(".gallery .card").first.click()
+        page.get_by_role("dialog").get_by_role("button", name="Keep").wait_for()
+        visitor.rest()
+        shown = page.locator(".gallery .card").first.get_attribute("data-id")
+        page.keyboard.press("k")
+        page.get_by_role("dialog").get_by_text("Kept: 1 sample").wait_for()
+        visitor.rest()
+        done = Ledger(run).log()
+        assert [(d.verb, d.subject) for d in done[: len(done) - before]] == [(Action.KEEP, shown)]
+        page.keyboard.press("ArrowRight")
+        page.get_by_role("dialog").get_by_text("Kept: 1 sample").wait_for(state="detached")
+        visitor.press("u", "Taken back")
+
+
+def _saved(page: Any) -> None:
+    """Wait until the ledger has all that this tab has queued."""
+    page.wait_for_function(
+        "() => !Object.keys(sessionStorage).some((name) => name.startsWith('dataset-preflight'))"
+    )
