@@ -1,0 +1,40 @@
+"""More like this: which pictures of a run look like one of them, by its stored neighbours.
+
+A scan keeps the few nearest of every picture (`label_tables`). A picture that counts this one among
+its own nearest is like it as well, so both directions are read: rare pictures are nobody's nearest
+and have neighbours, common ones are nearest to many. No vector is made or read again; costs one
+pass over the table of neighbours.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from audit.run.store import Store
+
+# Neighbours are stored for one sample of each distinct picture; equal pixels share them.
+_SQL = """
+    WITH twins AS (
+        SELECT id FROM images
+        WHERE id = $1 OR pixel_hash = (SELECT pixel_hash FROM images WHERE id = $1)
+    ), near AS (
+        SELECT neighbour_id AS other, similarity FROM vector_neighbours
+        WHERE sample_id IN (SELECT id FROM twins)
+        UNION ALL
+        SELECT sample_id, similarity FROM vector_neighbours
+        WHERE neighbour_id IN (SELECT id FROM twins)
+    )
+    SELECT i.id AS sample_id, i.label, i.split, max(near.similarity) AS similarity
+    FROM near JOIN images i ON i.id = near.other
+    WHERE i.id NOT IN (SELECT id FROM twins)
+    GROUP BY ALL ORDER BY similarity DESC, sample_id LIMIT $2
+"""
+
+
+def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFrame:
+    """Return `sample_id, label, split, similarity` (cosine, -1..1) of pictures like this one.
+
+    The most alike first, near-duplicates left out. Empty for a picture without a vector, and in a
+    run of more pictures than neighbours are kept for unless this one is doubtful.
+    """
+    return store.query(_SQL, [sample_id, limit])
