@@ -2,8 +2,9 @@
 
 Non-pairs first: two rows drawn at random are almost never copies, so their scores show what
 accident looks like *here*: high in a set of digits, low among holiday photographs. Up to two
-million random pairs are ranked by descriptor; the nearest 20,000 of them are aligned and scored
-(4,000 in a small set; the rest hardly reach the tail). An exponential is fitted to the tail [peaks
+million random pairs are ranked by descriptor; as many of the nearest as the search has candidates,
+at most 20,000 (4,000 in a small set), are scored: the rest hardly reach the tail. In a small set
+most of these are candidates themselves, and their scores are at hand. An exponential is fitted to the tail [peaks
 over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so that real
 copies among the random pairs do not count as accidents] and the threshold is put where the whole
 data set is expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
@@ -25,7 +26,14 @@ from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.inspection import check_full_size
 from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
-from audit.neighbors.verification import NO_MATCH, Floats, verify
+from audit.neighbors.verification import (
+    NO_MATCH,
+    NOT_ALIGNED,
+    Floats,
+    Pairs,
+    VerifiedPairs,
+    verify,
+)
 from audit.stats import wilson_share
 
 LOWEST_THRESHOLD = -1.5
@@ -35,7 +43,7 @@ FALSE_PAIRS_PER_IMAGE = 0.004
 TRUNCATE_AT = 1.0
 SAMPLE_ROWS = 1500
 ALIGNED, ALIGNED_WITHOUT_GATE = 20_000, 4_000
-"""Pairs to align: a gate makes them cheap, and a few thousand hold the highest scores already."""
+"""Most pairs to align: a gate makes them cheap; a few thousand hold the highest scores already."""
 LEAST_TAIL = 10
 MOST_TAIL = 300
 USUAL_SLOPE = 1.2
@@ -101,14 +109,27 @@ def calibrate(
     ranks: npt.NDArray[np.int64],
     *,
     background: Floats | None = None,
+    verified: VerifiedPairs | None = None,
+    wanted: int = ALIGNED,
     seed: int = 0,
 ) -> Calibration:
-    """Choose the threshold from random pairs of `table` (see `verify` for the arguments)."""
+    """Choose the threshold from random pairs of `table` (see `verify` for the arguments).
+
+    `verified` pairs are not aligned again; `wanted`: random pairs to score, within the bounds.
+    """
     usable = np.flatnonzero(is_comparable(table))
     n = len(usable)
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
-    scores, drawn = _random_scores(table, descriptors, ranks, usable, background, seed)
+    pairs, drawn = _nearest_random_pairs(
+        descriptors, usable, ALIGNED_WITHOUT_GATE if background is None else ALIGNED, seed
+    )
+    # what is not aligned hardly reaches the tail, but counts among the pairs that it is of
+    scores = np.full(len(pairs), NOT_ALIGNED)
+    fresh = np.arange(len(pairs)) < wanted
+    if verified is not None:
+        fresh &= ~_look_up(scores, pairs, verified)
+    scores[fresh] = verify(table, descriptors, pairs[fresh], ranks, background=background).score
     # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
@@ -150,18 +171,13 @@ class Tail:
         return float(self.start + np.log(self.share / rate) / self.slope)
 
 
-def _random_scores(
-    table: Signatures,
-    descriptors: Descriptors,
-    ranks: npt.NDArray[np.int64],
-    usable: npt.NDArray[np.intp],
-    background: Floats | None,
-    seed: int,
-) -> tuple[Floats, int]:
-    """Scores of the most similar random pairs, and how many pairs they were picked from."""
+def _nearest_random_pairs(
+    descriptors: Descriptors, usable: npt.NDArray[np.intp], most: int, seed: int
+) -> tuple[Pairs, int]:
+    """Pairs of random rows, the `most` similar ones first, and how many they were picked from."""
     n = len(usable)
     if n < 2:
-        return np.zeros(0), 0
+        return np.zeros((0, 2), np.int64), 0
     # up to 3,000 pictures all pairs of at most 2,000 of them, beyond that 1,500 x 1,500 disjoint
     # rows: about two million pairs either way
     rng = np.random.default_rng(seed)
@@ -174,10 +190,18 @@ def _random_scores(
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
     # the score follows the similarity, so pairs beyond the nearest ones hardly reach the tail
-    most = ALIGNED_WITHOUT_GATE if background is None else ALIGNED
-    top = np.sort(np.argsort(-likeness, kind="stable")[:most])
-    pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
-    return verify(table, descriptors, pairs, ranks, background=background).score, len(first)
+    top = np.argsort(-likeness, kind="stable")[:most]
+    return np.stack([rows[first[top]], columns[second[top]]], axis=1), len(first)
+
+
+def _look_up(scores: Floats, pairs: Pairs, verified: VerifiedPairs) -> npt.NDArray[np.bool_]:
+    """Fill in the scores of the pairs that are `verified`; return which these are."""
+    codes, asked = (np.sort(p, axis=1) @ (1 << 32, 1) for p in (verified.pairs, pairs))
+    order = np.argsort(codes)
+    place = np.searchsorted(codes[order], asked)
+    found = np.append(codes[order], -1)[place] == asked
+    scores[found] = verified.score[order[place[found]]]
+    return np.asarray(found, np.bool_)
 
 
 def fit_tail(scores: Floats, drawn: int) -> Tail | None:

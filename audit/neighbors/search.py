@@ -163,16 +163,22 @@ class _Search:
         near = self._neighbours()
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
-        calibration = calibrate(
-            self.table, self.descriptors, self.ranks, background=self.background, seed=options.seed
-        )
-        calibration = self._with_recall(calibration, opener)
-        self.threshold = calibration.threshold if options.threshold is None else options.threshold
         hash_pairs, radius, plan = self._hash_pairs()
         self._compare_centres()
         framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
         candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
-        verified, rejected, rejected_before = self._verify_new(candidates, known.rejected_pairs)
+        verified, aligned, rejected = self._verify_new(candidates, known.rejected_pairs)
+        calibration = calibrate(
+            self.table,
+            self.descriptors,
+            self.ranks,
+            background=self.background,
+            verified=verified.take(aligned),
+            wanted=len(candidates),
+            seed=options.seed,
+        )
+        calibration = self._with_recall(calibration, opener)
+        self.threshold = calibration.threshold if options.threshold is None else options.threshold
         self._load_verdicts(known.rechecks)
         uncertain = select_rechecks(self.table, verified, self.threshold, options.uncertainty_band)
         rechecks = self._recheck(verified, uncertain, opener)
@@ -197,7 +203,7 @@ class _Search:
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
             left_out=count_left_out(self.table),
-            rejected_before=rejected_before,
+            rejected_before=int((~aligned).sum()),
         )
         cache = PairCache(self._verdicts_by_key(), rejected)
         return Relation(pairs, by_check, grouping, near, calibration, completeness, cache)
@@ -268,16 +274,20 @@ class _Search:
 
     def _verify_new(
         self, candidates: Pairs, rejected: Fingerprints
-    ) -> tuple[VerifiedPairs, Fingerprints, int]:
+    ) -> tuple[VerifiedPairs, npt.NDArray[np.bool_], Fingerprints]:
         """Verify the pairs not rejected before.
 
-        Returns all pairs, the fingerprints of those rejected now, and how many were before.
+        Returns all pairs, which were not rejected before, and the fingerprints of those that are
+        rejected now.
         """
+        lowest = LOWEST_THRESHOLD
+        if self.options.threshold is not None:
+            lowest = min(lowest, self.options.threshold)
         # no later calibration can set the threshold lower than this, nor a check reach further
-        least = min(self.threshold, LOWEST_THRESHOLD) - self.options.uncertainty_band
+        least = lowest - self.options.uncertainty_band
         prints = pair_fingerprints(key_codes(self.keys), candidates)
         before = find_contained(prints, rejected)
-        if self.threshold < LOWEST_THRESHOLD:
+        if lowest < LOWEST_THRESHOLD:
             # the user asks for less than any calibration: old rejections were made above that
             before[:] = False
         span = VERIFIED_UNTIL - NEIGHBOURS_UNTIL
@@ -291,9 +301,8 @@ class _Search:
         )
         verified = spread_rows(fresh, candidates, ~before)
         # what the gate refused is not kept: its surroundings may be others at the next scan
-        aligned = verified.score > NOT_ALIGNED
-        hopeless = np.sort(prints[(verified.score < least) & aligned])
-        return verified, hopeless, int(before.sum())
+        hopeless = (verified.score < least) & (verified.score > NOT_ALIGNED)
+        return verified, ~before, np.sort(prints[hopeless])
 
     def _verify_more(self, pairs: Pairs) -> Floats:
         self.more.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -20,6 +21,7 @@ from audit.neighbors.calibration import (
 from audit.neighbors.descriptor import describe
 from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
+from audit.neighbors.verification import verify
 
 
 def digit(seed: int) -> np.ndarray:
@@ -91,6 +93,19 @@ def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     straight = calibrate(table, describe(table), ranks)
     shuffled = calibrate(table[order], describe(table[order]), ranks[order])
     assert abs(straight.threshold - shuffled.threshold) < 1e-9
+
+
+def test_verified_pairs_are_not_aligned_again(scenes: list[np.ndarray]) -> None:
+    table = stack_signatures([make_signature(p) for p in scenes])
+    descriptors, ranks = describe(table), np.arange(len(table))
+    every = np.stack(np.triu_indices(len(table), 1), axis=1)
+    # either way round, in any order; only half of them, so that the rest has to be aligned
+    half = verify(table, descriptors, every[::-2, ::-1], ranks)
+    apart = calibrate(table, descriptors, ranks)
+    assert calibrate(table, descriptors, ranks, verified=half) == apart
+    wrong = replace(half, score=np.linspace(2.0, 4.0, len(half.pairs)))
+    assert calibrate(table, descriptors, ranks, verified=wrong) != apart
+    assert calibrate(table, descriptors, ranks, verified=wrong, wanted=0) != apart
 
 
 @pytest.mark.slow
