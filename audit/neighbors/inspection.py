@@ -43,10 +43,10 @@ class FullSizeCheck:
     """What a full-resolution check found.
 
     `contrast` is the median over textured blocks of the gradient correlation at 128 px, rescaled
-    so that 0 is what the same two pictures reach when laid 12 px apart and 1 is identity; `inner`
-    is the correlation over the overlap, a caption aside; `overlap` the share of the template;
-    `matrix` maps the template to the other picture, in [-1, 1] coordinates. `decided` is False
-    where the pictures are too small or too plain to tell.
+    so that 0 is what the same two pictures reach when laid 12 px apart and 1 is identity (not
+    rescaled where it is too low either way); `inner` is the correlation over the overlap, a caption
+    aside; `overlap` the share of the template; `matrix` maps the template to the other picture, in
+    [-1, 1] coordinates. `decided` is False where the pictures are too small or too plain to tell.
     """
 
     same: bool
@@ -90,9 +90,9 @@ def _proposals(
     second: Plane,
     start: Plane,
 ) -> Iterator[Plane]:
-    """Maps to try, the likeliest first; most pairs need only the first or second."""
-    yield _refine(first, second, start, None)
+    """Maps to try, the cheapest first; most pairs that are the same need the first or second."""
     yield start
+    yield _refine(first, second, start, None)
     # a caption pulls the whole picture towards it: register by the middle alone
     middle = np.zeros(second.shape, np.uint8)
     rim = CHECK_SIDE // 6
@@ -178,6 +178,8 @@ def _compare(first: Plane, second: Plane, warp: Plane) -> FullSizeCheck:
     blocks, inner, textured = _agreement(first, moved, inside)
     if textured < LEAST_TEXTURED:
         return FullSizeCheck(False, False, 0.0, 0.0, overlap, map_in_units(warp, CHECK_SIDE))
+    if min(blocks, inner) < SAME_ABOVE:  # what is taken away below can only lower it
+        return FullSizeCheck(False, True, blocks, inner, overlap, map_in_units(warp, CHECK_SIDE))
     # what lines of writing or a fence agree when laid wrongly is no evidence: take that away.
     # 12 px is beyond the width of a stroke at this size, so nothing agrees by being blurred
     chance = max(
