@@ -4,10 +4,11 @@ Non-pairs first: two rows drawn at random are almost never copies, so their scor
 accident looks like *here*: high in a set of digits, low among holiday photographs. Up to two
 million random pairs are ranked by descriptor; as many of the nearest as the search has candidates,
 at most 20,000 (4,000 in a small set), are scored: the rest hardly reach the tail. In a small set
-most of these are candidates themselves, and their scores are at hand. An exponential is fitted to the tail [peaks
-over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so that real
-copies among the random pairs do not count as accidents] and the threshold is put where the whole
-data set is expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
+most of these are candidates themselves, and their scores are at hand. An exponential is fitted to
+the tail [peaks over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so
+that real copies among the random pairs do not count as accidents] and the threshold is put where
+the whole data set is expected to hold fewer false pairs than one for 250 pictures, within fixed
+bounds.
 
 Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
