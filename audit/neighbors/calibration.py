@@ -16,7 +16,7 @@ threshold finds. Both numbers are expectations from a sample, and are given as s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -51,6 +51,10 @@ USUAL_SLOPE = 1.2
 """Decay of the tail per unit of log odds, as seen on photographs and CIFAR-10; it weighs as much as
 `USUAL_WEIGHT` exceedances, so that a handful of pictures cannot invent a tail of their own."""
 USUAL_WEIGHT = 20
+KINDS = (*TRANSFORMATIONS, "combination")
+LEAST_SOURCES, NARROW = 3, 0.1
+"""Copies are made of so many pictures at least, then until the interval of the recall is so wide:
+the copies of one picture are found or lost together."""
 WEAK_UNDER = 0.9
 """Recall under which a change is named, where the upper end of its interval lies under it too."""
 
@@ -248,7 +252,7 @@ def measure_recall(
     calibration: Calibration,
     table: Signatures,
     descriptors: Descriptors,
-    pictures: Mapping[int, Picture],
+    pictures: Iterable[tuple[int, Picture]],
     *,
     neighbours: int = 12,
     uncertainty_band: float = 3.0,
@@ -257,42 +261,58 @@ def measure_recall(
 ) -> Calibration:
     """Add the expected recall: change some of the user's pictures in every known way.
 
-    `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
-    copy is found if its source is among its nearest neighbours in the whole table and the pair
-    passes, with a full-resolution check where the score is within `uncertainty_band` of the
-    threshold; `gated`: the gate included.
+    `pictures`: rows of `table` and their pictures (uint8 RGB, about 256 px), taken one by one until
+    the interval of the recall is narrow; unchanged without any. A copy is found if its source is
+    among its nearest neighbours in the whole table and the pair passes, with a full-resolution
+    check where the score is within `uncertainty_band` of the threshold; `gated`: the gate included.
     """
-    kinds = [*TRANSFORMATIONS, "combination"]
-    rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
-    # seeded by row and change: one picture more moves no other's copy
-    copies = [
-        make_duplicate(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
-        for k, (row, kind) in enumerate(rows)
-    ]
-    n = len(table)
-    both = np.concatenate([table, stack_signatures([make_signature(copy) for copy in copies])])
-    every = np.concatenate([descriptors, describe(both[n:])])
-    source = np.array([row for row, _ in rows], np.int64)
-    near = find_nearest_in(every[n:], descriptors, neighbours)
-    candidate = (near.index == source[:, None]).any(axis=1)
-    # found means proposed and passed: a copy that verification accepts but nobody proposes is lost
-    pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
-    background = np.full(len(both), np.inf)
-    background[n:] = near.similarity[:, -1]
-    ranks = np.arange(len(both))
-    verified = verify(both, every, pairs, ranks, background=background if gated else None)
-    passed = verified.score >= calibration.threshold
-    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
-        pair = (pictures[rows[k][0]], copies[k])
-        check = check_full_size(
-            *(pair if verified.template[k] == 0 else pair[::-1]),
-            int(verified.orientation[k]),
-            verified.matrix[k],
-        )
-        passed[k] = check.same if check.decided else passed[k]
-    hit = candidate & passed
-    recall = {
-        kind: float(np.mean([hit[k] for k, (_, other) in enumerate(rows) if other == kind]))
-        for kind in kinds
-    }
-    return replace(calibration, recall=recall, synthetic_copies=len(rows))
+    hits = []
+    for row, picture in pictures:
+        # seeded by row and change: one picture more moves no other's copy
+        copies = [
+            make_duplicate(picture, kind, np.random.default_rng([seed, row, k]))
+            for k, kind in enumerate(KINDS)
+        ]
+        near, verified = _search_copies(table, descriptors, row, copies, neighbours, gated)
+        passed = verified.score >= calibration.threshold
+        for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
+            pair = (picture, copies[k])
+            check = check_full_size(
+                *(pair if verified.template[k] == 0 else pair[::-1]),
+                int(verified.orientation[k]),
+                verified.matrix[k],
+            )
+            passed[k] = check.same if check.decided else passed[k]
+        # found means proposed and passed: what verification accepts but nobody proposes is lost
+        hits.append(passed & (near == row).any(axis=1))
+        low, high = wilson_share(np.mean(hits), np.size(hits))
+        if len(hits) >= LEAST_SOURCES and high - low <= NARROW:
+            break
+    if not hits:
+        return calibration
+    recall = dict(zip(KINDS, np.mean(hits, axis=0).tolist(), strict=True))
+    return replace(calibration, recall=recall, synthetic_copies=np.size(hits))
+
+
+def _search_copies(
+    table: Signatures,
+    descriptors: Descriptors,
+    row: int,
+    copies: list[Picture],
+    neighbours: int,
+    gated: bool,
+) -> tuple[npt.NDArray[np.int64], VerifiedPairs]:
+    """Nearest rows of the copies of a row, and the pair of each copy with that row, verified."""
+    made = stack_signatures([make_signature(copy) for copy in copies])
+    described = describe(made)
+    near = find_nearest_in(described, descriptors, neighbours)
+    pairs = np.stack([np.zeros(len(made), np.int64), 1 + np.arange(len(made))], axis=1)
+    background = np.append(np.inf, near.similarity[:, -1]) if gated else None
+    verified = verify(
+        np.concatenate([table[[row]], made]),
+        np.concatenate([descriptors[[row]], described]),
+        pairs,
+        np.arange(1 + len(made)),
+        background=background,
+    )
+    return near.index, verified

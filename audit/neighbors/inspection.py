@@ -127,8 +127,7 @@ def _start_map(matrix: npt.NDArray[np.float64] | None) -> Plane:
 
 
 def _refine(first: Plane, second: Plane, warp: Plane, mask: npt.NDArray[np.uint8] | None) -> Plane:
-    """Register at 64, then 128 px where that promises something; keep the last map that converged.
-    """
+    """Register at 64 px, then at 128 where that promises something; keep the last map."""
     # a map from 32 px may be off by a pixel of those, four of these: the coarser step comes first
     for side in (CHECK_SIDE // 2, CHECK_SIDE):
         scale = side / CHECK_SIDE

@@ -20,7 +20,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.calibration import LOWEST_THRESHOLD, Calibration, calibrate, measure_recall
+from audit.neighbors.calibration import (
+    LEAST_SOURCES,
+    LOWEST_THRESHOLD,
+    Calibration,
+    calibrate,
+    measure_recall,
+)
 from audit.neighbors.candidates import (
     find_hash_pairs,
     find_usable_neighbours,
@@ -58,7 +64,7 @@ Advance = Callable[[float], None]
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate."""
-LEAST_SOURCES, PICTURES_PER_SOURCE = 4, 50
+PICTURES_PER_SOURCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class SearchOptions:
     (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
     `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
-    (needs `open_picture`): at most so many, and one in 50 but four of a small data set.
+    (needs `open_picture`): at most so many, of a small data set one in 50 but three, and fewer
+    where that is enough.
     """
 
     radius: int = 10
@@ -213,14 +220,12 @@ class _Search:
         if opener is None or not self.options.synthetic_sources:
             return calibration
         rng = np.random.default_rng(self.options.seed)
-        # each is changed in 29 ways: of few pictures, that would take longer than the search
-        wanted = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
-        wanted = min(wanted, self.options.synthetic_sources)
-        sources = np.sort(rng.permutation(self.usable)[:wanted])
-        opened = {int(row): opener(int(row)) for row in sources}
-        pictures = {row: picture for row, picture in opened.items() if picture is not None}
-        if not pictures:
-            return calibration
+        # each is changed in 29 ways: of few pictures, many would take longer than the search
+        most = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
+        most = min(most, self.options.synthetic_sources)
+        sources = rng.permutation(self.usable)[:most].tolist()
+        opened = ((row, opener(row)) for row in sources)
+        pictures = ((row, picture) for row, picture in opened if picture is not None)
         return measure_recall(
             calibration,
             self.table,
