@@ -148,10 +148,10 @@ def calibrate(
             f"Threshold {LOWEST_THRESHOLD:+.2f} (log odds, the lowest): of {drawn:,} random pairs "
             f"fewer than {LEAST_TAIL} resembled each other at all.",
         )
-    wanted = tail.threshold(allowed / max(all_pairs, 1.0))
-    threshold = float(np.clip(wanted, LOWEST_THRESHOLD, HIGHEST_THRESHOLD))
+    fitting = tail.threshold(allowed / max(all_pairs, 1.0))
+    threshold = float(np.clip(fitting, LOWEST_THRESHOLD, HIGHEST_THRESHOLD))
     rate = tail.rate(threshold)
-    bound = "" if wanted == threshold else f" (asked for {wanted:+.2f}, held to the bounds)"
+    bound = "" if fitting == threshold else f" (asked for {fitting:+.2f}, held to the bounds)"
     reason = (
         f"Threshold {threshold:+.2f} (log odds){bound}: from the tail of {drawn:,} random pairs, "
         f"for at most {allowed:.1f} expected false pairs among {all_pairs:,.0f}."

@@ -33,8 +33,8 @@ from audit.neighbors.candidates import (
     merge_pairs,
     neighbour_pairs,
 )
-from audit.neighbors.centres import find_same_centres
-from audit.neighbors.completeness import Completeness, count_left_out
+from audit.neighbors.centres import NONE, SameCentres, find_same_centres
+from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
@@ -171,7 +171,7 @@ class _Search:
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
         hash_pairs, radius, plan = self._hash_pairs()
-        self._compare_centres()
+        middles = self._compare_centres()
         framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
         candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
         verified, aligned, rejected = self._verify_new(candidates, known.rejected_pairs)
@@ -211,6 +211,7 @@ class _Search:
             rechecks_wanted=len(uncertain),
             left_out=count_left_out(self.table),
             rejected_before=int((~aligned).sum()),
+            middles=middles,
         )
         cache = PairCache(self._verdicts_by_key(), rejected)
         return Relation(pairs, by_check, grouping, near, calibration, completeness, cache)
@@ -247,13 +248,13 @@ class _Search:
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
 
-    def _compare_centres(self) -> None:
-        """Find the pairs that share the middle: beyond the exact limit they are not looked for."""
-        if len(self.usable) > self.options.exact_limit:
-            return
-        pairs, similarity = find_same_centres(self.table[self.usable], seed=self.options.seed)
-        rows = self.usable[pairs].tolist()
-        self.framed = {(a, b): s for (a, b), s in zip(rows, similarity.tolist(), strict=True)}
+    def _compare_centres(self) -> str:
+        """Find the pairs that share the middle; return why not, where they are not looked for."""
+        limit, found = self.options.exact_limit, SameCentres(*NONE)
+        if len(self.usable) <= limit:
+            found = find_same_centres(self.table[self.usable], seed=self.options.seed)
+        self.framed = framed_pairs(found, self.usable)
+        return why_no_middles(len(self.usable), limit, found.telling)
 
     def _hash_pairs(self) -> tuple[Pairs, int, str]:
         """Pairs of usable rows within the radius, which shrinks where there would be too many."""
@@ -362,22 +363,32 @@ class _Search:
         """Pairs at or above the threshold, and which of them a full-resolution check decided."""
         score = self._final_scores(verified)
         rows = np.flatnonzero(score >= self.threshold)
-        same = replace(self._with_middles(verified).take(rows), score=score[rows])
+        described = describe_by_middles(verified, self.framed, self.threshold)
+        same = replace(described.take(rows), score=score[rows])
         checked = [tuple(sorted(p)) in self.verdicts for p in same.pairs.tolist()]
         return same, np.array(checked, bool)
 
-    def _with_middles(self, verified: VerifiedPairs) -> VerifiedPairs:
-        """Describe pairs that only their middles prove by those: in place, a quarter in common."""
-        asked = np.sort(verified.pairs, axis=1).tolist()
-        middle = np.array([self.framed.get((a, b), -1.0) for a, b in asked])
-        by_middle = (middle > 0) & (verified.score < self.threshold)
-        return replace(
-            verified,
-            similarity=np.where(by_middle, middle, verified.similarity),
-            overlap=np.where(by_middle, 0.25, verified.overlap),
-            orientation=np.where(by_middle, 0, verified.orientation),
-            matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
-        )
+
+def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:
+    """Return the similarity of middles by pair, in numbers of a larger table: `rows` are in it."""
+    pairs = rows[found.pairs].tolist()
+    return {(a, b): s for (a, b), s in zip(pairs, found.similarity.tolist(), strict=True)}
+
+
+def describe_by_middles(
+    verified: VerifiedPairs, framed: Mapping[tuple[int, int], float], threshold: float
+) -> VerifiedPairs:
+    """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+    asked = np.sort(verified.pairs, axis=1).tolist()
+    middle = np.array([framed.get((a, b), -1.0) for a, b in asked])
+    by_middle = (middle > 0) & (verified.score < threshold)
+    return replace(
+        verified,
+        similarity=np.where(by_middle, middle, verified.similarity),
+        overlap=np.where(by_middle, 0.25, verified.overlap),
+        orientation=np.where(by_middle, 0, verified.orientation),
+        matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
+    )
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:
