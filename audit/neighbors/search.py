@@ -62,8 +62,9 @@ Advance = Callable[[float], None]
 """Gets the share of the work that is done, 0 to 1."""
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
-GATE_FROM = 100
-"""With fewer pictures, aligning every candidate takes less than loading the gate."""
+GATE_FROM = 500
+"""With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
+of a burst, which the gate loses more often than changed copies, are worth its price."""
 PICTURES_PER_SOURCE = 50
 
 
