@@ -129,11 +129,13 @@ def calibrate(
     pairs, drawn = _nearest_random_pairs(
         descriptors, usable, ALIGNED_WITHOUT_GATE if background is None else ALIGNED, seed
     )
-    # what is not aligned hardly reaches the tail, but counts among the pairs that it is of
+    # the others hardly reach the tail, but count among its pairs; those of them that happen to be
+    # verified are left out as well, or the threshold would follow what was remembered
     scores = np.full(len(pairs), NOT_ALIGNED)
-    fresh = np.arange(len(pairs)) < wanted
+    pairs = pairs[:wanted]
+    fresh = np.arange(len(pairs))
     if verified is not None:
-        fresh &= ~_look_up(scores, pairs, verified)
+        fresh = np.flatnonzero(~_look_up(scores, pairs, verified))
     scores[fresh] = verify(table, descriptors, pairs[fresh], ranks, background=background).score
     # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
@@ -205,7 +207,7 @@ def _look_up(scores: Floats, pairs: Pairs, verified: VerifiedPairs) -> npt.NDArr
     order = np.argsort(codes)
     place = np.searchsorted(codes[order], asked)
     found = np.append(codes[order], -1)[place] == asked
-    scores[found] = verified.score[order[place[found]]]
+    scores[np.flatnonzero(found)] = verified.score[order[place[found]]]
     return np.asarray(found, np.bool_)
 
 

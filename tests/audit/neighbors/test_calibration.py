@@ -105,7 +105,9 @@ def test_verified_pairs_are_not_aligned_again(scenes: list[np.ndarray]) -> None:
     assert calibrate(table, descriptors, ranks, verified=half) == apart
     wrong = replace(half, score=np.linspace(-4.0, 0.9, len(half.pairs)))
     assert calibrate(table, descriptors, ranks, verified=wrong) != apart
-    assert calibrate(table, descriptors, ranks, verified=wrong, wanted=0) != apart
+    # what was remembered from an earlier search changes nothing: the first scan has the same result
+    few = calibrate(table, descriptors, ranks, wanted=100)
+    assert calibrate(table, descriptors, ranks, verified=half, wanted=100) == few
 
 
 @pytest.mark.slow
