@@ -130,8 +130,8 @@ def _scan(
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
-            to_open = total if vectors.embedder else pending
-            config, workers = choose_workers(config, jobs, to_open, executor)
+            to_open = "samples" if vectors.embedder else "pending"
+            config, workers = choose_workers(config, jobs, store, to_open, executor)
             preparation = _prepare_search(workers, total)
             parts = WaitingParts(store, run)
             measure_pending(parts, workers, config, progress, done=total - pending, total=total)

@@ -41,6 +41,7 @@ from judged_pairs import SAME_CIFAR, SAME_RACCOON, UNSURE_CIFAR, UNSURE_RACCOON
 from PIL import Image
 
 from audit.neighbors.calibration import calibrate
+from audit.neighbors.candidates import merge_pairs, neighbour_pairs
 from audit.neighbors.dense import find_nearest
 from audit.neighbors.descriptor import describe as descriptors_of
 from audit.neighbors.hamming import find_cross_pairs
@@ -239,11 +240,12 @@ def ours(queries: Pictures, library: Pictures) -> Found:
     old = stack_signatures([make_signature(p) for p in library.small])
     new = stack_signatures([make_signature(p) for p in queries.small])
     descriptors = descriptors_of(old)
-    background = None
+    background, near = None, find_nearest(descriptors, 12)
     if len(old) >= GATE_FROM:  # as a scan of the library would
-        background = find_nearest(descriptors, 12).similarity[:, -1].astype(float)
+        background = near.similarity[:, -1].astype(float)
+    candidates = len(merge_pairs(neighbour_pairs(near)))
     ranks = key_ranks(library.keys)
-    calibration = calibrate(old, descriptors, ranks, background=background)
+    calibration = calibrate(old, descriptors, ranks, background=background, wanted=candidates)
     print(*(f"  {line}" for line in calibration.sentences()), sep="\n")
     overlap = search_against(
         new,

@@ -1,9 +1,9 @@
 """Run checks over measurements and write what they find into a findings database.
 
-A check that raises loses nothing but itself: its findings are rolled back, what broke is kept with
-file and line in the table `failed_checks`, the others run, and the next scan tries again. A check
-that declares a column which this run did not measure is skipped, with the reason. A check that is
-`left_to` others runs after them and does not name again what they named.
+A check that raises loses nothing but itself: its findings are rolled back or never stored, what
+broke is kept with file and line in the table `failed_checks`, the others run, and the next scan
+tries again. A check that declares a column which this run did not measure is skipped, with the
+reason. A check that is `left_to` others runs after them and does not name again what they named.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -66,20 +66,41 @@ def run_checks(
     with Store.create(target) as store, MemoryGauge() as gauge:
         store.create_findings()
         measured = measurements.columns("features").keys()
+        waiting = _Waiting(store)
         for done, config in enumerate(sorted(checks, key=lambda c: bool(c.check.left_to))):
             progress(done, len(checks))
+            waiting.flush(at_least=1 if config.check.left_to else BATCH)
             if missing := sorted(set(config.check.features) - measured):
                 store.append("skipped_checks", [_skipped(config.check, missing)])
                 continue
             try:
                 with store.transaction():
-                    _run_check(measurements, store, config, gauge)
+                    _run_check(measurements, store, config, gauge, waiting)
             except MemoryError:
                 raise  # the machine's limit says nothing about the check
             except Exception as error:  # noqa: BLE001 - one broken check must not lose the scan
                 store.append("failed_checks", [asdict(_failed(config.check, error))])
+        waiting.flush()
         progress(len(checks), len(checks))
         store.checkpoint()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What checks that ended found: stored together, because an append takes 3 ms."""
+
+    store: Store
+    findings: list[Finding] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def flush(self, at_least: int = 0) -> None:
+        """Store it all, where it is so many findings; never within the transaction of a check."""
+        if len(self.findings) < at_least:
+            return
+        _append_findings(self.store, self.findings, self.names)
+        self.store.append("check_runs", self.runs)
+        self.findings, self.runs = [], []
 
 
 def _skipped(check: Check, missing: Sequence[str]) -> dict[str, str]:
@@ -100,18 +121,32 @@ def _failed(check: Check, error: Exception) -> FailedPart:
     return FailedPart("check", check.code, check.name, text, place, trace)
 
 
-def _run_check(measurements: Store, store: Store, config: CheckConfig, gauge: MemoryGauge) -> None:
+def _append_findings(store: Store, findings: Sequence[Finding], names: Mapping[str, str]) -> None:
+    if findings:
+        heads, members = findings_table(findings, names)
+        store.append("findings", heads)
+        store.append("finding_samples", members)
+
+
+def _run_check(
+    measurements: Store,
+    store: Store,
+    config: CheckConfig,
+    gauge: MemoryGauge,
+    waiting: _Waiting,
+) -> None:
+    """Run a check: full batches of its findings are stored at once, the rest waits."""
     gauge.start()
     check, start, n_findings, n_left = config.check, time.perf_counter(), 0, 0
     named = _named_files(store, check.left_to)
     empty = [table for table in check.tables if not measurements.share(_has_rows, table)]
+    last: list[Finding] = []
     for found in _batched(iter(()) if empty else check.find(measurements, config.params)):
         batch = [f for f in found if not (f.sample_ids and named.issuperset(f.sample_ids))]
         n_left += len(found) - len(batch)
         n_findings += len(batch)
-        heads, members = findings_table(batch, {check.code: check.name})
-        store.append("findings", heads)
-        store.append("finding_samples", members)
+        _append_findings(store, last, {check.code: check.name})
+        last = batch
     row = {
         "code": check.code,
         "name": check.name,
@@ -126,7 +161,9 @@ def _run_check(measurements: Store, store: Store, config: CheckConfig, gauge: Me
         ),
         "params": json.dumps(asdict(config.params), default=str),
     }
-    store.append("check_runs", [row])
+    waiting.runs.append(row)
+    waiting.names[check.code] = check.name
+    waiting.findings += last
 
 
 def _has_rows(store: Store, table: str) -> bool:

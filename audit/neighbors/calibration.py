@@ -2,11 +2,13 @@
 
 Non-pairs first: two rows drawn at random are almost never copies, so their scores show what
 accident looks like *here*: high in a set of digits, low among holiday photographs. Up to two
-million random pairs are ranked by descriptor; the nearest 20,000 of them are aligned and scored
-(4,000 in a small set; the rest hardly reach the tail). An exponential is fitted to the tail [peaks
-over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so that real
-copies among the random pairs do not count as accidents] and the threshold is put where the whole
-data set is expected to hold fewer false pairs than one for 250 pictures, within fixed bounds.
+million random pairs are ranked by descriptor; as many of the nearest as the search has candidates,
+at most 20,000 (4,000 in a small set), are scored: the rest hardly reach the tail. In a small set
+most of these are candidates themselves, and their scores are at hand. An exponential is fitted to
+the tail [peaks over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so
+that real copies among the random pairs do not count as accidents] and the threshold is put where
+the whole data set is expected to hold fewer false pairs than one for 250 pictures, within fixed
+bounds.
 
 Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
@@ -14,7 +16,7 @@ threshold finds. Both numbers are expectations from a sample, and are given as s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,7 +27,14 @@ from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.inspection import check_full_size
 from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
-from audit.neighbors.verification import NO_MATCH, Floats, verify
+from audit.neighbors.verification import (
+    NO_MATCH,
+    NOT_ALIGNED,
+    Floats,
+    Pairs,
+    VerifiedPairs,
+    verify,
+)
 from audit.stats import wilson_share
 
 LOWEST_THRESHOLD = -1.5
@@ -35,13 +44,17 @@ FALSE_PAIRS_PER_IMAGE = 0.004
 TRUNCATE_AT = 1.0
 SAMPLE_ROWS = 1500
 ALIGNED, ALIGNED_WITHOUT_GATE = 20_000, 4_000
-"""Pairs to align: a gate makes them cheap, and a few thousand hold the highest scores already."""
+"""Most pairs to align: a gate makes them cheap; a few thousand hold the highest scores already."""
 LEAST_TAIL = 10
 MOST_TAIL = 300
 USUAL_SLOPE = 1.2
 """Decay of the tail per unit of log odds, as seen on photographs and CIFAR-10; it weighs as much as
 `USUAL_WEIGHT` exceedances, so that a handful of pictures cannot invent a tail of their own."""
 USUAL_WEIGHT = 20
+KINDS = (*TRANSFORMATIONS, "combination")
+LEAST_SOURCES, NARROW = 3, 0.1
+"""Copies are made of so many pictures at least, then until the interval of the recall is so wide:
+the copies of one picture are found or lost together."""
 WEAK_UNDER = 0.9
 """Recall under which a change is named, where the upper end of its interval lies under it too."""
 
@@ -101,14 +114,29 @@ def calibrate(
     ranks: npt.NDArray[np.int64],
     *,
     background: Floats | None = None,
+    verified: VerifiedPairs | None = None,
+    wanted: int = ALIGNED,
     seed: int = 0,
 ) -> Calibration:
-    """Choose the threshold from random pairs of `table` (see `verify` for the arguments)."""
+    """Choose the threshold from random pairs of `table` (see `verify` for the arguments).
+
+    `verified` pairs are not aligned again; `wanted`: random pairs to score, within the bounds.
+    """
     usable = np.flatnonzero(is_comparable(table))
     n = len(usable)
     # rows are drawn in the order of the keys: shuffling the input does not change the sample
     usable = usable[np.argsort(ranks[usable], kind="stable")]
-    scores, drawn = _random_scores(table, descriptors, ranks, usable, background, seed)
+    pairs, drawn = _nearest_random_pairs(
+        descriptors, usable, ALIGNED_WITHOUT_GATE if background is None else ALIGNED, seed
+    )
+    # the others hardly reach the tail, but count among its pairs; those of them that happen to be
+    # verified are left out as well, or the threshold would follow what was remembered
+    scores = np.full(len(pairs), NOT_ALIGNED)
+    pairs = pairs[:wanted]
+    fresh = np.arange(len(pairs))
+    if verified is not None:
+        fresh = np.flatnonzero(~_look_up(scores, pairs, verified))
+    scores[fresh] = verify(table, descriptors, pairs[fresh], ranks, background=background).score
     # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
     all_pairs = n * (n - 1) / 2
     allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
@@ -122,10 +150,10 @@ def calibrate(
             f"Threshold {LOWEST_THRESHOLD:+.2f} (log odds, the lowest): of {drawn:,} random pairs "
             f"fewer than {LEAST_TAIL} resembled each other at all.",
         )
-    wanted = tail.threshold(allowed / max(all_pairs, 1.0))
-    threshold = float(np.clip(wanted, LOWEST_THRESHOLD, HIGHEST_THRESHOLD))
+    fitting = tail.threshold(allowed / max(all_pairs, 1.0))
+    threshold = float(np.clip(fitting, LOWEST_THRESHOLD, HIGHEST_THRESHOLD))
     rate = tail.rate(threshold)
-    bound = "" if wanted == threshold else f" (asked for {wanted:+.2f}, held to the bounds)"
+    bound = "" if fitting == threshold else f" (asked for {fitting:+.2f}, held to the bounds)"
     reason = (
         f"Threshold {threshold:+.2f} (log odds){bound}: from the tail of {drawn:,} random pairs, "
         f"for at most {allowed:.1f} expected false pairs among {all_pairs:,.0f}."
@@ -150,18 +178,13 @@ class Tail:
         return float(self.start + np.log(self.share / rate) / self.slope)
 
 
-def _random_scores(
-    table: Signatures,
-    descriptors: Descriptors,
-    ranks: npt.NDArray[np.int64],
-    usable: npt.NDArray[np.intp],
-    background: Floats | None,
-    seed: int,
-) -> tuple[Floats, int]:
-    """Scores of the most similar random pairs, and how many pairs they were picked from."""
+def _nearest_random_pairs(
+    descriptors: Descriptors, usable: npt.NDArray[np.intp], most: int, seed: int
+) -> tuple[Pairs, int]:
+    """Pairs of random rows, the `most` similar ones first, and how many they were picked from."""
     n = len(usable)
     if n < 2:
-        return np.zeros(0), 0
+        return np.zeros((0, 2), np.int64), 0
     # up to 3,000 pictures all pairs of at most 2,000 of them, beyond that 1,500 x 1,500 disjoint
     # rows: about two million pairs either way
     rng = np.random.default_rng(seed)
@@ -174,10 +197,18 @@ def _random_scores(
         first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
     likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
     # the score follows the similarity, so pairs beyond the nearest ones hardly reach the tail
-    most = ALIGNED_WITHOUT_GATE if background is None else ALIGNED
-    top = np.sort(np.argsort(-likeness, kind="stable")[:most])
-    pairs = np.stack([rows[first[top]], columns[second[top]]], axis=1)
-    return verify(table, descriptors, pairs, ranks, background=background).score, len(first)
+    top = np.argsort(-likeness, kind="stable")[:most]
+    return np.stack([rows[first[top]], columns[second[top]]], axis=1), len(first)
+
+
+def _look_up(scores: Floats, pairs: Pairs, verified: VerifiedPairs) -> npt.NDArray[np.bool_]:
+    """Fill in the scores of the pairs that are `verified`; return which these are."""
+    codes, asked = (np.sort(p, axis=1) @ (1 << 32, 1) for p in (verified.pairs, pairs))
+    order = np.argsort(codes)
+    place = np.searchsorted(codes[order], asked)
+    found = np.append(codes[order], -1)[place] == asked
+    scores[np.flatnonzero(found)] = verified.score[order[place[found]]]
+    return np.asarray(found, np.bool_)
 
 
 def fit_tail(scores: Floats, drawn: int) -> Tail | None:
@@ -223,7 +254,7 @@ def measure_recall(
     calibration: Calibration,
     table: Signatures,
     descriptors: Descriptors,
-    pictures: Mapping[int, Picture],
+    pictures: Iterable[tuple[int, Picture]],
     *,
     neighbours: int = 12,
     uncertainty_band: float = 3.0,
@@ -232,42 +263,58 @@ def measure_recall(
 ) -> Calibration:
     """Add the expected recall: change some of the user's pictures in every known way.
 
-    `pictures`: row of `table` -> the picture (uint8 RGB, about 256 px); 20 to 50 rows will do. A
-    copy is found if its source is among its nearest neighbours in the whole table and the pair
-    passes, with a full-resolution check where the score is within `uncertainty_band` of the
-    threshold; `gated`: the gate included.
+    `pictures`: rows of `table` and their pictures (uint8 RGB, about 256 px), taken one by one until
+    the interval of the recall is narrow; unchanged without any. A copy is found if its source is
+    among its nearest neighbours in the whole table and the pair passes, with a full-resolution
+    check where the score is within `uncertainty_band` of the threshold; `gated`: the gate included.
     """
-    kinds = [*TRANSFORMATIONS, "combination"]
-    rows = [(row, kind) for row in sorted(pictures) for kind in kinds]
-    # seeded by row and change: one picture more moves no other's copy
-    copies = [
-        make_duplicate(pictures[row], kind, np.random.default_rng([seed, row, k % len(kinds)]))
-        for k, (row, kind) in enumerate(rows)
-    ]
-    n = len(table)
-    both = np.concatenate([table, stack_signatures([make_signature(copy) for copy in copies])])
-    every = np.concatenate([descriptors, describe(both[n:])])
-    source = np.array([row for row, _ in rows], np.int64)
-    near = find_nearest_in(every[n:], descriptors, neighbours)
-    candidate = (near.index == source[:, None]).any(axis=1)
-    # found means proposed and passed: a copy that verification accepts but nobody proposes is lost
-    pairs = np.stack([source, n + np.arange(len(rows))], axis=1)
-    background = np.full(len(both), np.inf)
-    background[n:] = near.similarity[:, -1]
-    ranks = np.arange(len(both))
-    verified = verify(both, every, pairs, ranks, background=background if gated else None)
-    passed = verified.score >= calibration.threshold
-    for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
-        pair = (pictures[rows[k][0]], copies[k])
-        check = check_full_size(
-            *(pair if verified.template[k] == 0 else pair[::-1]),
-            int(verified.orientation[k]),
-            verified.matrix[k],
-        )
-        passed[k] = check.same if check.decided else passed[k]
-    hit = candidate & passed
-    recall = {
-        kind: float(np.mean([hit[k] for k, (_, other) in enumerate(rows) if other == kind]))
-        for kind in kinds
-    }
-    return replace(calibration, recall=recall, synthetic_copies=len(rows))
+    hits = []
+    for row, picture in pictures:
+        # seeded by row and change: one picture more moves no other's copy
+        copies = [
+            make_duplicate(picture, kind, np.random.default_rng([seed, row, k]))
+            for k, kind in enumerate(KINDS)
+        ]
+        near, verified = _search_copies(table, descriptors, row, copies, neighbours, gated)
+        passed = verified.score >= calibration.threshold
+        for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
+            pair = (picture, copies[k])
+            check = check_full_size(
+                *(pair if verified.template[k] == 0 else pair[::-1]),
+                int(verified.orientation[k]),
+                verified.matrix[k],
+            )
+            passed[k] = check.same if check.decided else passed[k]
+        # found means proposed and passed: what verification accepts but nobody proposes is lost
+        hits.append(passed & (near == row).any(axis=1))
+        low, high = wilson_share(np.mean(hits), np.size(hits))
+        if len(hits) >= LEAST_SOURCES and high - low <= NARROW:
+            break
+    if not hits:
+        return calibration
+    recall = dict(zip(KINDS, np.mean(hits, axis=0).tolist(), strict=True))
+    return replace(calibration, recall=recall, synthetic_copies=np.size(hits))
+
+
+def _search_copies(
+    table: Signatures,
+    descriptors: Descriptors,
+    row: int,
+    copies: list[Picture],
+    neighbours: int,
+    gated: bool,
+) -> tuple[npt.NDArray[np.int64], VerifiedPairs]:
+    """Nearest rows of the copies of a row, and the pair of each copy with that row, verified."""
+    made = stack_signatures([make_signature(copy) for copy in copies])
+    described = describe(made)
+    near = find_nearest_in(described, descriptors, neighbours)
+    pairs = np.stack([np.zeros(len(made), np.int64), 1 + np.arange(len(made))], axis=1)
+    background = np.append(np.inf, near.similarity[:, -1]) if gated else None
+    verified = verify(
+        np.concatenate([table[[row]], made]),
+        np.concatenate([descriptors[[row]], described]),
+        pairs,
+        np.arange(1 + len(made)),
+        background=background,
+    )
+    return near.index, verified

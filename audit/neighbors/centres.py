@@ -10,6 +10,8 @@ plain ground would be larger than in the original.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -78,38 +80,61 @@ def describe_centres(centres: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(length, 1e-4), np.float32)
 
 
-def find_same_centres(table: Signatures, *, seed: int = 0) -> tuple[Pairs, Floats]:
-    """Return pairs of rows (m, 2) whose middles are one texture, and their similarity (m,).
+class SameCentres(NamedTuple):
+    """Pairs of rows (m, 2), smaller first, whose middles are one texture, their similarity (m,),
+    and whether the middles of these pictures tell strangers apart at all: else there are no pairs.
+    """
+
+    pairs: Pairs
+    similarity: Floats
+    telling: bool = True
+
+
+NONE = np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+
+
+def find_same_centres(table: Signatures, *, new: int | None = None, seed: int = 0) -> SameCentres:
+    """Return pairs of rows whose middles are one texture: all pairs, or those with one of the first
+    `new` rows and one of the rest.
 
     The similarity to ask for follows from the odds: `accident_limit`. Costs one product of all
-    pairs; at most `MOST_A_ROW` pairs of a row are kept.
+    these pairs; at most `MOST_A_ROW` of a row are kept.
     """
     centres = cut_centres(table)
     # a plain middle with one outline agrees with any other of that outline: it has no vote
     rows = np.flatnonzero(_count_textured(centres) >= LEAST_TEXTURED)
-    if len(rows) < 2:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+    n_new = None if new is None else int(np.searchsorted(rows, new))
+    if len(rows) < 2 or n_new == 0:
+        return SameCentres(*NONE)
     vectors = describe_centres(centres[rows])
     limit = accident_limit(vectors, seed)
     if np.isinf(limit):
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
-    found = []
-    with threadpool_limits(limits=1, user_api="blas"):
-        for start in range(0, len(rows), BLOCK):
-            block = vectors[start : start + BLOCK]
-            # every pair once: columns up to the end of this block, the diagonal left out below
-            likeness = block @ vectors[: start + BLOCK].T
-            near = np.argwhere(likeness >= limit)
-            near = near[near[:, 0] + start > near[:, 1]]
-            value = likeness[near[:, 0], near[:, 1]]
-            near[:, 0] += start
-            found.append(near[_best_of_each(near[:, 0], value)])
-    pairs = np.concatenate(found)
-    similarity = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+        return SameCentres(*NONE, telling=False)
+    pairs = _find_alike(vectors, limit, n_new)
     if not len(pairs):
-        return pairs, np.zeros(0, np.float32)
+        return SameCentres(*NONE)
+    similarity = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
     kept = _agree(centres[rows[pairs[:, 0]]], centres[rows[pairs[:, 1]]])
-    return np.asarray(rows[pairs[kept]][:, ::-1], np.int64), similarity[kept]
+    return SameCentres(np.asarray(rows[pairs[kept]], np.int64), similarity[kept])
+
+
+def _find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:
+    """Return pairs (smaller row first) at least so similar; see `find_same_centres` for `new`."""
+    found = []
+    asked = len(vectors) if new is None else new
+    with threadpool_limits(limits=1, user_api="blas"):
+        for start in range(0, asked, BLOCK):
+            end = min(start + BLOCK, asked)
+            # every pair once: columns up to the end of this block, the diagonal left out below
+            others = vectors[:end] if new is None else vectors[new:]
+            likeness = vectors[start:end] @ others.T
+            near = np.argwhere(likeness >= limit)
+            value = likeness[near[:, 0], near[:, 1]]
+            near += (start, new or 0)
+            once = (near[:, 0] > near[:, 1]) | (new is not None)
+            near, value = near[once], value[once]
+            found.append(near[_best_of_each(near[:, 0], value)])
+    return np.sort(np.concatenate(found), axis=1)
 
 
 def accident_limit(vectors: Floats, seed: int = 0) -> float:

@@ -20,7 +20,8 @@ class Completeness:
     and `recall` describe the descriptor search. `left_out`: reason -> images. `rechecks` of
     `rechecks_wanted` full-resolution checks were made. `rejected_before` of the `verified_pairs`
     had been rejected by an earlier search and were not aligned again; `gated_pairs` were refused
-    by the gate.
+    by the gate. `middles`: why pairs that share the middle only were not looked for, empty where
+    they were.
     """
 
     images: int
@@ -38,6 +39,7 @@ class Completeness:
     left_out: Mapping[str, int] = field(default_factory=dict)
     rejected_before: int = 0
     gated_pairs: int = 0
+    middles: str = ""
 
     def sentences(self) -> tuple[str, ...]:
         """What to print, with the counts."""
@@ -60,13 +62,34 @@ class Completeness:
             f"{self.verified_pairs:,} candidate pairs were aligned and verified"
             f"{earlier if self.rejected_before else ''}{gated if self.gated_pairs else ''}."
         )
+        framed = (
+            "Copies in a soft frame or on another background, which share the middle only, were "
+            f"not looked for: {self.middles}."
+        )
         left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
-        return (hashes, dense, aligned, self._recheck_sentence(), *left)
+        return (
+            hashes,
+            dense,
+            aligned,
+            self._recheck_sentence(),
+            *[framed] * bool(self.middles),
+            *left,
+        )
 
     def _recheck_sentence(self) -> str:
         missed = self.rechecks_wanted - self.rechecks
         rest = f"; {missed:,} more were uncertain enough for one." if missed else "."
         return f"{self.rechecks:,} pairs had a full-resolution check of their files{rest}"
+
+
+def why_no_middles(images: int, limit: int, telling: bool) -> str:
+    """Return why the middles of so many images say nothing, empty where they were compared.
+
+    `limit`: images up to which they are; `telling`: they tell strangers apart.
+    """
+    if images > limit:
+        return f"{images:,} images are more than the {limit:,} whose middles are compared"
+    return "" if telling else "the middles of different images are too much alike here"
 
 
 def count_left_out(table: Signatures) -> dict[str, int]:

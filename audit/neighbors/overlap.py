@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit.neighbors.candidates import merge_pairs, neighbour_pairs
-from audit.neighbors.completeness import Completeness, count_left_out
+from audit.neighbors.centres import NONE, SameCentres, find_same_centres
+from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import Picture
 from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.search import SearchOptions
+from audit.neighbors.search import SearchOptions, describe_by_middles, framed_pairs
 from audit.neighbors.signatures import Signatures, is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -72,7 +73,12 @@ def search_against(
     by_likeness = np.stack([use_new[by_likeness[:, 0]], n + use_old[by_likeness[:, 1]]], axis=1)
     by_hash, _ = find_cross_pairs(new_hashes[use_new], library_hashes[use_old], chosen.radius)
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
-    candidates = merge_pairs(by_hash, by_likeness)
+    usable = np.concatenate([use_new, n + use_old])
+    alike = SameCentres(*NONE)
+    if len(usable) <= chosen.exact_limit:
+        alike = find_same_centres(both[usable], new=len(use_new), seed=chosen.seed)
+    framed = framed_pairs(alike, usable)
+    candidates = merge_pairs(by_hash, by_likeness, usable[alike.pairs])
     background = None
     if len(use_old) >= chosen.gate_from:
         # what surrounds the library's pictures is not known here
@@ -86,9 +92,12 @@ def search_against(
             return open_new(row) if row < n else open_library(row - n)
 
         score, rechecks, uncertain = _recheck(both, verified, threshold, chosen, opener)
+    in_middle = np.array([(a, b) in framed for a, b in verified.pairs.tolist()], np.bool_)
+    # whatever the whole says: the frame is what differs there
+    score[in_middle] = np.maximum(score[in_middle], threshold)
     rows = np.flatnonzero(score >= threshold)
     rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
-    same = verified.take(rows)
+    same = describe_by_middles(verified, framed, threshold).take(rows)
     pairs = replace(same, pairs=same.pairs - np.array([0, n]), score=score[rows])
     completeness = Completeness(
         images=n + len(library),
@@ -105,6 +114,7 @@ def search_against(
         rechecks=rechecks,
         rechecks_wanted=uncertain,
         left_out=count_left_out(new),
+        middles=why_no_middles(len(usable), chosen.exact_limit, alike.telling),
     )
     return LibraryMatches(pairs, threshold, completeness)
 

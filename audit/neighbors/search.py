@@ -20,15 +20,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.calibration import LOWEST_THRESHOLD, Calibration, calibrate, measure_recall
+from audit.neighbors.calibration import (
+    LEAST_SOURCES,
+    LOWEST_THRESHOLD,
+    Calibration,
+    calibrate,
+    measure_recall,
+)
 from audit.neighbors.candidates import (
     find_hash_pairs,
     find_usable_neighbours,
     merge_pairs,
     neighbour_pairs,
 )
-from audit.neighbors.centres import find_same_centres
-from audit.neighbors.completeness import Completeness, count_left_out
+from audit.neighbors.centres import NONE, SameCentres, find_same_centres
+from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours
 from audit.neighbors.descriptor import Descriptors, describe
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
@@ -57,8 +63,9 @@ Advance = Callable[[float], None]
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 GATE_FROM = 500
-"""With fewer pictures, aligning every candidate takes less than compiling the gate."""
-LEAST_SOURCES, PICTURES_PER_SOURCE = 4, 50
+"""With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
+of a burst, which the gate loses more often than changed copies, are worth its price."""
+PICTURES_PER_SOURCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,8 @@ class SearchOptions:
     (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
     `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
-    (needs `open_picture`): at most so many, and one in 50 but four of a small data set.
+    (needs `open_picture`): at most so many, of a small data set one in 50 but three, and fewer
+    where that is enough.
     """
 
     radius: int = 10
@@ -163,16 +171,22 @@ class _Search:
         near = self._neighbours()
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
+        hash_pairs, radius, plan = self._hash_pairs()
+        middles = self._compare_centres()
+        framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
+        candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
+        verified, aligned, rejected = self._verify_new(candidates, known.rejected_pairs)
         calibration = calibrate(
-            self.table, self.descriptors, self.ranks, background=self.background, seed=options.seed
+            self.table,
+            self.descriptors,
+            self.ranks,
+            background=self.background,
+            verified=verified.take(aligned),
+            wanted=len(candidates),
+            seed=options.seed,
         )
         calibration = self._with_recall(calibration, opener)
         self.threshold = calibration.threshold if options.threshold is None else options.threshold
-        hash_pairs, radius, plan = self._hash_pairs()
-        self._compare_centres()
-        framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
-        candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
-        verified, rejected, rejected_before = self._verify_new(candidates, known.rejected_pairs)
         self._load_verdicts(known.rechecks)
         uncertain = select_rechecks(self.table, verified, self.threshold, options.uncertainty_band)
         rechecks = self._recheck(verified, uncertain, opener)
@@ -197,7 +211,8 @@ class _Search:
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
             left_out=count_left_out(self.table),
-            rejected_before=rejected_before,
+            rejected_before=int((~aligned).sum()),
+            middles=middles,
         )
         cache = PairCache(self._verdicts_by_key(), rejected)
         return Relation(pairs, by_check, grouping, near, calibration, completeness, cache)
@@ -207,14 +222,12 @@ class _Search:
         if opener is None or not self.options.synthetic_sources:
             return calibration
         rng = np.random.default_rng(self.options.seed)
-        # each is changed in 29 ways: of few pictures, that would take longer than the search
-        wanted = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
-        wanted = min(wanted, self.options.synthetic_sources)
-        sources = np.sort(rng.permutation(self.usable)[:wanted])
-        opened = {int(row): opener(int(row)) for row in sources}
-        pictures = {row: picture for row, picture in opened.items() if picture is not None}
-        if not pictures:
-            return calibration
+        # each is changed in 29 ways: of few pictures, many would take longer than the search
+        most = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
+        most = min(most, self.options.synthetic_sources)
+        sources = rng.permutation(self.usable)[:most].tolist()
+        opened = ((row, opener(row)) for row in sources)
+        pictures = ((row, picture) for row, picture in opened if picture is not None)
         return measure_recall(
             calibration,
             self.table,
@@ -236,13 +249,13 @@ class _Search:
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
 
-    def _compare_centres(self) -> None:
-        """Find the pairs that share the middle: beyond the exact limit they are not looked for."""
-        if len(self.usable) > self.options.exact_limit:
-            return
-        pairs, similarity = find_same_centres(self.table[self.usable], seed=self.options.seed)
-        rows = self.usable[pairs].tolist()
-        self.framed = {(a, b): s for (a, b), s in zip(rows, similarity.tolist(), strict=True)}
+    def _compare_centres(self) -> str:
+        """Find the pairs that share the middle; return why not, where they are not looked for."""
+        limit, found = self.options.exact_limit, SameCentres(*NONE)
+        if len(self.usable) <= limit:
+            found = find_same_centres(self.table[self.usable], seed=self.options.seed)
+        self.framed = framed_pairs(found, self.usable)
+        return why_no_middles(len(self.usable), limit, found.telling)
 
     def _hash_pairs(self) -> tuple[Pairs, int, str]:
         """Pairs of usable rows within the radius, which shrinks where there would be too many."""
@@ -268,16 +281,20 @@ class _Search:
 
     def _verify_new(
         self, candidates: Pairs, rejected: Fingerprints
-    ) -> tuple[VerifiedPairs, Fingerprints, int]:
+    ) -> tuple[VerifiedPairs, npt.NDArray[np.bool_], Fingerprints]:
         """Verify the pairs not rejected before.
 
-        Returns all pairs, the fingerprints of those rejected now, and how many were before.
+        Returns all pairs, which were not rejected before, and the fingerprints of those that are
+        rejected now.
         """
+        lowest = LOWEST_THRESHOLD
+        if self.options.threshold is not None:
+            lowest = min(lowest, self.options.threshold)
         # no later calibration can set the threshold lower than this, nor a check reach further
-        least = min(self.threshold, LOWEST_THRESHOLD) - self.options.uncertainty_band
+        least = lowest - self.options.uncertainty_band
         prints = pair_fingerprints(key_codes(self.keys), candidates)
         before = find_contained(prints, rejected)
-        if self.threshold < LOWEST_THRESHOLD:
+        if lowest < LOWEST_THRESHOLD:
             # the user asks for less than any calibration: old rejections were made above that
             before[:] = False
         span = VERIFIED_UNTIL - NEIGHBOURS_UNTIL
@@ -291,9 +308,8 @@ class _Search:
         )
         verified = spread_rows(fresh, candidates, ~before)
         # what the gate refused is not kept: its surroundings may be others at the next scan
-        aligned = verified.score > NOT_ALIGNED
-        hopeless = np.sort(prints[(verified.score < least) & aligned])
-        return verified, hopeless, int(before.sum())
+        hopeless = (verified.score < least) & (verified.score > NOT_ALIGNED)
+        return verified, ~before, np.sort(prints[hopeless])
 
     def _verify_more(self, pairs: Pairs) -> Floats:
         self.more.append(
@@ -348,22 +364,32 @@ class _Search:
         """Pairs at or above the threshold, and which of them a full-resolution check decided."""
         score = self._final_scores(verified)
         rows = np.flatnonzero(score >= self.threshold)
-        same = replace(self._with_middles(verified).take(rows), score=score[rows])
+        described = describe_by_middles(verified, self.framed, self.threshold)
+        same = replace(described.take(rows), score=score[rows])
         checked = [tuple(sorted(p)) in self.verdicts for p in same.pairs.tolist()]
         return same, np.array(checked, bool)
 
-    def _with_middles(self, verified: VerifiedPairs) -> VerifiedPairs:
-        """Describe pairs that only their middles prove by those: in place, a quarter in common."""
-        asked = np.sort(verified.pairs, axis=1).tolist()
-        middle = np.array([self.framed.get((a, b), -1.0) for a, b in asked])
-        by_middle = (middle > 0) & (verified.score < self.threshold)
-        return replace(
-            verified,
-            similarity=np.where(by_middle, middle, verified.similarity),
-            overlap=np.where(by_middle, 0.25, verified.overlap),
-            orientation=np.where(by_middle, 0, verified.orientation),
-            matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
-        )
+
+def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:
+    """Return the similarity of middles by pair, in numbers of a larger table: `rows` are in it."""
+    pairs = rows[found.pairs].tolist()
+    return {(a, b): s for (a, b), s in zip(pairs, found.similarity.tolist(), strict=True)}
+
+
+def describe_by_middles(
+    verified: VerifiedPairs, framed: Mapping[tuple[int, int], float], threshold: float
+) -> VerifiedPairs:
+    """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+    asked = np.sort(verified.pairs, axis=1).tolist()
+    middle = np.array([framed.get((a, b), -1.0) for a, b in asked])
+    by_middle = (middle > 0) & (verified.score < threshold)
+    return replace(
+        verified,
+        similarity=np.where(by_middle, middle, verified.similarity),
+        overlap=np.where(by_middle, 0.25, verified.overlap),
+        orientation=np.where(by_middle, 0, verified.orientation),
+        matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
+    )
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:

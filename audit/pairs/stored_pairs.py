@@ -10,7 +10,7 @@ import numpy as np
 from audit.neighbors.pair_cache import PairCache
 from audit.run.store import Store
 
-RELATE_VERSION = 4
+RELATE_VERSION = 5
 """Raised when the tables of pairs mean something else: nothing of an older one is carried over."""
 
 

@@ -4,7 +4,8 @@ Compilation takes a few seconds once; the result is cached for every later proce
 package, in the user's cache folder where that cannot be written, else in a folder of this user in
 the temporary files. Where nothing at all can be written, every process compiles for itself.
 
-Importing numba takes half a second and a hundred modules, so this file imports it where it is used:
+Importing numba takes half a second and a hundred modules, so this file imports it where it is used
+(`load_numba`, without SciPy, which would take as long again):
 `@compiled()` compiles when its module is imported, which is right for modules that are kernels
 and nothing else; `@compiled_on_first_call` waits for the first call, which is right beside
 ordinary code.
@@ -12,11 +13,13 @@ ordinary code.
 
 from __future__ import annotations
 
+import importlib
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from pathlib import Path
 from threading import RLock
 from types import FunctionType
@@ -31,10 +34,29 @@ MOST_THREADS = 16
 _LINKING = RLock()
 
 
+@cache
+def load_numba() -> Any:
+    """Return the module numba, loaded without SciPy's linear algebra.
+
+    numba asks at its first compilation whether there is a BLAS, by importing `scipy.linalg`: 0.3 s
+    in every process. The answer only decides how its `correlate` and `convolve` multiply.
+    """
+    asked = "scipy.linalg.cython_blas"
+    hidden = asked not in sys.modules
+    if hidden:
+        sys.modules[asked] = None  # type: ignore[assignment]  # an import of it fails at once
+    try:
+        numba = importlib.import_module("numba")
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        if hidden:
+            del sys.modules[asked]
+    return numba
+
+
 def usable_threads() -> int:
     """Return how many Python threads to share work among: as many as numba would use."""
-    import numba
-
+    numba = load_numba()
     return max(1, min(int(numba.get_num_threads()), MOST_THREADS))
 
 
@@ -42,8 +64,7 @@ def compiled_kernel(
     *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
-    import numba
-
+    numba = load_numba()
     settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil}
     if parallel or nogil:
         return lambda function: _compile_cached(function, settings)
@@ -52,8 +73,7 @@ def compiled_kernel(
 
 def _compile_cached(function: Callable[P, R], settings: dict[str, bool]) -> Callable[P, R]:
     """Compile a function with its result kept on disk, wherever that is possible."""
-    import numba
-
+    numba = load_numba()
     try:
         return cast(Callable[P, R], numba.njit(**settings, cache=True)(function))
     except RuntimeError:  # numba found no folder that it may write
@@ -140,13 +160,12 @@ def plain_functions(names: Mapping[str, Any], **replaced: Any) -> dict[str, Any]
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function into its callers."""
-    import numba
-
-    return cast(Callable[P, R], numba.njit(inline="always")(function))
+    return cast(Callable[P, R], load_numba().njit(inline="always")(function))
 
 
 def emitted(function: Callable[..., Any]) -> Callable[[Any], Any]:
     """Let a function write the instructions itself (numba's `intrinsic`)."""
+    load_numba()
     from numba.extending import intrinsic
 
     return cast(Callable[[Any], Any], intrinsic(function))

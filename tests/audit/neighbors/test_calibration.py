@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -20,6 +21,7 @@ from audit.neighbors.calibration import (
 from audit.neighbors.descriptor import describe
 from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
+from audit.neighbors.verification import verify
 
 
 def digit(seed: int) -> np.ndarray:
@@ -93,13 +95,27 @@ def test_the_sample_is_the_same_for_any_order(scenes: list[np.ndarray]) -> None:
     assert abs(straight.threshold - shuffled.threshold) < 1e-9
 
 
+def test_verified_pairs_are_not_aligned_again(scenes: list[np.ndarray]) -> None:
+    table = stack_signatures([make_signature(p) for p in scenes[:25]])
+    descriptors, ranks = describe(table), np.arange(len(table))
+    every = np.stack(np.triu_indices(len(table), 1), axis=1)
+    # either way round, in any order; only half of them, so that the rest has to be aligned
+    half = verify(table, descriptors, every[::-2, ::-1], ranks)
+    apart = calibrate(table, descriptors, ranks)
+    assert calibrate(table, descriptors, ranks, verified=half) == apart
+    wrong = replace(half, score=np.linspace(-4.0, 0.9, len(half.pairs)))
+    assert calibrate(table, descriptors, ranks, verified=wrong) != apart
+    # what was remembered from an earlier search changes nothing: the first scan has the same result
+    few = calibrate(table, descriptors, ranks, wanted=100)
+    assert calibrate(table, descriptors, ranks, verified=half, wanted=100) == few
+
+
 @pytest.mark.slow
 def test_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
     table = stack_signatures([make_signature(p) for p in scenes])
-    found = measure_recall(
-        calibrated(scenes), table, describe(table), {k: scenes[k] for k in range(8)}
-    )
-    assert found.synthetic_copies == 8 * len(found.recall)
+    found = measure_recall(calibrated(scenes), table, describe(table), enumerate(scenes))
+    # nearly all copies of three pictures are found: that says enough
+    assert found.synthetic_copies == 3 * len(found.recall)
     assert found.recall["mirror"] == 1.0
     assert 0.85 <= found.overall_recall <= 1.0
     assert "Expected recall on synthetic copies" in found.sentences()[-1]
@@ -107,6 +123,12 @@ def test_recall_is_counted_per_transformation(scenes: list[np.ndarray]) -> None:
         Calibration(1e9, 0.0, 0.0, 0, "no pair passes"),
         table,
         describe(table),
-        {0: scenes[0]},
+        [(0, scenes[0])],
     )
     assert strict.overall_recall == 0.0
+    assert strict.synthetic_copies == len(strict.recall)
+    # a threshold that loses a third of the copies needs more of them
+    partly = replace(strict, threshold=11.0)
+    unsure = measure_recall(partly, table, describe(table), enumerate(scenes), uncertainty_band=0.0)
+    assert 0.2 < unsure.overall_recall < 0.95
+    assert unsure.synthetic_copies > found.synthetic_copies

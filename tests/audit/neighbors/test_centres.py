@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from audit.neighbors.centres import find_same_centres
+from audit.neighbors.overlap import search_against
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import FRAMES, make_duplicate
 
 
 def found_pairs(pictures: list[np.ndarray]) -> set[tuple[int, int]]:
-    pairs, _ = find_same_centres(stack_signatures([make_signature(p) for p in pictures]))
-    return {(int(a), int(b)) for a, b in pairs}
+    found = find_same_centres(stack_signatures([make_signature(p) for p in pictures]))
+    return {(int(a), int(b)) for a, b in found.pairs}
 
 
 def silhouette(seed: int) -> np.ndarray:
@@ -72,7 +73,9 @@ def test_where_middles_cannot_tell_strangers_apart_nothing_is_said() -> None:
     rng = np.random.default_rng(4)
     still = make_duplicate(stroke(0), "blur", rng)
     camera = [np.clip(still + rng.normal(0, 3, still.shape), 0, 255).astype(np.uint8)] * 60
-    assert found_pairs([stroke(seed) for seed in range(1500)]) == set()
+    strokes = stack_signatures([make_signature(stroke(seed)) for seed in range(1500)])
+    found = find_same_centres(strokes)
+    assert (len(found.pairs), found.telling) == (0, False)
     assert found_pairs(camera) == set()
 
 
@@ -95,4 +98,22 @@ def test_the_search_groups_framed_copies(scenes: list[np.ndarray]) -> None:
     called = {(int(a), int(b)) for a, b in np.sort(relation.pairs.pairs, axis=1)}
     assert called == {(k, 20 + k) for k in range(10)}
     assert len(relation.grouping.groups) == 10
+    assert not relation.completeness.middles
     assert (relation.pairs.similarity > 0).all()
+
+
+def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(3)
+    new = [*(make_duplicate(s, "vignette", rng) for s in scenes[:6]), *scenes[50:54]]
+    tables = [stack_signatures([make_signature(p) for p in part]) for part in (new, scenes[:20])]
+    keys = [[bytes([part, k]) for k in range(len(tables[part]))] for part in (0, 1)]
+    hashes = [rng.integers(0, 2**63, len(table)).astype(np.uint64) for table in tables]
+    found = search_against(*tables, *keys, *hashes, 2.0, options=SearchOptions(nearest=1))
+    assert found.pairs.pairs.tolist() == [[k, k] for k in range(6)]
+    assert (found.pairs.score >= 2.0).all()
+    assert not any("middle" in line for line in found.completeness.sentences())
+    few = SearchOptions(nearest=1, exact_limit=20)
+    without = search_against(*tables, *keys, *hashes, 2.0, options=few)
+    assert len(without.pairs.pairs) < 6
+    said = "30 images are more than the 20 whose middles are compared."
+    assert any(line.endswith(said) for line in without.completeness.sentences())

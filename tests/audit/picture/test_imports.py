@@ -20,6 +20,21 @@ def test_measuring_code_imports_none_of_the_slow_libraries() -> None:
     assert run.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
+def test_measuring_pictures_loads_no_scipy() -> None:
+    # every worker would pay for it: twice what all its kernels take
+    code = """
+import sys, numpy as np
+from audit.picture.measure import _warm_up
+from audit.picture.hashing import hashes
+_warm_up()
+assert hashes(np.full((40, 50), 7, np.uint8))["phash"] == 1 << 63
+print([m for m in ("scipy.linalg", "scipy.fft", "scipy.special") if m in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
 @compiled_on_first_call
 def twice(value: int) -> int:
     return 2 * value
