@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from audit.report.contents import CheckSummary, Member, Report
 from audit.report.file_card import FileCard
 from audit.report.html_page import shown
-from audit.report.thumbnails import ReportThumbnails, Thumbnail, make_thumbnail
+from audit.report.thumbnails import ReportThumbnails, Thumbnail, thumbnails_of
 from audit.report.wording import ICONS, counted, headline
 
 STRIP = 4  # pictures of a check
@@ -56,7 +56,7 @@ def picture_html(card: FileCard) -> str:
         sample.id, sample.uri, sample.split, sample.label, card.value("status"), error_kind, error,
         card.value("content_hash"),
     )  # fmt: skip
-    return image_html(make_thumbnail(member), member.id)
+    return image_html(thumbnails_of([member])[0], member.id)
 
 
 def image_html(picture: Thumbnail, name: str) -> str:

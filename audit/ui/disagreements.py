@@ -24,7 +24,7 @@ SHOWN = 24
 
 def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
     """Ask for a file of predictions, and show where it differs from the labels of `rows`."""
-    st.subheader("Predictions beside truth")
+    st.header("Predictions beside truth")
     given = st.text_input(
         "File with a model's predictions: CSV, Parquet, JSON lines or .npz",
         key=FILE,

@@ -59,7 +59,7 @@ def page() -> None:
     with result:
         if wish is not None:
             _result(run, wish)
-    dialogue(run)
+    dialogue()
 
 
 # ---- the wish ----

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache, update_wrapper
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -41,17 +41,25 @@ def load_numba() -> Any:
     numba asks at its first compilation whether there is a BLAS, by importing `scipy.linalg`: 0.3 s
     in every process. The answer only decides how its `correlate` and `convolve` multiply.
     """
-    asked = "scipy.linalg.cython_blas"
-    hidden = asked not in sys.modules
-    if hidden:
-        sys.modules[asked] = None  # type: ignore[assignment]  # an import of it fails at once
+    refusal = _Refusal()
+    sys.meta_path.insert(0, refusal)
     try:
         numba = importlib.import_module("numba")
         importlib.import_module("numba.np.arraymath")
     finally:
-        if hidden:
-            del sys.modules[asked]
+        sys.meta_path.remove(refusal)
     return numba
+
+
+class _Refusal:
+    """Finds no `scipy.linalg` for the thread that made it; other threads import what they like."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "scipy.linalg" and get_ident() == self._thread:
+            raise ImportError("scipy.linalg is not needed to compile")
 
 
 def usable_threads() -> int:
