@@ -8,7 +8,7 @@ one by one (`audit.subset.apportionment`), so subsets of different sizes lie ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from audit.subset import precision, sizes
 from audit.subset.apportionment import FIRST_UNITS, allocate, scale_for_classes
 from audit.subset.estimate import Estimand
 from audit.subset.goal import Goal
-from audit.subset.population import MEAN, Population
+from audit.subset.population import MEAN, Population, count_population
 from audit.subset.precision import Domain, Figures
 from audit.subset.requirement import Requirement
 from audit.subset.strata import Strata
+from audit.subset.units import form_units
 
 LEAST_DEVIATION = 0.3
 """Of the largest S_h: between 0.2 and 0.35 costs the planned model little and protects the next."""
@@ -97,6 +98,21 @@ def giant_size(population: Population, goal: Goal, n: int) -> int:
     above = min(above, int(np.partition(sizes, -2)[-2]) - 1)
     left = n - int((sizes > above).sum())
     return above if above > 0 and left >= FIRST_UNITS * population.N.size else 0
+
+
+def take_giants(
+    population: Population, strata: Strata, group: str | None, goal: Goal, n: int
+) -> tuple[Population, Strata]:
+    """Return the population and strata in which giants, for a draw of `n`, are taken whole."""
+    above = giant_size(population, goal, n)
+    if not above:
+        return population, strata
+    strata = replace(strata, whole_above=above)
+    units = form_units(population.files, strata, group)
+    counted = count_population(
+        population.eligible, population.files, units, population.prior, population.reasons, goal
+    )
+    return counted, strata
 
 
 def giants_taken(population: Population, strata: Strata) -> str:

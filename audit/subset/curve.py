@@ -15,13 +15,20 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.subset.allocation import Allocation, choose_allocation, stratum_scale
+from audit.subset.allocation import (
+    Allocation,
+    choose_allocation,
+    giant_size,
+    stratum_scale,
+    take_giants,
+)
 from audit.subset.apportionment import FIRST_UNITS
 from audit.subset.document import plain_data
 from audit.subset.estimate import ESTIMANDS, Estimand
 from audit.subset.goal import Goal
 from audit.subset.population import Population, read_population
 from audit.subset.requirement import Requirement
+from audit.subset.strata import Strata
 
 SCHEMA = "subset-curve/1"
 MINIMUM_GAIN = 0.001
@@ -76,10 +83,9 @@ def make_curve(
     population, strata = read_population(
         frame, base, by, group, deduplicated, predictions, by_label
     )
-    requirement = Requirement(base, population)
     kind = choose_allocation(base, population, allocation)
-    shares = Allocation(requirement, stratum_scale(requirement, kind, strata))
     grid = _grid(population, sizes)
+    shares = _Allocations(base, population, strata, kind, group)
     stops: dict[Estimand, int | None] = {
         e: _stops_paying(shares, e, minimum_gain) for e in ESTIMANDS
     }
@@ -88,7 +94,38 @@ def make_curve(
         f"More examples stop paying where 10 % more narrow the half-width by less than "
         f"{100 * minimum_gain:g} points.",
     ]
-    return Curve([_point(shares, n) for n in grid], stops, minimum_gain, reasons)
+    if any(giant_size(population, base, n) for n in grid):
+        reasons.append(
+            "Groups of more files than a group of the draw stands for are all taken, as a plan of "
+            "that size takes them."
+        )
+    return Curve([_point(shares.at(n), n) for n in grid], stops, minimum_gain, reasons)
+
+
+class _Allocations:
+    """How units of each size of draw are shared out; giant groups are taken whole, as by a plan."""
+
+    def __init__(
+        self, goal: Goal, population: Population, strata: Strata, kind: str, group: str | None
+    ) -> None:
+        self._goal, self.population, self._strata = goal, population, strata
+        self._kind, self._group = kind, group
+        self._made: dict[int, Allocation] = {}
+        sizes = np.unique(population.units.sizes) if population.units.whole else np.zeros(0)
+        self._sizes = sizes
+
+    def at(self, n: int) -> Allocation:
+        """Return the allocation for a draw of `n` units; draws with the same giants share one."""
+        above = giant_size(self.population, self._goal, n)
+        key = int(np.searchsorted(self._sizes, above, side="right")) if above else 0
+        if key not in self._made:
+            population, strata = take_giants(
+                self.population, self._strata, self._group, self._goal, n
+            )
+            requirement = Requirement(self._goal, population)
+            scale = stratum_scale(requirement, self._kind, strata)
+            self._made[key] = Allocation(requirement, scale)
+        return self._made[key]
 
 
 def _smallest(population: Population) -> int:
@@ -119,14 +156,16 @@ def _point(allocation: Allocation, n: int) -> CurvePoint:
     )
 
 
-def _stops_paying(allocation: Allocation, estimand: Estimand, minimum_gain: float) -> int | None:
-    population = allocation.requirement.population
+def _stops_paying(shares: _Allocations, estimand: Estimand, minimum_gain: float) -> int | None:
+    population = shares.population
     total = population.total
     for n in np.unique(np.rint(np.geomspace(_smallest(population), total, 200)).astype(int)):
         more = min(int(np.ceil(MORE * n)), total)
         if more == n:
             break
-        now, then = (allocation.metric_figures(int(k), estimand).half_width for k in (n, more))
+        now, then = (
+            shares.at(int(k)).metric_figures(int(k), estimand).half_width for k in (n, more)
+        )
         # Near the end of the set the step is less than a tenth: the gain asked for shrinks with it.
         if now - then < minimum_gain * (more - n) / ((MORE - 1) * n):
             return int(n)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from audit.subset.allocation import (
     Allocation,
     budget_units,
     choose_allocation,
-    giant_size,
     giants_taken,
     stratum_scale,
+    take_giants,
 )
 from audit.subset.apportionment import FIRST_UNITS
 from audit.subset.document import plain_data
@@ -49,7 +49,6 @@ from audit.subset.precision import Figures
 from audit.subset.recipe import SCHEMA, Recipe
 from audit.subset.requirement import Requirement
 from audit.subset.strata import Strata
-from audit.subset.units import form_units
 
 # The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
@@ -169,12 +168,8 @@ def make_plan(
             raise _too_few_for_strata(limit, population.N.size)
         population, strata = _merged_to(limit, goal, population, strata, group)
     shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
-    if above := giant_size(population, goal, n):
-        strata = replace(strata, whole_above=above)
-        units = form_units(population.files, strata, group)
-        population = count_population(
-            population.eligible, population.files, units, population.prior, reasons, goal
-        )
+    population, strata = take_giants(population, strata, group, goal, n)
+    if strata.whole_above:
         reasons.append(giants_taken(population, strata))
         shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from audit.errors import UsageError
@@ -53,6 +54,21 @@ def test_equivalent_n_of_a_plain_sample_is_its_size():
 
 
 @pytest.mark.slow
+def test_the_curve_takes_giant_groups_as_a_plan_of_that_size_does():
+    i = np.arange(2000)
+    patient = np.where(i < 1000, i % 4, 4 + i % 300)
+    frame = made_set(2000, 1).with_columns(patient=pl.Series(patient.astype(str)))
+    sizes = [30, 60, 120, 304]
+    curve = make_curve(frame, Goal(n=2, rho=0.3), sizes=sizes, group="patient")
+    for point in curve.points:
+        made = make_plan(frame, Goal(n=point.n, rho=0.3), group="patient")
+        for estimand, width in point.half_width.items():
+            assert made.estimands[estimand].half_width == width
+    assert sum("are all taken" in r for r in curve.reasons) == 1
+    plain = make_curve(made_set(400, 4), sizes=[40])
+    assert not any("are all taken" in r for r in plain.reasons)
+
+
 def test_the_curve_is_the_plans_arithmetic():
     frame = made_set(1500, 5)
     found = make_curve(frame, sizes=[10, 100, 1500])
