@@ -48,7 +48,9 @@ class LiveRecorder(Recorder):
     ) -> None:
         """Clocks as in `Recorder`; saved in `save_to` every `every_s` seconds and at the end."""
         super().__init__(clock, cpu, arm, queued)
-        self.save_to, self.every_s = save_to, every_s
+        # the loop may change the folder before the last save
+        self.save_to = None if save_to is None else Path(save_to).absolute()
+        self.every_s = every_s
         self.trims = save_to is not None  # kept to its last steps
         self.clocked = self.looks = clock is time.perf_counter_ns  # `looks`: takes stack samples
         self._table = threading.Lock()

@@ -44,7 +44,8 @@ def dataset(
 
     def folder(seed: int) -> Path:
         items = [item for item in request.session.items if "dataset" in item.fixturenames]
-        seeds = [item.callspec.params["seed"] for item in items if hasattr(item, "callspec")]
+        named = [item.callspec.params for item in items if hasattr(item, "callspec")]
+        seeds = [parameters["seed"] for parameters in named if "seed" in parameters]
         several_workers = "PYTEST_XDIST_WORKER" in os.environ
         for one in dict.fromkeys([seed] if several_workers else [seed, *seeds]):
             if one not in (COMMITTED, *making):

@@ -64,6 +64,19 @@ def test_a_line_for_a_cause_and_a_file_without_asking(tmp_path: Path) -> None:
     assert any("read_from_disk" in place for place in run.stacks if place.startswith("wait|"))
 
 
+def test_a_loop_that_changes_the_folder_is_saved_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    rec = Recorder(save_to="p.json")
+    assert list(rec.watch([1, 2])) == [1, 2]
+    monkeypatch.chdir(tmp_path / "other")
+    rec.end()
+    assert (tmp_path / "p.json").exists()
+    assert not (tmp_path / "other/p.json").exists()
+
+
 def test_a_disk_that_takes_nothing_does_not_end_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     rec = Recorder(save_to=tmp_path / "file" / "p.json")
