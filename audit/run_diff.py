@@ -35,7 +35,7 @@ FINDINGS = """
             FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
     FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
 """
-RAN = "SELECT code FROM check_runs WHERE code NOT IN (SELECT code FROM failed_checks)"
+RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
 
 
 @dataclass(frozen=True)

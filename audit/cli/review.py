@@ -128,10 +128,7 @@ def _decide(
         entries = decisions.finding_entries(run, codes, verb, value, note, by)
     else:
         prints, names = _split(run, things)
-        entries = decisions.finding_entries(run, prints, verb, value, note, by) if prints else []
-        known = {entry.subject for entry in entries}
-        more = decisions.sample_entries(run, names, verb, value, note, by) if names else []
-        entries += [entry for entry in more if entry.subject not in known]
+        entries = decisions.named_entries(run, prints, names, verb, value, note, by)
     if where is not None or codes:
         _print(_preview(run, entries))
         if not _is_confirmed(yes, len(entries)):

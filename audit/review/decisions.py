@@ -128,6 +128,17 @@ def finding_entries(
     return entries + [Entry("sample", i, h, verb, value, note, who) for i, h in samples.items()]
 
 
+def named_entries(
+    run: Path, findings: Sequence[str], samples: Sequence[str], verb: Action,
+    value: str | None = None, note: str = "", by: str | None = None,
+) -> list[Entry]:  # fmt: skip
+    """Return the entries of a decision about findings and samples: each subject has one."""
+    entries = finding_entries(run, findings, verb, value, note, by) if findings else []
+    known = {entry.subject for entry in entries}
+    more = sample_entries(run, samples, verb, value, note, by) if samples else []
+    return entries + [entry for entry in more if entry.subject not in known]
+
+
 def plan_fixes(
     run: Path, fingerprints_or_codes: Sequence[str], name: str | None = None
 ) -> list[ProposedFix]:
