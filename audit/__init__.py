@@ -4,7 +4,7 @@
     run = audit.scan("images")
     run.findings
 
-`scan` and `open` return a `Run` (`audit.interface`), whose tables are polars frames. They are
+`scan` and `open` (`audit.interface`) return a `Run` (`audit.results`) of polars frames. They are
 loaded when they are first used, so that `import audit` costs nothing.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from audit.interface import Run
     from audit.interface import open_audit as open  # noqa: A004 - `audit.open`, as people write it
     from audit.interface import scan_dataset as scan
+    from audit.results import Run
 
 __all__ = ["Run", "open", "scan"]
 
