@@ -40,9 +40,15 @@ def command_of(words: Sequence[str], module: bool = False) -> list[str]:
         return command_of(words[1:], module=True)
     if Path(first).is_file() and (first.endswith(".py") or not os.access(first, os.X_OK)):
         return [sys.executable, *words]
-    if first.endswith(".py") or shutil.which(first) is None:
+    program = None if first.endswith(".py") else _program(first)
+    if program is None:
         raise ProfileError(f"{first} is no script and no program: give the path of a script.")
-    return [*words]
+    return [program, *words[1:]]
+
+
+def _program(name: str) -> str | None:
+    """Where it lies; beside this Python too, whose environment need not be the shell's."""
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def watched_environment(order: WatchOrder, environment: Mapping[str, str]) -> dict[str, str]:
