@@ -194,6 +194,5 @@ class Visitor:
         self.rest()
 
     def texts(self, selector: str) -> list[str]:
-        """The texts of all elements that fit, once the first of them is drawn."""
-        self.page.locator(selector).first.wait_for()
+        """The texts of all elements that fit, now."""
         return [str(t).strip() for t in self.page.locator(selector).all_inner_texts()]

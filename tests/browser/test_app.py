@@ -124,10 +124,13 @@ def test_filters_page_and_image_survive_a_reload(visitor: Visitor) -> None:
     visitor.page.keyboard.press("Escape")
     visitor.page.get_by_role("button", name=re.compile("Next page")).click()
     visitor.says("206 files, page 2")
+    first = visitor.page.locator(".gallery .card .title").first
+    first.wait_for()
     names = visitor.texts(".gallery .card .title")
     assert len(names) >= 24
     visitor.page.reload()
     visitor.says("206 files, page 2")
+    first.wait_for()
     assert visitor.texts(".gallery .card .title") == names
     visitor.page.locator(".gallery .card").last.click()
     visitor.page.get_by_role("dialog").wait_for()
