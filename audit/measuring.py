@@ -20,7 +20,7 @@ from audit.records import Sample
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +148,7 @@ def _chunks(store: Store) -> Iterator[list[FileJob]]:
     n_bytes = 0
     for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
         sample, key, uri, size = row
-        chunk.append(FileJob(sample, key, path_of(uri)))
+        chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
         if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
             yield chunk

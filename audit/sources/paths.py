@@ -15,6 +15,8 @@ from array import array
 from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from audit.sources.packs.members import is_member
+
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
@@ -32,17 +34,27 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str | None:
-    """Return the path that `open` takes for a sample's uri; None for a remote one."""
+    """Return the path that `open` takes for a sample's uri; None for one that is elsewhere."""
     if uri.startswith(_FILE):
         rest = uri[len(_FILE) :]
         # RFC 8089 allows file://localhost/path; what precedes the first slash is never a folder.
         return os.fsdecode(unquote_to_bytes(rest[rest.find("/") :] if "/" in rest else rest))
-    return None if is_remote(uri) else uri
+    return None if is_remote(uri) or is_member(uri) else uri
+
+
+def reading_place(uri: str) -> str | None:
+    """Return where a picture's bytes can be read: a path, or the uri of a member of a pack."""
+    return uri if is_member(uri) else path_of(uri)
 
 
 def is_remote(text: str) -> bool:
     """Return whether `text` is a URL of another machine."""
-    return "://" in text and bool(_SCHEME.match(text)) and not text.startswith(_FILE)
+    return (
+        "://" in text
+        and bool(_SCHEME.match(text))
+        and not text.startswith(_FILE)
+        and not is_member(text)
+    )
 
 
 def remap(path: str, roots: Mapping[str, str]) -> str:

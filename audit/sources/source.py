@@ -22,13 +22,14 @@ from audit.sources.folder import FolderReader, FolderScope
 from audit.sources.layout import layout_names
 from audit.sources.manifest import ManifestReader
 from audit.sources.names import split_word
+from audit.sources.packed import PackedReader, find_packs
 from audit.sources.paths import remap, uri_of
 from audit.sources.read_log import Note, ReadLog
 
 if TYPE_CHECKING:
     import polars as pl
 
-Reader = FolderReader | ManifestReader
+Reader = FolderReader | ManifestReader | PackedReader
 _NAMED = re.compile(r"([^/\\:=]+)=(.+)", re.DOTALL)
 # A manifest of one of these names says nothing about the dataset; its folder does.
 _GENERIC = frozenset(
@@ -150,7 +151,7 @@ class Source:
         frames = [
             frame
             for reader in self._readers
-            if isinstance(reader, ManifestReader) and (frame := reader.metadata()) is not None
+            if not isinstance(reader, FolderReader) and (frame := reader.metadata()) is not None
         ]
         if len(frames) < 2:
             return frames[0] if frames else None
@@ -192,7 +193,14 @@ def open_source(
     for spec in parsed:
         word = split_word(spec.name) if spec.name else None
         split = _split_name(spec.name, word, parsed) if several or word else None
-        if os.path.isdir(spec.path):
+        if layout != "manifest" and (packs := find_packs(spec.path)):
+            readers.append(
+                PackedReader(
+                    spec.path, packs, name=spec.name, split=split, split_wins=word is not None,
+                    layout=layout, exclude=exclude,
+                )
+            )  # fmt: skip
+        elif os.path.isdir(spec.path):
             if layout == "manifest":
                 raise UsageError(f"{spec.path} is a folder: give the manifest file itself.")
             readers.append(
@@ -249,7 +257,7 @@ def _one(text: str, roots: Mapping[str, str]) -> _Spec:
     if not os.path.exists(path):
         raise UsageError(
             f"{sample_id(path)} does not exist: give a folder of images, a manifest (CSV, JSONL, "
-            "Parquet), or several as name=PATH."
+            "Parquet), an archive or shards, or several as name=PATH."
         )
     return _Spec(name, path)
 
