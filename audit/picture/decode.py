@@ -37,6 +37,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,7 @@ from audit.picture.header import exif_columns, header_columns
 from audit.picture.jpeg_walk import walk_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
+from audit.sources.object_store import SCHEME, ObjectError, is_object, read_object
 from audit.sources.packs.members import MemberError, is_member
 
 # Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
@@ -111,15 +113,15 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def read_bytes(place: str | bytes, limits: Limits) -> bytes:
-    """Return the bytes of a file, or of a member of a pack, by its uri.
+def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
+    """Return the bytes of a file, or of a member of a pack or an object of a store by its uri.
 
     Raises DecodeError: missing, permission, empty, bomb or io, and what a pack adds; MachineError
-    where the machine has run out of something.
+    where the machine has run out of something. `coming`: the bytes are being read already.
     """
     try:
-        if isinstance(place, str) and is_member(place):
-            data = _packed_bytes(place, limits)
+        if isinstance(place, str) and (is_member(place) or is_object(place)):
+            data = _distant_bytes(place, limits, coming)
         else:
             data = _file_bytes(place, limits)
     except FileNotFoundError:
@@ -134,12 +136,16 @@ def read_bytes(place: str | bytes, limits: Limits) -> bytes:
     return data
 
 
-def _packed_bytes(place: str, limits: Limits) -> bytes:
+def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> bytes:
     from audit.sources.packs.formats import read_packed
 
     try:
-        return read_packed(place, limits.max_bytes)
-    except MemberError as error:
+        if is_member(place):
+            return read_packed(place, limits.max_bytes)
+        if coming is not None:
+            return coming.result()
+        return read_object(place.removeprefix(SCHEME), limits.max_bytes)
+    except (MemberError, ObjectError) as error:
         raise DecodeError(error.kind, str(error)) from None
 
 

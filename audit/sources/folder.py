@@ -23,7 +23,7 @@ from audit.sources.folder_listing import (
 )
 from audit.sources.formats import PACKED
 from audit.sources.layout import FolderLayout, infer_layout
-from audit.sources.packed_tree import PackedTree
+from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
 from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion, Folder, Walk
@@ -64,7 +64,7 @@ class FolderReader:
         layout: str | None = None,
         exclude: Sequence[str] = (),
         ignore: Sequence[Path] = (),
-        tree: PackedTree | None = None,
+        tree: ListedTree | None = None,
     ) -> None:
         """Infer the layout; raises UsageError if the root contains no picture.
 
@@ -88,6 +88,11 @@ class FolderReader:
     def layout(self) -> Layout:
         """The layout and the reason for it."""
         return self._folders.layout
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its folders are those of a file system, where other files may lie beside."""
+        return self._tree is None
 
     @property
     def scope(self) -> FolderScope:
@@ -147,7 +152,7 @@ class FolderReader:
             else:
                 identity, uri = self._identity(folder, name, walk.log, ids), uri_of(full)
             if self._tree is not None:
-                yield self._packed_sample(self._tree, full, identity, split, label)
+                yield self._listed_sample(self._tree, full, identity, split, label)
                 continue
             if name in links:
                 walk.count_link(full, folder.relative + name)
@@ -162,8 +167,8 @@ class FolderReader:
                 status.st_size, status.st_mtime_ns, status.st_ctime_ns,
             )  # fmt: skip
 
-    def _packed_sample(
-        self, tree: PackedTree, path: str, identity: str, split: str | None, label: str | None
+    def _listed_sample(
+        self, tree: ListedTree, path: str, identity: str, split: str | None, label: str | None
     ) -> Sample:
         at = tree.status(path)
         return Sample(

@@ -11,16 +11,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources.folder import FolderReader
+from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.metadata import typed_frame
 from audit.sources.names import split_word
+from audit.sources.object_store import object_times
 from audit.sources.packed_tree import Pack, PackedTree
 from audit.sources.packs.formats import PackFormat, format_of, packs_below
 from audit.sources.packs.members import DamagedPackError, PackMember, member_uri
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 DAMAGED = "damaged-pack"
+Objects = Mapping[str, Mapping[str, Any]]
 
 
 def find_packs(path: str) -> list[str]:
@@ -53,11 +57,15 @@ class PackedReader:
         split_wins: bool = True,
         layout: str | None = None,
         exclude: Sequence[str] = (),
+        objects: Objects = MappingProxyType({}),
     ) -> None:
-        """List archives; raises UsageError where no pack holds a picture, or the formats differ."""
+        """List archives; raises UsageError where no pack holds a picture, or the formats differ.
+
+        `objects` is the listing of the store below `path`, where it is an address.
+        """
         self.root, self.name = path, name
         self._split, self._exclude, self._log = split, exclude, ReadLog()
-        self._packs = [_pack(one) for one in packs]
+        self._packs = [_pack(one, path, objects) for one in packs]
         self._form = _only_format(path, self._packs)
         self._tree: FolderReader | None = None
         if self._form.NAMED:
@@ -153,9 +161,20 @@ class PackedReader:
         return f". {notes[0]}" if notes else ": give archives, shards or arrays of pictures."
 
 
-def _pack(path: str) -> Pack:
+def find_stored_packs(url: str, objects: Objects) -> list[str]:
+    """Return the packs among the objects of a listing; [] where there are pictures among them."""
+    if any(KINDS.get(extension_of_name(name)) == "image" for name in objects):
+        return []
+    found = [f"{url}/{name}" if name else url for name in sorted(objects)]
+    return [path for path in found if format_of(path) is not None]
+
+
+def _pack(path: str, root: str, objects: Objects) -> Pack:
     form = format_of(path)
     assert form is not None
+    if objects:
+        _, changed, tag = object_times(objects[path.removeprefix(root).lstrip("/")])
+        return Pack(path, form, changed, tag)
     status = os.stat(path)
     return Pack(path, form, status.st_mtime_ns, status.st_ctime_ns)
 

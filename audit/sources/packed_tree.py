@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from audit.sources.folder_listing import FolderEntries
-from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.listed_tree import ListedTree, Status
 from audit.sources.packs.formats import PackFormat
 from audit.sources.packs.members import MemberError, PackMember, member_uri
 from audit.sources.read_log import ReadLog
@@ -33,28 +32,14 @@ class Pack:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a listing says of a file: where its bytes are, bytes, times in ns."""
+class PackedTree(ListedTree):
+    """The members of some archives by their path below `root`."""
 
-    uri: str
-    n_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-
-
-@dataclass(slots=True)
-class PackedTree:
-    """Folders and files by their path below `root`, which no file system has to know."""
-
-    root: str
-    log: ReadLog = field(default_factory=ReadLog)
-    _folders: dict[str, FolderEntries] = field(default_factory=dict)
-    _members: dict[str, tuple[Pack, str, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Begin with an empty root."""
-        self._folders[self.root] = FolderEntries()
+    def __init__(self, root: str, log: ReadLog) -> None:
+        """Begin without members; what is odd about them goes to `log`."""
+        super().__init__(root)
+        self.log = log
+        self._members: dict[str, tuple[Pack, str, int]] = {}
 
     def add(self, pack: Pack, members: Sequence[PackMember], split: str | None) -> None:
         """Add the members of a pack, below the folder of its split where it has one."""
@@ -75,15 +60,9 @@ class PackedTree:
         return [part for part in parts if part != ".."]
 
     def _add_file(self, pack: Pack, parts: Sequence[str], member: PackMember) -> None:
-        folder = self.root
-        for part in parts[:-1]:
-            above, folder = folder, f"{folder}/{part}"
-            if folder not in self._folders:
-                self._folders[folder] = FolderEntries()
-                self._folders[above].folders.append(part)
-        name = self._free_name(folder, parts[-1])
-        self._folders[folder].files.append(name)
-        self._members[f"{folder}/{name}"] = (pack, member.key, member.n_bytes)
+        folder = self.make_folder(parts[:-1])
+        path = self.add_name(folder, self._free_name(folder, parts[-1]))
+        self._members[path] = (pack, member.key, member.n_bytes)
 
     def _free_name(self, folder: str, name: str) -> str:
         stem, dot, rest = name.partition(".")
@@ -98,27 +77,6 @@ class PackedTree:
                 f"Several members are called {name}: one is recorded as {free}.",
             )
         return free
-
-    def sort(self) -> None:
-        """Bring the names of each folder into order, once all are there."""
-        for entries in self._folders.values():
-            entries.files.sort()
-            entries.folders.sort()
-
-    def has_pictures(self) -> bool:
-        """Return whether a member is called as a picture is."""
-        return any(KINDS.get(extension_of_name(path)) == "image" for path in self._members)
-
-    # ---- as a file system ----
-
-    def entries(self, path: str) -> FolderEntries:
-        """Return what is in a folder."""
-        found = self._folders[path]
-        return FolderEntries(list(found.files), list(found.folders))
-
-    def kind(self, name: str, folder: str) -> str:
-        """Return `image` or the reason why not, by the name alone."""
-        return KINDS.get(extension_of_name(name), "not an image")
 
     def status(self, path: str) -> Status:
         """Return where the bytes of a file are, and what its pack says of it."""

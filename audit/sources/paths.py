@@ -15,9 +15,11 @@ from array import array
 from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from audit.sources.object_store import is_object
 from audit.sources.packs.members import is_member
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_IN_MEMORY = re.compile(r"fetch\+memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
 
@@ -39,12 +41,20 @@ def path_of(uri: str) -> str | None:
         rest = uri[len(_FILE) :]
         # RFC 8089 allows file://localhost/path; what precedes the first slash is never a folder.
         return os.fsdecode(unquote_to_bytes(rest[rest.find("/") :] if "/" in rest else rest))
-    return None if is_remote(uri) or is_member(uri) else uri
+    return None if is_remote(uri) or is_member(uri) or is_object(uri) else uri
 
 
 def reading_place(uri: str) -> str | None:
-    """Return where a picture's bytes can be read: a path, or the uri of a member of a pack."""
-    return uri if is_member(uri) else path_of(uri)
+    """Return where a picture's bytes can be read: a path, or the uri of a member or an object.
+
+    None for an address in a manifest, which nobody asked to fetch.
+    """
+    return uri if is_member(uri) or is_object(uri) else path_of(uri)
+
+
+def is_inside_process(uri: str) -> bool:
+    """Return whether only this process can read a picture: fsspec's memory, or a pack there."""
+    return _IN_MEMORY.match(uri) is not None
 
 
 def is_remote(text: str) -> bool:
@@ -54,6 +64,7 @@ def is_remote(text: str) -> bool:
         and bool(_SCHEME.match(text))
         and not text.startswith(_FILE)
         and not is_member(text)
+        and not is_object(text)
     )
 
 

@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 from audit.records import sample_id
 from audit.sources.folder_listing import FolderEntries, list_folder
 from audit.sources.formats import extension_of_name, kind_of
+from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
-from audit.sources.packed_tree import PackedTree
 from audit.sources.read_log import ReadLog
 
 # Links within links: two links to each next folder would double the tree at every level.
@@ -96,7 +96,7 @@ class Walk(Generic[S]):
         exclusion: Exclusion,
         ignore: Sequence[Path] = (),
         source: str = "",
-        tree: PackedTree | None = None,
+        tree: ListedTree | None = None,
     ) -> None:
         """Prepare a walk of `root`, an absolute path, or of a tree that is in no file system."""
         self._list_one = list_folder if tree is None else tree.entries

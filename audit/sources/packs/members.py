@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, unquote, unquote_to_bytes
+
+from audit.sources.object_store import ObjectError, open_object, read_object
 
 SCHEME = "pack+"
 
@@ -63,7 +65,14 @@ def is_member(place: str) -> bool:
 
 
 def read_range(path: str, start: int, size: int) -> bytes:
-    """Return a range of a file; raises MemberError where the file ends before."""
+    """Return a range of a pack; raises MemberError where the pack ends before."""
+    if is_distant(path):
+        if not size:
+            return b""
+        try:
+            return read_object(path, size, start, size)
+        except ObjectError as error:
+            raise MemberError(error.kind, str(error)) from None
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         data = file.read(size) or b""
@@ -74,3 +83,16 @@ def read_range(path: str, start: int, size: int) -> bytes:
             "truncated", f"the pack ends {size - len(data):,} bytes before the end of this member"
         )
     return data
+
+
+def open_pack(path: str) -> IO[bytes]:
+    """Open a pack to read ranges of it: a file, or an object of a store."""
+    if is_distant(path):
+        opened: IO[bytes] = open_object(path)
+        return opened
+    return open(path, "rb")
+
+
+def is_distant(path: str) -> bool:
+    """Return whether a pack is an object of a store."""
+    return "://" in path

@@ -89,7 +89,8 @@ def open_arrays(path: str) -> Mapping[str, Any]:
         import h5py  # type: ignore[import-untyped]
     except ImportError:
         raise UsageError(
-            f"{os.path.basename(path)} is HDF5, which needs a library: pip install h5py."
+            f"{os.path.basename(path)} is HDF5, which needs a library: pip install "
+            "'dataset-preflight[hdf5]'."
         ) from None
     found: dict[str, Any] = {}
     file = h5py.File(path, "r")

@@ -11,7 +11,13 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember
+from audit.sources.packs.members import (
+    DamagedPackError,
+    MemberError,
+    PackMember,
+    is_distant,
+    open_pack,
+)
 from audit.sources.packs.opened import kept_open
 
 if TYPE_CHECKING:
@@ -85,7 +91,7 @@ def read_member(path: str, key: str, limit: int) -> bytes:
 def _opened(path: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path)
+    return pq.ParquetFile(open_pack(path) if is_distant(path) else path)
 
 
 def _bytes_column(path: str, group: int, column: str) -> pa.ChunkedArray:

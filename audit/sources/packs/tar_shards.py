@@ -11,7 +11,13 @@ import os
 import tarfile
 from collections.abc import Iterator
 
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember, read_range
+from audit.sources.packs.members import (
+    DamagedPackError,
+    MemberError,
+    PackMember,
+    open_pack,
+    read_range,
+)
 
 NAME = "tar"
 NAMED = True
@@ -33,8 +39,9 @@ def list_members(path: str) -> Iterator[PackMember]:
         )
     lost = 0
     first_lost = -1
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_pack(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         end = 0
         try:
             with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as archive:
@@ -77,7 +84,7 @@ def _damaged_bytes(path: str, start: int, end: int) -> int:
     """Return how many bytes of a gap are something: zeros end an archive, or pad it."""
     if end <= start:
         return 0
-    with open(path, "rb") as file:
+    with open_pack(path) as file:
         file.seek(start)
         while start < end:
             data = file.read(min(1 << 20, end - start))

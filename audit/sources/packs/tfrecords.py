@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from audit.sources.formats import HEAD_BYTES, looks_like_image
-from audit.sources.packs.members import DamagedPackError, PackMember
+from audit.sources.packs.members import DamagedPackError, PackMember, open_pack
 from audit.sources.packs.tar_shards import read_member as read_member  # a range as well
 
 NAME = "tfrecord"
@@ -37,9 +37,10 @@ def recognises(path: str) -> bool:
 
 def list_members(path: str) -> Iterator[PackMember]:
     """Yield the picture of every record, with its label and its other words and numbers."""
-    size = os.path.getsize(path)
     offset = without = 0
-    with open(path, "rb") as file:
+    with open_pack(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         while offset < size:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:

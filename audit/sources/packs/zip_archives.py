@@ -11,7 +11,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember, read_range
+from audit.sources.packs.members import (
+    DamagedPackError,
+    MemberError,
+    PackMember,
+    open_pack,
+    read_range,
+)
 
 NAME = "zip"
 NAMED = True
@@ -29,7 +35,7 @@ def recognises(path: str) -> bool:
 def list_members(path: str) -> Iterator[PackMember]:
     """Yield the files of an archive in the order of its directory."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_pack(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
         found = list(_without_directory(path))
@@ -46,7 +52,7 @@ def list_members(path: str) -> Iterator[PackMember]:
 
 def _without_directory(path: str) -> Iterator[PackMember]:
     offset = 0
-    with open(path, "rb") as file:
+    with open_pack(path) as file:
         while True:
             file.seek(offset)
             head = file.read(_LOCAL.size)
