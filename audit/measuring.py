@@ -179,7 +179,7 @@ def _is_inside_process(store: Store) -> bool:
     """Say whether some of the pictures lie in this process's memory."""
     uris = store.rows(
         "SELECT min(uri) AS uri FROM samples WHERE uri SIMILAR TO '(fetch|pack)[+].*' "
-        "GROUP BY source, left(uri, 30)"
+        "GROUP BY left(uri, 30)"
     )
     return any(is_inside_process(row["uri"]) for row in uris)
 

@@ -88,7 +88,7 @@ def _on_store(url: str) -> tuple[Any, str]:
 # ---- listing ----
 
 
-def list_objects(url: str) -> dict[str, dict[str, Any]]:
+def list_store(url: str) -> dict[str, dict[str, Any]]:
     """Return what fsspec tells of each object below an address, by its path below it.
 
     A single object has the path ''. Raises UsageError where there is nothing or no permission.

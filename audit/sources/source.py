@@ -23,7 +23,7 @@ from audit.sources.folder import FolderReader, FolderScope
 from audit.sources.layout import layout_names
 from audit.sources.manifest import ManifestReader
 from audit.sources.names import split_word
-from audit.sources.object_store import check_address, list_objects
+from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.read_log import Note, ReadLog
 from audit.sources.stored_tree import StoredTree
@@ -223,7 +223,7 @@ def _stored(
 ) -> FolderReader | PackedReader:
     """Return a reader of the objects below an address; raises UsageError."""
     check_address(spec.path)
-    objects = list_objects(spec.path)
+    objects = list_store(spec.path)
     if packs := find_stored_packs(spec.path, objects):
         return PackedReader(
             spec.path, packs, name=spec.name, split=split, split_wins=split_wins, layout=layout,
