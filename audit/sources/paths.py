@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from audit.sources.object_store import is_object
-from audit.sources.packs.members import is_member
+from audit.sources.packs.members import is_member, member_place
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _IN_MEMORY = re.compile(r"fetch\+memory://|pack\+\w+://memory%3A//")
@@ -50,6 +50,12 @@ def reading_place(uri: str) -> str | None:
     None for an address in a manifest, which nobody asked to fetch.
     """
     return uri if is_member(uri) or is_object(uri) else path_of(uri)
+
+
+def file_of(uri: str) -> str | None:
+    """Return the file on this machine that holds a picture: itself, or its pack; None without."""
+    path = member_place(uri)[1] if is_member(uri) else path_of(uri)
+    return None if path is None or "://" in path else path
 
 
 def is_inside_process(uri: str) -> bool:

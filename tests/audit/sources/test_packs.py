@@ -418,3 +418,16 @@ def test_a_scan_finds_the_same_in_every_pack(tmp_path: Path) -> None:
     assert "FILE009" in run.findings["code"].to_list()
     thumbs = run.report(tmp_path / "report.html")
     assert thumbs.exists()
+
+
+def test_a_manifest_of_members_is_read_as_the_pack(tmp_path: Path) -> None:
+    packed = samples(open_source([str(write_tar(tmp_path / "a.tar", FILES))]))
+    rows = "".join(f"{s.id},{s.uri},{s.label}\n" for s in packed)
+    (tmp_path / "kept.csv").write_text(f"id,path,label\n{rows}")
+    source = open_source([str(tmp_path / "kept.csv")])
+    kept = samples(source)
+    assert [(s.id, s.label, s.mtime_ns) for s in kept] == [
+        (s.id, s.label, s.mtime_ns) for s in packed
+    ]
+    assert [content(s) for s in kept] == list(FILES.values())
+    assert not [kind for kind, _, _ in source.notes if kind == "nothing-found"]
