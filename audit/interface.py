@@ -48,6 +48,8 @@ def scan_dataset(
     predictions: Place | None = None,
     config: Place | Config | None = None,
     jobs: int | None = None,
+    executor: str = "processes",
+    address: str = "auto",
     lock: bool = True,
     progress: bool | ProgressCallback = True,
 ) -> Run:
@@ -74,6 +76,8 @@ def scan_dataset(
         "config": config,
         "checks": [checks] if isinstance(checks, str) else checks,
         "jobs": jobs,
+        "executor": executor,
+        "address": address,
         "lock": lock,
     }
     place = None if run is None else Path(run)

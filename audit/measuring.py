@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
-from audit.executors import Executor, Failure, Processes, usable_cores, usable_memory
+from audit.executors import Executor, Failure, Processes, Serial, usable_cores, usable_memory
 from audit.pairs.signature_store import write_signatures
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
 from audit.records import Sample
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
-from audit.sources.paths import path_of
+from audit.sources.paths import is_inside_process, reading_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +148,7 @@ def _chunks(store: Store) -> Iterator[list[FileJob]]:
     n_bytes = 0
     for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
         sample, key, uri, size = row
-        chunk.append(FileJob(sample, key, path_of(uri)))
+        chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
         if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
             yield chunk
@@ -166,11 +166,22 @@ def choose_workers(
     """
     if executor is not None:
         return config, executor
+    if _is_inside_process(store):
+        return config, Serial()
     cores = usable_cores()
     wanted = jobs if jobs is not None else min(cores, 1 + int(_work_s(store, table) / WORKER_S))
     share = max(usable_memory() // (2 * wanted), LEAST_MEMORY)
     limits = replace(config.limits, max_memory=min(config.limits.max_memory, share))
     return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
+
+
+def _is_inside_process(store: Store) -> bool:
+    """Say whether some of the pictures lie in this process's memory."""
+    uris = store.rows(
+        "SELECT min(uri) AS uri FROM samples WHERE uri SIMILAR TO '(fetch|pack)[+].*' "
+        "GROUP BY left(uri, 30)"
+    )
+    return any(is_inside_process(row["uri"]) for row in uris)
 
 
 def _work_s(store: Store, table: str) -> float:

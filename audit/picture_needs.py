@@ -29,7 +29,7 @@ from audit.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.squares import SquareJob, SquareMaker
 from audit.run.generations import open_run
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 from audit.stats import paired_difference, wilson
 
 SCHEMA = "audit-needs/1"
@@ -155,7 +155,7 @@ def open_squares(
     `advance` gets (done, all).
     """
     jobs = [
-        SquareJob(content, sample, path_of(uri))
+        SquareJob(content, sample, reading_place(uri))
         for content, sample, uri in rows.select("content_hash", "id", "uri").iter_rows()
     ]
     found: dict[str, npt.NDArray[np.uint8]] = {}

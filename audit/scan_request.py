@@ -15,12 +15,15 @@ from audit.annotations import holds_boxes
 from audit.checking.config import Config, load_config
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
+from audit.executors import Executor
 from audit.measuring import ProgressCallback, ignore_progress
 from audit.sources import Source, open_source
 from audit.sources.paths import path_of
 from audit.sources.python_objects import FOLDER
 
 RUNS = Path("runs")
+
+PROCESSES, RAY = "processes", "ray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class ScanRequest:
     vectors: VectorOptions
     checks: Sequence[str] | None = None
     jobs: int | None = None
+    executor: Executor | None = None
     lock: bool = True
 
     def carry_out(self, progress: ProgressCallback = ignore_progress) -> scanning.ScanResult:
@@ -41,6 +45,7 @@ class ScanRequest:
             self.source,
             self.run,
             jobs=self.jobs,
+            executor=self.executor,
             checks=self.checks,
             config=self.config,
             vectors=self.vectors,
@@ -62,12 +67,15 @@ def prepare_request(
     config: Path | Config | None = None,
     checks: Sequence[str] | None = None,
     jobs: int | None = None,
+    executor: str = PROCESSES,
+    address: str = "auto",
     lock: bool = True,
 ) -> ScanRequest:
     """Return the request for a folder, a manifest or several `name=PATH`, without reading it.
 
-    `run` is runs/<dataset name> if None, `config` ./audit.toml if there is one. Raises UsageError
-    for whatever is wrong with the words.
+    `run` is runs/<dataset name> if None, `config` ./audit.toml if there is one. `executor` is
+    `processes` of this machine, or `ray` for the cluster at `address`. Raises UsageError for
+    whatever is wrong with the words.
     """
     settings = config if isinstance(config, Config) else load_config(config)
     vectors = _choose_vectors(embeddings, embedder, predictions)
@@ -80,7 +88,19 @@ def prepare_request(
     )
     place = run or RUNS / source.name
     _refuse_around(place, source.roots.values())
-    return ScanRequest(source, place, settings, vectors, checks, jobs, lock)
+    chosen = _choose_executor(executor, address, settings)
+    return ScanRequest(source, place, settings, vectors, checks, jobs, chosen, lock)
+
+
+def _choose_executor(name: str, address: str, config: Config) -> Executor | None:
+    """Return a cluster, or None for processes of this machine."""
+    if name == PROCESSES:
+        return None
+    if name != RAY:
+        raise UsageError(f"There is no executor {name!r}: use {PROCESSES} or {RAY}.")
+    from audit.ray_cluster import RayCluster
+
+    return RayCluster(address, config.timeout_s, config.limits.max_memory)
 
 
 def _choose_vectors(

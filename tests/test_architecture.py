@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 # or of lines above. A room that is not in this table fails.
 ROOMS = {
     "audit": (
-        "errors printable class_names, workers, records executors stats progress,"
+        "errors printable class_names, workers, records executors stats progress, ray_cluster,"
         "likeness properties association rare_cells spacings gaps,"
         "chains sources neighbors run, picture,"
         "pairs annotations,"

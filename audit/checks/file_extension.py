@@ -76,6 +76,7 @@ class WrongExtension(Check):
         Case("TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")]),
         Case("a format without an entry", [{"format": "SPIDER", "extension": "spider"}]),
         Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}]),
+        Case("a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}]),
     )
     DIRTY = (
         Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"]),
@@ -96,6 +97,7 @@ class WrongExtension(Check):
             FROM images
             WHERE status <> 'unreadable' AND format IN (SELECT unnest(?))
                 AND concat(format, '/', lower(extension)) NOT IN (SELECT unnest(?))
+                AND NOT (extension = '' AND starts_with(uri, 'pack+'))
             ORDER BY id
         """
         wrong = store.query(sql, [list(EXTENSIONS), belongs])

@@ -47,7 +47,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 def scan_command(
     source: Annotated[
         list[str],
-        typer.Argument(help="A folder, a manifest (CSV, JSONL, Parquet), or name=DIR ..."),
+        typer.Argument(help="A folder, a manifest, packs, an address, or name=DIR ..."),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="Run directory (default runs/<dataset name>).")
@@ -55,6 +55,12 @@ def scan_command(
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
     ] = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="processes of this machine, or ray (extra).")
+    ] = "processes",
+    address: Annotated[
+        str, typer.Option("--address", help="Ray cluster (default: the one of this machine).")
+    ] = "auto",
     checks: ChecksOption = None,
     layout: Annotated[
         str | None,
@@ -105,7 +111,7 @@ def scan_command(
     request = prepare_request(
         source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
-        checks=_words(checks), jobs=jobs, lock=lock,
+        checks=_words(checks), jobs=jobs, executor=executor, address=address, lock=lock,
     )  # fmt: skip
     expected = parse_expectations(request.config.expect)
     terminal.write_message(request.source.describe())

@@ -24,7 +24,7 @@ from audit.errors import UsageError, error_text, find_machine_error
 from audit.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.squares import SquareJob, SquareMaker
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 
 Floats = npt.NDArray[np.float32]
 Advance = Callable[[int, int, int], None]
@@ -61,7 +61,7 @@ def ask_model(
     hashes = pictures["content_hash"].to_list()
     vectors, found = parts.load(hashes)
     jobs = [
-        SquareJob(content, sample, path_of(uri))
+        SquareJob(content, sample, reading_place(uri))
         for content, sample, uri in pictures.select("content_hash", "id", "uri")
         .filter(pl.Series(~found)).iter_rows()
     ]  # fmt: skip

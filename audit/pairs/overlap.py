@@ -28,7 +28,7 @@ from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.sources import Source
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 
 SCHEMA = "audit-overlap/1"
 CHUNK = 64
@@ -85,7 +85,7 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
 def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
     """Measure every file of a source in memory: features by sample, signatures by content."""
     uris = {sample.id: sample.uri for batch in source.batches() for sample in batch}
-    jobs = [FileJob(name, "", path_of(uri)) for name, uri in uris.items()]
+    jobs = [FileJob(name, "", reading_place(uri)) for name, uri in uris.items()]
     chunks: Iterator[list[FileJob]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
     parts = [
         failed_rows(chunk, out) if isinstance(out, Failure) else out

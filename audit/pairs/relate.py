@@ -31,7 +31,7 @@ from audit.pairs.stored_pairs import RELATE_VERSION
 from audit.picture.decode import Limits
 from audit.picture.preview import feature_pictures
 from audit.run.store import Store, identifier
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 
 TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "relate_facts")
 # The file that stands for a picture is the one with the smallest content hash, then id.
@@ -115,7 +115,7 @@ def picture_opener(
 
     @lru_cache(maxsize=64)
     def open_picture(row: int) -> npt.NDArray[np.uint8] | None:
-        path = path_of(uris[row])
+        path = reading_place(uris[row])
         if path is None:
             return None
         preview = open_one(path)

@@ -37,6 +37,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ from audit.picture.header import exif_columns, header_columns
 from audit.picture.jpeg_walk import walk_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
+from audit.sources.object_store import SCHEME, ObjectError, is_object, read_object
+from audit.sources.packs.members import MemberError, is_member
 
 # Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
 # programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder). They are tried in this
@@ -110,22 +113,17 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def read_bytes(path: str | bytes, limits: Limits) -> bytes:
-    """Return the file's bytes; raises DecodeError: missing, permission, empty, bomb or io.
+def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
+    """Return the bytes of a file, or of a member of a pack or an object of a store by its uri.
 
-    Raises MachineError where the machine has run out of something.
+    Raises DecodeError: missing, permission, empty, bomb or io, and what a pack adds; MachineError
+    where the machine has run out of something. `coming`: the bytes are being read already.
     """
     try:
-        with open(path, "rb", buffering=0, opener=_opener) as file:
-            status = os.fstat(file.fileno())
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode):
-                raise DecodeError("not-an-image", "it is a device or a folder, not a file")
-            if size > limits.max_bytes:
-                raise DecodeError(
-                    "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
-                )
-            data = file.read()
+        if isinstance(place, str) and (is_member(place) or is_object(place)):
+            data = _distant_bytes(place, limits, coming)
+        else:
+            data = _file_bytes(place, limits)
     except FileNotFoundError:
         raise DecodeError("missing", "the file does not exist") from None
     except PermissionError:
@@ -136,6 +134,32 @@ def read_bytes(path: str | bytes, limits: Limits) -> bytes:
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
+
+
+def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> bytes:
+    from audit.sources.packs.formats import read_packed
+
+    try:
+        if is_member(place):
+            return read_packed(place, limits.max_bytes)
+        if coming is not None:
+            return coming.result()
+        return read_object(place.removeprefix(SCHEME), limits.max_bytes)
+    except (MemberError, ObjectError) as error:
+        raise DecodeError(error.kind, str(error)) from None
+
+
+def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
+    with open(path, "rb", buffering=0, opener=_opener) as file:
+        status = os.fstat(file.fileno())
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise DecodeError("not-an-image", "it is a device or a folder, not a file")
+        if size > limits.max_bytes:
+            raise DecodeError(
+                "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
+            )
+        return file.read()
 
 
 def decode_picture(

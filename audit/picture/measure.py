@@ -8,6 +8,7 @@ of its row (`status`, `error_kind`, `error`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.picture.pixels import Picture
 from audit.records import Column, arrow_schema, arrow_table
+from audit.sources.object_store import reading_ahead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,21 +80,24 @@ class Measurer:
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
         records: dict[str, np.void] = {}
-        for job in jobs:
-            row, record = self._row(job, scratch)
-            rows.append(row)
-            if record is not None:
-                records[row["content_hash"]] = record
+        with reading_ahead([job.path for job in list(jobs)], self.limits.max_bytes) as coming:
+            for job in jobs:
+                row, record = self._row(job, scratch, coming.get(job.path or ""))
+                rows.append(row)
+                if record is not None:
+                    records[row["content_hash"]] = record
         features = arrow_table(rows, feature_schema(self.hashes))
         return Measured(features, signature_table(list(records), list(records.values())))
 
-    def _row(self, job: FileJob, scratch: Scratch) -> tuple[dict[str, Any], np.void | None]:
+    def _row(
+        self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None
+    ) -> tuple[dict[str, Any], np.void | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
             return keys | unmeasured_columns(job.sample_id, "unsupported", text), None
         try:
-            data = read_bytes(job.path, self.limits)
+            data = read_bytes(job.path, self.limits, coming)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
         columns, picture = decode_picture(

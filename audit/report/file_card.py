@@ -19,7 +19,7 @@ from audit.records import Column, Sample, sample_id
 from audit.report.contents import FINDING_COLUMNS, ReportedFinding
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
-from audit.sources.paths import path_of, uri_of
+from audit.sources.paths import file_of, path_of, uri_of
 
 NEAR, SHOWN = 5, 20
 NUMERIC = ("DOUBLE", "INTEGER", "BIGINT")
@@ -180,14 +180,16 @@ def _sample(store: Store, found: str) -> Sample:
 
 
 def _on_disk(sample: Sample) -> str:
-    path = path_of(sample.uri)
+    path = file_of(sample.uri)
     if path is None:
         return "remote"
     try:
         now = os.stat(path)
     except (OSError, ValueError):
         return "absent"
-    same = (now.st_size, now.st_mtime_ns) == (sample.n_bytes, sample.mtime_ns)
+    # of a pack the time alone: its size is not that of the member
+    size = now.st_size if path == path_of(sample.uri) else sample.n_bytes
+    same = (size, now.st_mtime_ns) == (sample.n_bytes, sample.mtime_ns)
     return "unchanged" if same else "changed"
 
 

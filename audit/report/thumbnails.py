@@ -19,7 +19,7 @@ import cv2
 from audit.picture.pixels import Pixels
 from audit.picture.preview import Preview, open_preview, open_previews
 from audit.report.contents import Example, Member, Report
-from audit.sources.paths import path_of
+from audit.sources.paths import reading_place
 
 LONGEST = 160  # px
 QUALITY = 78
@@ -125,7 +125,7 @@ def _openable(sample: Pictured) -> tuple[str, str]:
     """Return the path of a sample's file, and why it is not opened, "" where it is."""
     if sample.error_kind in DANGEROUS:
         return "", f"{sample.error_kind}: {sample.error or 'not opened again'}"
-    path = path_of(sample.uri) if sample.uri else None
+    path = reading_place(sample.uri) if sample.uri else None
     return (path, "") if path is not None else ("", "not a file of this machine")
 
 

@@ -15,9 +15,15 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import names
-from audit.sources.folder_listing import FolderEntries, beside_images, repeats_parent
+from audit.sources.folder_listing import (
+    FolderEntries,
+    beside_images,
+    list_folder,
+    repeats_parent,
+)
 from audit.sources.formats import PACKED
 from audit.sources.layout import FolderLayout, infer_layout
+from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
 from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion, Folder, Walk
@@ -58,13 +64,20 @@ class FolderReader:
         layout: str | None = None,
         exclude: Sequence[str] = (),
         ignore: Sequence[Path] = (),
+        tree: ListedTree | None = None,
     ) -> None:
-        """Infer the layout; raises UsageError if the root contains no picture."""
+        """Infer the layout; raises UsageError if the root contains no picture.
+
+        With `tree`, its folders are read, and none of a file system.
+        """
         self.root = root
+        self._tree = tree
         self.name = name
         self._exclude = exclude
         self._ignore = ignore
-        self._folders: FolderLayout = infer_layout(root, layout)
+        self._folders: FolderLayout = infer_layout(
+            root, layout, list_folder if tree is None else tree.entries
+        )
         if split_wins or "split" not in self._folders.roles:
             self._split = split
         else:
@@ -75,6 +88,11 @@ class FolderReader:
     def layout(self) -> Layout:
         """The layout and the reason for it."""
         return self._folders.layout
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its folders are those of a file system, where other files may lie beside."""
+        return self._tree is None
 
     @property
     def scope(self) -> FolderScope:
@@ -115,8 +133,9 @@ class FolderReader:
             return inside
 
         return Walk(
-            self.root, log, enter, exclusion=exclusion, ignore=self._ignore, source=self.name
-        )
+            self.root, log, enter, exclusion=exclusion, ignore=self._ignore, source=self.name,
+            tree=self._tree,
+        )  # fmt: skip
 
     def _in_folder(
         self, folder: Folder[Place], walk: Walk[Place], ids: IdRegister
@@ -132,6 +151,9 @@ class FolderReader:
                 identity, uri = prefix + name, full
             else:
                 identity, uri = self._identity(folder, name, walk.log, ids), uri_of(full)
+            if self._tree is not None:
+                yield self._listed_sample(self._tree, full, identity, split, label)
+                continue
             if name in links:
                 walk.count_link(full, folder.relative + name)
             try:
@@ -144,6 +166,15 @@ class FolderReader:
                 identity, uri, source, split, label, None,
                 status.st_size, status.st_mtime_ns, status.st_ctime_ns,
             )  # fmt: skip
+
+    def _listed_sample(
+        self, tree: ListedTree, path: str, identity: str, split: str | None, label: str | None
+    ) -> Sample:
+        at = tree.status(path)
+        return Sample(
+            identity, at.uri, self.name, split, label or tree.label_beside(path), None,
+            at.n_bytes, at.mtime_ns, at.ctime_ns,
+        )  # fmt: skip
 
     def _identity(self, folder: Folder[Place], name: str, log: ReadLog, ids: IdRegister) -> str:
         identity = sample_id(folder.relative + name, self.name)
@@ -229,7 +260,7 @@ def _what_instead(log: ReadLog) -> str:
     )
     fix = "give the folder that contains the images, or a manifest (CSV, JSONL, Parquet)"
     if any(row.extension in PACKED or row.example.count("ubyte") for row in skipped):
-        fix = "this looks like a packed dataset: unpack it into image files first"
+        fix = "packs of a kind that is not read (docs/sources.md): unpack it into image files first"
     elif any(row.reason == "excluded" for row in skipped):
         fix = "check --exclude"
     return f"contains no images among its {total:,} files: {kinds}. Fix: {fix}."

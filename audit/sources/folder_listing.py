@@ -7,7 +7,7 @@ class folders only the first 20 by name are listed, so this stays cheap compared
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from audit.sources import names
@@ -60,6 +60,9 @@ def _add_link(entry: os.DirEntry[str], entries: FolderEntries) -> None:
     (entries.special if special else entries.files).append(entry.name)
 
 
+ListFolder = Callable[[str], FolderEntries]
+
+
 def is_hidden(name: str) -> bool:
     """Return whether a name is hidden or one that an operating system leaves behind."""
     return name.startswith(".") or name.lower() in names.SYSTEM
@@ -76,16 +79,17 @@ class Level:
 class FolderListing:
     """The folders listed so far, by path; a folder that cannot be listed counts as empty."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, list_one: ListFolder = list_folder) -> None:
         """Start at `root`, an absolute path; a folder is listed when it is asked for."""
         self.root = root
+        self._list_one = list_one
         self._entries: dict[str, FolderEntries] = {}
 
     def entries(self, path: str) -> FolderEntries:
         """Return the entries of a folder, read once."""
         if path not in self._entries:
             try:
-                entries = list_folder(path)
+                entries = self._list_one(path)
             except OSError:
                 entries = FolderEntries()
             entries.folders = [name for name in entries.folders if not is_hidden(name)]

@@ -20,7 +20,13 @@ from typing import Protocol, cast
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
-from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
+from audit.sources.folder_listing import (
+    FOLDERS_LISTED,
+    FolderListing,
+    Level,
+    ListFolder,
+    list_folder,
+)
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),
@@ -75,14 +81,19 @@ def layout_names() -> tuple[str, ...]:
     return (*ROLES, *(option_of(convention) for convention in conventions()))
 
 
-def infer_layout(root: str, wanted: str | None = None) -> FolderLayout:
-    """Infer how to read `root`, or use `wanted`; raises UsageError for an unknown layout."""
+def infer_layout(
+    root: str, wanted: str | None = None, list_one: ListFolder = list_folder
+) -> FolderLayout:
+    """Infer how to read `root`, or use `wanted`; raises UsageError for an unknown layout.
+
+    `list_one` lists a folder, for trees that are in no file system.
+    """
     if wanted is not None and wanted not in layout_names():
         raise UsageError(
             f"Unknown layout {wanted!r}: use one of {', '.join(layout_names())} (manifest for a "
             "table), or omit --layout to have it inferred."
         )
-    tree = FolderListing(root)
+    tree = FolderListing(root, list_one)
     inferred = _infer_roles(tree)
     if wanted in ROLES:
         chosen = _force_layout(tree, inferred, cast(str, wanted))

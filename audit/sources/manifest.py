@@ -13,6 +13,7 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ class ManifestReader:
         exclusion = Exclusion(self._exclude)
         for _, _, listed, sample in self._identified(exclusion, log):
             n_rows += 1
-            n_missing += sample.n_bytes < 0 and not paths.is_remote(sample.uri)
+            n_missing += sample.mtime_ns < 0 and not paths.is_remote(sample.uri)
             if sample.id != listed:
                 n_repeats += 1
                 log.note(
@@ -231,6 +232,8 @@ class ManifestReader:
         """Return (id without the source, path or URL to read) of a path as listed."""
         if paths.is_remote(listed):
             return listed, paths.remap(listed, self._roots)
+        if paths.path_of(listed) is None:
+            return listed, listed  # a member of a pack, or an object of a store, as exported
         path = paths.path_of(listed) or listed
         if os.path.isabs(path):
             below = os.path.normpath(path)
@@ -249,6 +252,8 @@ class ManifestReader:
         """
         if paths.is_remote(uri):
             return uri, -1, -1, -1
+        if paths.path_of(uri) is None:
+            return _distant_status(uri)
         # A manifest written on Windows: its separators are tried where the name as it stands fails.
         for path in (uri, uri.replace("\\", "/")) if "\\" in uri else (uri,):
             try:
@@ -326,3 +331,16 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
+
+
+def _distant_status(uri: str) -> tuple[str, int, int, int]:
+    """Return the status of a pack as that of its member; an object is looked at each time."""
+    path = paths.file_of(uri)
+    if path is None:
+        now = time.time_ns()
+        return uri, -1, now, now
+    try:
+        status = os.stat(path)
+    except OSError:
+        return uri, -1, -1, -1
+    return uri, -1, status.st_mtime_ns, status.st_ctime_ns

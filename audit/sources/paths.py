@@ -15,7 +15,11 @@ from array import array
 from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from audit.sources.object_store import is_object
+from audit.sources.packs.members import is_member, member_place
+
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_IN_MEMORY = re.compile(r"fetch\+memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
 
@@ -32,17 +36,42 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str | None:
-    """Return the path that `open` takes for a sample's uri; None for a remote one."""
+    """Return the path that `open` takes for a sample's uri; None for one that is elsewhere."""
     if uri.startswith(_FILE):
         rest = uri[len(_FILE) :]
         # RFC 8089 allows file://localhost/path; what precedes the first slash is never a folder.
         return os.fsdecode(unquote_to_bytes(rest[rest.find("/") :] if "/" in rest else rest))
-    return None if is_remote(uri) else uri
+    return None if is_remote(uri) or is_member(uri) or is_object(uri) else uri
+
+
+def reading_place(uri: str) -> str | None:
+    """Return where a picture's bytes can be read: a path, or the uri of a member or an object.
+
+    None for an address in a manifest, which nobody asked to fetch.
+    """
+    return uri if is_member(uri) or is_object(uri) else path_of(uri)
+
+
+def file_of(uri: str) -> str | None:
+    """Return the file on this machine that holds a picture: itself, or its pack; None without."""
+    path = member_place(uri)[1] if is_member(uri) else path_of(uri)
+    return None if path is None or "://" in path else path
+
+
+def is_inside_process(uri: str) -> bool:
+    """Return whether only this process can read a picture: fsspec's memory, or a pack there."""
+    return _IN_MEMORY.match(uri) is not None
 
 
 def is_remote(text: str) -> bool:
     """Return whether `text` is a URL of another machine."""
-    return "://" in text and bool(_SCHEME.match(text)) and not text.startswith(_FILE)
+    return (
+        "://" in text
+        and bool(_SCHEME.match(text))
+        and not text.startswith(_FILE)
+        and not is_member(text)
+        and not is_object(text)
+    )
 
 
 def remap(path: str, roots: Mapping[str, str]) -> str:

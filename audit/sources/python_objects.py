@@ -292,7 +292,7 @@ def _stored_picture(picture: Any, folder: Path, identity: str) -> str:
         return os.path.abspath(os.path.expanduser(os.fspath(picture)))
     if isinstance(picture, bytes | bytearray | memoryview):
         return _store(folder, bytes(picture), ".img")
-    return _store(folder, _encoded(picture, identity), ".png")
+    return _store(folder, encode_picture(picture, identity), ".png")
 
 
 def _store(folder: Path, content: bytes, suffix: str) -> str:
@@ -307,7 +307,7 @@ def _store(folder: Path, content: bytes, suffix: str) -> str:
     return str(path.resolve())
 
 
-def _encoded(picture: Any, identity: str) -> bytes:
+def encode_picture(picture: Any, identity: str) -> bytes:
     """Return a picture as a PNG without loss."""
     if hasattr(picture, "save") and hasattr(picture, "mode"):  # PIL
         buffer = io.BytesIO()

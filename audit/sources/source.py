@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING
 
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
 from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
+from audit.sources import paths
 from audit.sources.folder import FolderReader, FolderScope
 from audit.sources.layout import layout_names
 from audit.sources.manifest import ManifestReader
 from audit.sources.names import split_word
-from audit.sources.paths import remap, uri_of
+from audit.sources.object_store import check_address, list_store
+from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.read_log import Note, ReadLog
+from audit.sources.stored_tree import StoredTree
 
 if TYPE_CHECKING:
     import polars as pl
 
-Reader = FolderReader | ManifestReader
+Reader = FolderReader | ManifestReader | PackedReader
 _NAMED = re.compile(r"([^/\\:=]+)=(.+)", re.DOTALL)
 # A manifest of one of these names says nothing about the dataset; its folder does.
 _GENERIC = frozenset(
@@ -51,7 +54,7 @@ class Source:
     @property
     def roots(self) -> dict[str, str]:
         """{name: storable absolute path} of every root, '' for the name of a single one."""
-        return {reader.name: uri_of(_path(reader)) for reader in self._readers}
+        return {reader.name: paths.uri_of(_path(reader)) for reader in self._readers}
 
     @property
     def layout(self) -> Layout:
@@ -108,7 +111,7 @@ class Source:
         return self._failed
 
     def _note_overlaps(self) -> None:
-        roots = [(r.name, r.root) for r in self._readers if isinstance(r, FolderReader)]
+        roots = [(scope.name, scope.root) for scope in self.trees]
         for name, root in roots:
             for other, outer in roots:
                 if name != other and os.path.commonpath([root, outer]) == outer:
@@ -137,7 +140,7 @@ class Source:
     @property
     def trees(self) -> list[FolderScope]:
         """The folders that were given, where annotation files may lie: not those of manifests."""
-        return [reader.scope for reader in self._readers if isinstance(reader, FolderReader)]
+        return [r.scope for r in self._readers if isinstance(r, FolderReader) and r.is_local]
 
     @property
     def box_tables(self) -> list[ManifestReader]:
@@ -150,7 +153,7 @@ class Source:
         frames = [
             frame
             for reader in self._readers
-            if isinstance(reader, ManifestReader) and (frame := reader.metadata()) is not None
+            if not isinstance(reader, FolderReader) and (frame := reader.metadata()) is not None
         ]
         if len(frames) < 2:
             return frames[0] if frames else None
@@ -192,7 +195,16 @@ def open_source(
     for spec in parsed:
         word = split_word(spec.name) if spec.name else None
         split = _split_name(spec.name, word, parsed) if several or word else None
-        if os.path.isdir(spec.path):
+        if paths.is_remote(spec.path):
+            readers.append(_stored(spec, split, word is not None, layout, exclude))
+        elif layout != "manifest" and (packs := find_packs(spec.path)):
+            readers.append(
+                PackedReader(
+                    spec.path, packs, name=spec.name, split=split, split_wins=word is not None,
+                    layout=layout, exclude=exclude,
+                )
+            )  # fmt: skip
+        elif os.path.isdir(spec.path):
             if layout == "manifest":
                 raise UsageError(f"{spec.path} is a folder: give the manifest file itself.")
             readers.append(
@@ -204,6 +216,24 @@ def open_source(
         else:
             readers.append(_manifest(spec, split, layout, exclude, roots or {}))
     return Source(_dataset_name(parsed), readers)
+
+
+def _stored(
+    spec: _Spec, split: str | None, split_wins: bool, layout: str | None, exclude: Sequence[str]
+) -> FolderReader | PackedReader:
+    """Return a reader of the objects below an address; raises UsageError."""
+    check_address(spec.path)
+    objects = list_store(spec.path)
+    if packs := find_stored_packs(spec.path, objects):
+        return PackedReader(
+            spec.path, packs, name=spec.name, split=split, split_wins=split_wins, layout=layout,
+            exclude=exclude, objects=objects,
+        )  # fmt: skip
+    tree = StoredTree(spec.path, objects)
+    return FolderReader(
+        spec.path, name=spec.name, split=split, split_wins=split_wins, layout=layout,
+        exclude=exclude, tree=tree,
+    )  # fmt: skip
 
 
 def _manifest(
@@ -245,11 +275,13 @@ def _one(text: str, roots: Mapping[str, str]) -> _Spec:
     # A folder may have `=` in its own name (lr=0.1): an existing path is taken as it is.
     match = None if os.path.lexists(text) else _NAMED.fullmatch(text)
     name, given = (sample_id(match[1]), match[2]) if match else ("", text)
-    path = os.path.abspath(os.path.expanduser(remap(given, roots)))
+    if paths.is_remote(given):
+        return _Spec(name, given.rstrip("/"))
+    path = os.path.abspath(os.path.expanduser(paths.remap(given, roots)))
     if not os.path.exists(path):
         raise UsageError(
             f"{sample_id(path)} does not exist: give a folder of images, a manifest (CSV, JSONL, "
-            "Parquet), or several as name=PATH."
+            "Parquet), an archive or shards, or several as name=PATH."
         )
     return _Spec(name, path)
 
@@ -265,7 +297,9 @@ def _dataset_name(parsed: Sequence[_Spec]) -> str:
             generic = stem.lower() in _GENERIC
             name = os.path.basename(os.path.dirname(path)) if generic else stem
     else:
-        shared = os.path.commonpath([os.path.dirname(spec.path) for spec in parsed])
+        # an address and a path have nothing in common
+        distant = any(paths.is_remote(spec.path) for spec in parsed)
+        shared = "" if distant else os.path.commonpath([os.path.dirname(s.path) for s in parsed])
         name = os.path.basename(shared) or "-".join(spec.name for spec in parsed)
     cleaned = re.sub(r'[\s/\\:*?"<>|]+', "_", sample_id(name)).strip("._ ")
     return cleaned or "dataset"

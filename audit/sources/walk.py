@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from audit.records import sample_id
 from audit.sources.folder_listing import FolderEntries, list_folder
 from audit.sources.formats import extension_of_name, kind_of
+from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
 from audit.sources.read_log import ReadLog
 
@@ -95,8 +96,11 @@ class Walk(Generic[S]):
         exclusion: Exclusion,
         ignore: Sequence[Path] = (),
         source: str = "",
+        tree: ListedTree | None = None,
     ) -> None:
-        """Prepare a walk of `root`, an absolute path; nothing is read yet."""
+        """Prepare a walk of `root`, an absolute path, or of a tree that is in no file system."""
+        self._list_one = list_folder if tree is None else tree.entries
+        self._kind = kind_of if tree is None else tree.kind
         self.root = root
         self.log = log
         self._enter = enter
@@ -136,7 +140,7 @@ class Walk(Generic[S]):
 
     def _entries(self, path: str, relative: str) -> FolderEntries:
         try:
-            return list_folder(path)
+            return self._list_one(path)
         except OSError as error:
             where = sample_id(relative.rstrip("/"), self._source) or "the root"
             why = error.strerror or "unknown cause"
@@ -165,7 +169,7 @@ class Walk(Generic[S]):
             return "system file" if name.lower() in SYSTEM else "hidden"
         if self._exclusion and self._exclusion.matches(relative + name, name):
             return "excluded"
-        return kind_of(name, path)
+        return self._kind(name, path)
 
     def _skip(self, reason: str, relative: str, name: str) -> None:
         self.log.skip(reason, extension_of_name(name), relative, self._source)
@@ -211,7 +215,7 @@ class Walk(Generic[S]):
         while stack:
             path, relative = stack.pop()
             try:
-                entries = list_folder(path)
+                entries = self._list_one(path)
             except OSError:
                 continue
             for name in [*entries.files, *entries.special]:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from audit.checking.config import Config
-from audit.executors import Processes, usable_cores
+from audit.executors import Processes, Serial, usable_cores
 from audit.measuring import choose_workers
 from audit.run.store import Store
 
@@ -26,8 +26,23 @@ def test_a_worker_is_started_for_each_second_of_work(
     files: int, n_bytes: int, jobs: int | None, wanted: int
 ) -> None:
     with Store.memory() as store:
-        sizes = pl.Series("n_bytes", [n_bytes] * files, dtype=pl.Int64)
-        store.create_from("pending", sizes.to_frame())
+        listed(store, [n_bytes] * files, "/pictures/a.jpg")
         _, workers = choose_workers(Config(), jobs, store, "pending", None)
     assert isinstance(workers, Processes)
     assert workers.jobs == wanted
+
+
+@pytest.mark.parametrize("uri", ["fetch+memory://a/b.png", "pack+tar://memory%3A//a.tar#512%2B3"])
+def test_pictures_in_the_memory_of_this_process_are_read_in_it(uri: str) -> None:
+    with Store.memory() as store:
+        listed(store, [10_000] * 100_000, uri)
+        _, workers = choose_workers(Config(), 2, store, "pending", None)
+    assert isinstance(workers, Serial)
+
+
+def listed(store: Store, sizes: list[int], uri: str) -> None:
+    """Fill the tables of what is listed and of what is to be measured."""
+    frame = pl.DataFrame({"n_bytes": sizes}, schema={"n_bytes": pl.Int64})
+    frame = frame.with_columns(uri=pl.lit(uri))
+    store.create_from("pending", frame)
+    store.create_from("samples", frame)

@@ -221,7 +221,7 @@ def test_half_a_surrogate_is_refused_a_whole_pair_is_text(tmp_path: Path) -> Non
 def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
     rows = [{"image": {"bytes": PNG, "path": "a.png"}, "label": 1}]
     with pytest.raises(UsageError, match=r"contains the images themselves \(column 'image'\)"):
-        open_source([str(write(tmp_path / "m.parquet", rows))])
+        open_source([str(write(tmp_path / "m.parquet", rows))], layout="manifest")
     beside = [{"path": "a.png", "thumbnail": PNG, "weight": 2}]
     source = open_source([str(write(tmp_path / "n.parquet", beside))])
     assert source.metadata is not None

@@ -84,7 +84,7 @@ def test_overlapping_roots_are_noted(tmp_path: Path) -> None:
         (["a={tmp}/one", "a={tmp}/two"], "'a' is given twice"),
         (["{tmp}/empty"], "is an empty folder: give"),
         (["{tmp}/text"], r"contains no images among its 2 files: 2 \.txt"),
-        (["{tmp}/packed"], r"packed dataset: unpack it"),
+        (["{tmp}/packed"], r"packs of a kind that is not read"),
     ],
 )
 def test_errors_say_what_to_do(tmp_path: Path, specs: list[str], message: str) -> None:
@@ -95,7 +95,7 @@ def test_errors_say_what_to_do(tmp_path: Path, specs: list[str], message: str) -
         "empty/",
         "text/a.txt",
         "text/b.txt",
-        "packed/a.tfrecord",
+        "packed/a.rar",
     )
     with pytest.raises(UsageError, match=message):
         open_source([spec.format(tmp=tmp_path) for spec in specs])

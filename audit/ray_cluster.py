@@ -1,0 +1,131 @@
+"""A Ray cluster as executor: chunks go to its nodes, where a process of its own opens the files.
+
+On a node a chunk is done as on one machine (`audit.executors.Processes`), so that a file that
+crashes or hangs the decoder is found there. Ray moves chunks and answers, and gives the chunk of a
+node that was lost to another; each chunk is answered once, so nothing is counted twice. Every node
+needs the same version of this package, and must see the files under the same addresses.
+
+Cost: a task takes about 1 ms beside its work, the first on each node what imports take.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from audit.errors import MachineError, UsageError
+from audit.executors import MEMORY, Failure, Processes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+KNOCK_S = 10.0
+RETRIES = 3  # of a chunk whose node or process was lost, by Ray itself
+LOST = 2  # times that a chunk is given out again when Ray gave it up
+AHEAD = 2  # chunks in flight for each core of the cluster
+NO_NODES = (
+    "The nodes of the Ray cluster were lost {n} times while they did one chunk: look at `ray "
+    "status`, then run the same command again; what was done is kept."
+)
+
+
+class RayCluster:
+    """Chunks spread over the cores of a cluster; an item may take `timeout_s` and `memory` bytes.
+
+    `address` is that of a cluster (`auto`: the one this machine belongs to), None for a new one of
+    this machine alone.
+    """
+
+    def __init__(
+        self, address: str | None = "auto", timeout_s: float = 60.0, memory: int = MEMORY
+    ) -> None:
+        """Connect; raises UsageError with the fix where there is no ray or no such cluster."""
+        self.timeout_s, self.memory = timeout_s, memory
+        self._ray = _connected(address)
+
+    def run(
+        self, work: Callable[[Sequence[Item]], Result], chunks: Iterable[Sequence[Item]]
+    ) -> Iterator[tuple[Sequence[Item], Result | Failure]]:
+        """Yield chunks with their results as they finish; guilty items alone, with a Failure.
+
+        Raises MachineError where the nodes, not an item, are what failed.
+        """
+        task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(do_chunk)
+        shared, source = self._ray.put(work), iter(chunks)
+        waiting: dict[Any, tuple[Sequence[Item], int]] = {}
+
+        def begin(chunk: Sequence[Item], lost: int) -> None:
+            waiting[task.remote(shared, chunk, self.timeout_s, self.memory)] = chunk, lost
+
+        try:
+            while True:
+                while len(waiting) < self._wanted() and (chunk := next(source, None)) is not None:
+                    begin(chunk, 0)
+                if not waiting:
+                    return
+                (done, *_), _ = self._ray.wait(list(waiting), num_returns=1)
+                chunk, lost = waiting.pop(done)
+                answer = self._answer(done)
+                if answer is not None:
+                    yield from answer
+                elif lost < LOST:
+                    begin(chunk, lost + 1)
+                else:
+                    raise MachineError(NO_NODES.format(n=(lost + 1) * (RETRIES + 1)))
+        finally:
+            for reference in waiting:
+                self._ray.cancel(reference, force=True)
+
+    def _wanted(self) -> int:
+        """Return how many chunks should be in flight: nodes come and go."""
+        return AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def _answer(self, reference: Any) -> list[tuple[Sequence[Any], Any]] | None:
+        """Return what a task answered, None where its node or process was lost."""
+        errors = self._ray.exceptions
+        gone = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError)
+        try:
+            answer: list[tuple[Sequence[Any], Any]] = self._ray.get(reference)
+        except (*gone, errors.OutOfMemoryError):
+            return None
+        except errors.RayTaskError as error:
+            raise (error.cause or error) from None
+        return answer
+
+
+def do_chunk(
+    work: Callable[[Sequence[Item]], Result],
+    chunk: Sequence[Item],
+    timeout_s: float,
+    memory: int,
+) -> list[tuple[Sequence[Item], Result | Failure]]:
+    """Do a chunk on this node, in a process that may die of it."""
+    return list(Processes(1, timeout_s, memory).run(work, [chunk]))
+
+
+def _connected(address: str | None) -> Any:
+    try:
+        import ray  # type: ignore[import-not-found]
+    except ImportError:
+        raise UsageError(
+            "--executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
+        ) from None
+    if ray.is_initialized():
+        return ray
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, OSError) as error:
+        raise UsageError(
+            f"There is no Ray cluster at {address}: start one (`ray start --head`), or give its "
+            f"--address ({error})."
+        ) from None
+    return ray
+
+
+def _knock(address: str | None) -> None:
+    """Raise OSError where nobody listens at `host:port`: Ray itself would wait for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "//" not in host:
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()

@@ -1,0 +1,74 @@
+"""A tree of folders that no file system has to know: made of names, read as a folder is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from audit.sources.folder_listing import FolderEntries
+from audit.sources.formats import KINDS, extension_of_name
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a listing says of a file: where its bytes are, bytes, times in ns."""
+
+    uri: str
+    n_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class ListedTree:
+    """Folders and files by their path below `root`; what a file is, its makers say."""
+
+    def __init__(self, root: str) -> None:
+        """Begin with an empty root."""
+        self.root = root
+        self._folders: dict[str, FolderEntries] = {root: FolderEntries()}
+
+    def make_folder(self, parts: Sequence[str]) -> str:
+        """Return the path of a folder by its names below the root, made where it is new."""
+        path = self.root
+        for part in parts:
+            above, path = path, f"{path}/{part}"
+            if path not in self._folders:
+                self._folders[path] = FolderEntries()
+                self._folders[above].folders.append(part)
+        return path
+
+    def add_name(self, folder: str, name: str) -> str:
+        """Add a file to a folder and return its path."""
+        self._folders[folder].files.append(name)
+        return f"{folder}/{name}"
+
+    def sort(self) -> None:
+        """Bring the names of each folder into order, once all are there."""
+        for entries in self._folders.values():
+            entries.files.sort()
+            entries.folders.sort()
+
+    def entries(self, path: str) -> FolderEntries:
+        """Return what is in a folder."""
+        found = self._folders[path]
+        return FolderEntries(list(found.files), list(found.folders))
+
+    def kind(self, name: str, folder: str) -> str:
+        """Return `image` or the reason why not, by the name alone."""
+        return KINDS.get(extension_of_name(name), "not an image")
+
+    def has_pictures(self) -> bool:
+        """Return whether a file is called as a picture is."""
+        return any(
+            self.kind(name, "") == "image"
+            for entries in self._folders.values()
+            for name in entries.files
+        )
+
+    def status(self, path: str) -> Status:
+        """Return where the bytes of a file are, and what is known of it."""
+        raise NotImplementedError
+
+    def label_beside(self, path: str) -> str | None:
+        """Return the label that a file beside it gives, None without one."""
+        return None

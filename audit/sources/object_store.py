@@ -1,0 +1,216 @@
+"""Pictures on other machines: whatever fsspec opens (s3, gs, http, memory, ...), read one by one.
+
+A store is listed once, in one sweep, and read as the folder that it looks like. An object counts as
+unchanged by its size and its ETag, else its time; where a store tells neither, it is read again.
+Reading is tried again with growing pauses where the store throttles, resets or answers short.
+Credentials come from where the store's library finds them; one inside an address is refused,
+because addresses are kept in the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from audit.errors import UsageError
+
+SCHEME = "fetch+"
+TRIES = 5
+FIRST_PAUSE_S = 0.2
+AT_ONCE = 16
+"""Objects that a process asks for at a time."""
+_TAGS = ("ETag", "etag", "md5", "md5Hash", "checksum", "Content-MD5", "sha256", "e_tag")
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "modified")
+
+
+class ObjectError(Exception):
+    """An object that cannot be read: `kind` is an error kind of the table `features`."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        """Keep the kind beside the text."""
+        super().__init__(text)
+        self.kind = kind
+
+
+def is_object(place: str) -> bool:
+    """Return whether a place is an object of a store."""
+    return place.startswith(SCHEME)
+
+
+def check_address(url: str) -> None:
+    """Raise UsageError for an address that cannot be used or must not be kept."""
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    if parts.username or parts.password:
+        raise UsageError(
+            f"The address {shown} was given with credentials in it: leave them out, and give them "
+            "in the environment or the configuration of the store's library."
+        )
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"The address {shown} was given with a query, which may hold a key and would be kept "
+            "in the run: give the plain address of a folder or an archive."
+        )
+    _filesystem(parts.scheme)
+
+
+@cache
+def _filesystem(protocol: str) -> Any:
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ImportError:
+        raise UsageError(
+            "Addresses of other machines need fsspec: pip install 'dataset-preflight[remote]'."
+        ) from None
+    try:
+        return fsspec.filesystem(protocol)
+    except ImportError as error:
+        raise UsageError(f"{protocol}:// needs another library: {error}.") from None
+    except ValueError:
+        raise UsageError(
+            f"Addresses that begin with {protocol}:// are not known: use s3://, gs://, hf://, "
+            "https:// or another protocol of fsspec."
+        ) from None
+
+
+def _on_store(url: str) -> tuple[Any, str]:
+    store = _filesystem(url.partition("://")[0])
+    return store, store._strip_protocol(url)
+
+
+# ---- listing ----
+
+
+def list_store(url: str) -> dict[str, dict[str, Any]]:
+    """Return what fsspec tells of each object below an address, by its path below it.
+
+    A single object has the path ''. Raises UsageError where there is nothing or no permission.
+    """
+    store, root = _on_store(url)
+    prefix = root.rstrip("/") + "/"
+    try:
+        found = _tried(lambda: store.find(root, detail=True), url)
+    except ObjectError as error:
+        raise UsageError(f"{url} cannot be listed: {error}.") from None
+    if not found:
+        raise UsageError(
+            f"{url} holds nothing, does not exist or cannot be reached: check the address."
+        )
+    objects = {path.removeprefix(prefix) if path != root else "": i for path, i in found.items()}
+    if all(info.get("size") is None for info in objects.values()):
+        objects = _asked_one_by_one(store, prefix, objects)
+    return objects
+
+
+def _asked_one_by_one(
+    store: Any, prefix: str, objects: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return what a store tells of each object, where its listing tells no more than names."""
+
+    def ask(name: str) -> dict[str, Any]:
+        try:
+            return dict(_tried(lambda: store.info(prefix + name if name else prefix[:-1]), name))
+        except ObjectError:
+            return dict(objects[name])
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(objects, pool.map(ask, objects), strict=True))
+
+
+def object_times(info: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return bytes, time of modification (ns, -1 unknown) and a number made of the ETag.
+
+    Without either, the number is the time now: the object is read again.
+    """
+    size = info.get("size")
+    tag = next((str(info[name]) for name in _TAGS if info.get(name)), None)
+    when = next((info[name] for name in _TIMES if info.get(name)), None)
+    changed = _nanoseconds(when)
+    if tag is not None:
+        digest = hashlib.blake2b(tag.encode(), digest_size=7).digest()
+        return -1 if size is None else int(size), changed, int.from_bytes(digest, "big")
+    return -1 if size is None else int(size), changed, -1 if changed >= 0 else time.time_ns()
+
+
+def _nanoseconds(when: Any) -> int:
+    if isinstance(when, datetime):
+        return int(when.timestamp() * 1e9)
+    if isinstance(when, int | float):
+        return int(when * 1e9)
+    if isinstance(when, str):
+        try:
+            return int(datetime.fromisoformat(when).timestamp() * 1e9)
+        except ValueError:
+            return -1
+    return -1
+
+
+# ---- reading ----
+
+
+def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
+    """Return the bytes of an object, or a range of them; raises ObjectError, bomb above `limit`."""
+    store, path = _on_store(url)
+    wanted = limit + 1 if size is None else min(size, limit + 1)
+
+    def read() -> bytes:
+        data = bytes(store.cat_file(path, start=start, end=start + wanted))
+        if size is not None and len(data) < wanted:
+            raise ConnectionError(f"{len(data):,} of {wanted:,} bytes came")
+        return data
+
+    data: bytes = _tried(read, url)
+    if len(data) > limit:
+        raise ObjectError("bomb", f"the object has more than max_bytes, {limit:,} bytes")
+    return data
+
+
+def _tried(ask: Callable[[], Any], what: str) -> Any:
+    """Ask up to `TRIES` times, with growing pauses; raises ObjectError."""
+    pause = FIRST_PAUSE_S
+    for attempt in range(1, TRIES + 1):
+        try:
+            return ask()
+        except FileNotFoundError:
+            raise ObjectError("missing", "the object does not exist") from None
+        except PermissionError as error:
+            raise ObjectError("permission", f"the store refuses access ({error})") from None
+        except (MemoryError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
+            if attempt == TRIES:
+                name = type(error).__name__
+                text = f"the store failed {TRIES} times: {name}: {error}"
+                raise ObjectError("io", text) from None
+        time.sleep(pause)
+        pause *= 2
+    raise AssertionError(what)
+
+
+@contextmanager
+def reading_ahead(
+    places: Sequence[str | None], limit: int
+) -> Iterator[Mapping[str, Future[bytes]]]:
+    """Begin to read the objects among some places, several at a time; give the answers to come."""
+    urls = [place for place in places if place is not None and is_object(place)]
+    if not urls:
+        yield {}
+        return
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield {url: pool.submit(read_object, url.removeprefix(SCHEME), limit) for url in urls}
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def open_object(url: str) -> Any:
+    """Return an object as an open file that reads ranges."""
+    store, path = _on_store(url)
+    return store.open(path, "rb")

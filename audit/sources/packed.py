@@ -1,0 +1,219 @@
+"""Packs as samples: archives, shards and arrays, one or many, read where they lie.
+
+Archives are read as the folder they would be unpacked to. Rows of tables and arrays have no names:
+they are numbered through all packs of a split, in the order of the packs, so that ids stay when the
+same rows are packed into other shards. A damaged pack is a note that FILE009 reports; what can be
+read of it, and the other packs, are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from audit.errors import UsageError
+from audit.records import Layout, Sample, sample_id
+from audit.sources.folder import FolderReader
+from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.metadata import typed_frame
+from audit.sources.names import split_word
+from audit.sources.object_store import object_times
+from audit.sources.packed_tree import Pack, PackedTree
+from audit.sources.packs.formats import PackFormat, format_of, packs_below
+from audit.sources.packs.members import DamagedPackError, PackMember, member_uri
+from audit.sources.read_log import ReadLog
+from audit.sources.walk import Exclusion
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DAMAGED = "damaged-pack"
+Objects = Mapping[str, Mapping[str, Any]]
+
+
+def find_packs(path: str) -> list[str]:
+    """Return the packs that a path names: itself, or those of a folder without pictures."""
+    if os.path.isdir(path):
+        return packs_below(path)
+    return [path] if format_of(path) is not None else []
+
+
+class PackedReader:
+    """The packs of one root. `split` is a fixed split for all of it (`train=DIR`)."""
+
+    def __init__(
+        self,
+        path: str,
+        packs: Sequence[str],
+        *,
+        name: str = "",
+        split: str | None = None,
+        split_wins: bool = True,
+        layout: str | None = None,
+        exclude: Sequence[str] = (),
+        objects: Objects = MappingProxyType({}),
+    ) -> None:
+        """List archives; raises UsageError where no pack holds a picture, or the formats differ.
+
+        `objects` is the listing of the store below `path`, where it is an address.
+        """
+        self.root, self.name = path, name
+        self._split, self._exclude, self._log = split, exclude, ReadLog()
+        self._packs = [_pack(one, path, objects) for one in packs]
+        self._form = _only_format(path, self._packs)
+        self._tree: FolderReader | None = None
+        if self._form.NAMED:
+            self._tree = FolderReader(
+                path, name=name, split=split, split_wins=split_wins, layout=layout,
+                exclude=exclude, tree=self._packed_tree(),
+            )  # fmt: skip
+        elif layout is not None:
+            raise UsageError(f"--layout is for folders; {sample_id(path)} holds rows.")
+        elif next(self._rows(ReadLog()), None) is None:
+            raise UsageError(f"{sample_id(path)} holds no pictures{self._why(self._row_log())}")
+
+    @property
+    def layout(self) -> Layout:
+        """The layout, with the number of packs."""
+        several = "s" if len(self._packs) > 1 else ""
+        packs = f"{len(self._packs):,} {self._form.NAME} file{several}, read without unpacking"
+        if self._tree is None:
+            return Layout("rows", packs)
+        return replace(self._tree.layout, reason=f"{self._tree.layout.reason}; {packs}")
+
+    def samples(self, log: ReadLog) -> Iterator[Sample]:
+        """Yield the samples, pack by pack, or as a folder's; damage goes to `log`."""
+        if self._tree is not None:
+            for kind, sample, message in self._log.notes:
+                log.note(kind, sample, message)
+            yield from self._tree.samples(log)
+            return
+        exclusion = Exclusion(self._exclude)
+        for pack, member, identity in self._rows(log):
+            if exclusion and exclusion.matches(identity, identity):
+                log.skip("excluded", "", identity, self.name)
+                continue
+            uri = member_uri(pack.form.NAME, pack.path, member.key)
+            yield Sample(
+                sample_id(identity, self.name), uri, self.name, self._split_of(pack, member),
+                member.label, None, member.n_bytes, pack.mtime_ns, pack.ctime_ns,
+            )  # fmt: skip
+        exclusion.report(log)
+
+    def metadata(self) -> pl.DataFrame | None:
+        """Return the other columns of the rows, by `sample_id`; reads the packs again."""
+        if self._tree is not None:
+            return None
+        columns: list[str] = []
+        for _, member, _ in islice(self._rows(ReadLog()), 1000):
+            columns += [name for name in member.more if name not in columns]
+        if not columns:
+            return None
+        rows = (
+            (sample_id(identity, self.name), [member.more.get(name) for name in columns])
+            for _, member, identity in self._rows(ReadLog())
+        )
+        return typed_frame(rows, columns, from_text=False, exact=False)
+
+    # ---- rows ----
+
+    def _rows(self, log: ReadLog) -> Iterator[tuple[Pack, PackMember, str]]:
+        """Yield pack, member and id, without the name of the source."""
+        counts = Counter[str | None]()
+        for pack in self._packs:
+            for member in _listed(pack, self.root, log):
+                split = self._split_of(pack, member)
+                number = counts[split]
+                counts[split] += 1
+                yield pack, member, str(number) if split is None else f"{split}/{number}"
+
+    def _split_of(self, pack: Pack, member: PackMember) -> str | None:
+        return self._split or member.split or _split_by_name(pack.path, self.root)
+
+    def _row_log(self) -> ReadLog:
+        log = ReadLog()
+        next(self._rows(log), None)
+        return log
+
+    # ---- archives ----
+
+    def _packed_tree(self) -> PackedTree:
+        tree = PackedTree(self.root, self._log)
+        for pack in self._packs:
+            members = list(_listed(pack, self.root, self._log))
+            tops = {member.name.lstrip("./").partition("/")[0] for member in members}
+            within = any(split_word(top) for top in tops)
+            split = None if within else _split_by_name(pack.path, self.root)
+            tree.add(pack, members, split)
+        tree.sort()
+        if not tree.has_pictures():
+            raise UsageError(f"{sample_id(self.root)} holds no pictures{self._why(self._log)}")
+        return tree
+
+    def _why(self, log: ReadLog) -> str:
+        notes = [message for kind, _, message in log.notes if kind == DAMAGED]
+        return f". {notes[0]}" if notes else ": give archives, shards or arrays of pictures."
+
+
+def find_stored_packs(url: str, objects: Objects) -> list[str]:
+    """Return the packs among the objects of a listing; [] where there are pictures among them."""
+    if any(KINDS.get(extension_of_name(name)) == "image" for name in objects):
+        return []
+    found = [f"{url}/{name}" if name else url for name in sorted(objects)]
+    return [path for path in found if format_of(path) is not None]
+
+
+def _pack(path: str, root: str, objects: Objects) -> Pack:
+    form = format_of(path)
+    assert form is not None
+    if objects:
+        _, changed, tag = object_times(objects[path.removeprefix(root).lstrip("/")])
+        return Pack(path, form, changed, tag)
+    status = os.stat(path)
+    return Pack(path, form, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _only_format(path: str, packs: Sequence[Pack]) -> PackFormat:
+    names = Counter(pack.form.NAME for pack in packs)
+    if len(names) > 1:
+        counts = ", ".join(f"{n:,} {name}" for name, n in names.most_common())
+        raise UsageError(
+            f"{sample_id(path)} holds packs of several formats ({counts}): give one kind at a time."
+        )
+    return packs[0].form
+
+
+def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
+    """Yield what can be read of a pack; what cannot be is a note."""
+    name = sample_id(os.path.relpath(pack.path, root) if pack.path != root else _base(root))
+    try:
+        yield from pack.form.list_members(pack.path)
+    except DamagedPackError as damage:
+        log.note(DAMAGED, None, f"{name}: {damage}.")
+    except OSError as error:
+        log.note(
+            "unlisted-folder",
+            None,
+            f"{name} could not be read ({error.strerror or error}): what it holds is not in this "
+            "scan. Grant read permission (chmod u+r) and scan again.",
+        )
+
+
+def _base(path: str) -> str:
+    return os.path.basename(path)
+
+
+def _split_by_name(path: str, root: str) -> str | None:
+    """Return the split that the name of a pack, or of a folder above it, says."""
+    below = os.path.relpath(path, root) if path != root else _base(path)
+    for part in reversed(below.split(os.sep)):
+        words = (split_word(word) for word in re.split(r"[-_. ]", part))
+        if (found := next((word for word in words if word is not None), None)) is not None:
+            return found
+    return None

@@ -1,0 +1,168 @@
+"""Parquet with the bytes of pictures in a column, as Hugging Face writes it: a member is a row.
+
+The column holds bytes, or a record of `bytes` and `path`. Pages are compressed, so a process that
+reads a row keeps the column of its row group. Class numbers get the names that the file's own
+notes give them. Tables that list paths are manifests and not read here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from audit.sources.packs.members import (
+    DamagedPackError,
+    MemberError,
+    PackMember,
+    is_distant,
+    open_pack,
+)
+from audit.sources.packs.opened import kept_open
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+NAME = "parquet"
+NAMED = False
+LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
+PATHS = ("path", "file", "filename", "file_name", "image_path", "file_path", "filepath", "img_path")
+SPLITS = ("split", "subset", "partition")
+_NO_PICTURE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
+
+
+def recognises(path: str) -> bool:
+    """Return whether a file is Parquet with a column of pictures."""
+    if not path.lower().endswith((".parquet", ".pq")):
+        return False
+    import pyarrow as pa
+
+    try:
+        schema = _opened(path).schema_arrow
+        return _picture_column(schema) is not None and not _lists_paths(schema)
+    except (*_NO_PICTURE, pa.ArrowException):
+        return False
+
+
+def list_members(path: str) -> Iterator[PackMember]:
+    """Yield the rows in order; a null picture is a member of no bytes."""
+    import pyarrow as pa
+
+    group = 0
+    try:
+        file = _opened(path)
+        column = _picture_column(file.schema_arrow)
+        assert column is not None
+        others = [f.name for f in file.schema_arrow if f.name != column and _is_plain(f.type)]
+        names = _class_names(file.schema_arrow)
+        for group in range(file.num_row_groups):
+            sizes = _sizes(_bytes_column(path, group, column))
+            rows = file.read_row_group(group, columns=others).to_pylist()
+            rows = rows or [{} for _ in sizes]
+            for number, (size, row) in enumerate(zip(sizes, rows, strict=True)):
+                label, split = _taken(row, LABELS), _taken(row, SPLITS)
+                yield PackMember(
+                    "", f"{group}+{number}+{column}", size, _named(label, names),
+                    None if split is None else str(split), row,
+                )  # fmt: skip
+    except (*_NO_PICTURE, pa.ArrowException) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedPackError(f"row group {group} cannot be read: {text}") from None
+
+
+def read_member(path: str, key: str, limit: int) -> bytes:
+    """Return the bytes of a row's picture: `row group + row + column`."""
+    import pyarrow as pa
+
+    group, number, column = key.split("+", 2)
+    try:
+        value = kept_open(_bytes_column, path, int(group), column)[int(number)]
+    except (*_NO_PICTURE, pa.ArrowException, IndexError) as error:
+        raise MemberError("corrupt", f"its row group cannot be read: {error}") from None
+    data = value.as_py()
+    if data is None:
+        raise MemberError("empty", "the row has no picture")
+    if len(data) > limit:
+        raise MemberError("bomb", f"the row has {len(data):,} bytes; max_bytes is {limit:,}")
+    return bytes(data)
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(open_pack(path) if is_distant(path) else path)
+
+
+def _bytes_column(path: str, group: int, column: str) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    table = _opened(path).read_row_group(group, columns=[column])
+    values = table.column(0)
+    return pc.struct_field(values, "bytes") if _is_record(values.type) else values
+
+
+def _sizes(values: pa.ChunkedArray) -> list[int]:
+    import pyarrow.compute as pc
+
+    return [size or 0 for size in pc.binary_length(values).to_pylist()]
+
+
+def _picture_column(schema: pa.Schema) -> str | None:
+    """Return the first column of bytes that is called a picture, or is the only one of bytes."""
+    import pyarrow as pa
+
+    found = [
+        f.name
+        for f in schema
+        if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type) or _is_record(f.type)
+    ]
+    called = [name for name in found if any(word in name.lower() for word in ("im", "pic", "jpg"))]
+    return called[0] if called else found[0] if len(found) == 1 else None
+
+
+def _lists_paths(schema: pa.Schema) -> bool:
+    """Return whether a column of texts says where pictures are: then it is a manifest."""
+    import pyarrow as pa
+
+    texts = [
+        f.name.lower()
+        for f in schema
+        if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
+    ]
+    return any(name in PATHS for name in texts)
+
+
+def _is_record(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_struct(kind)) and kind.get_field_index("bytes") >= 0
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string,
+             pa.types.is_large_string, pa.types.is_dictionary)  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _class_names(schema: pa.Schema) -> list[str]:
+    """Return the names that the file's notes give to class numbers."""
+    try:
+        notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = notes["info"]["features"]
+        named = (features[name].get("names") for name in LABELS if name in features)
+        return [str(name) for name in next(filter(None, named), [])]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((row.pop(name) for name in names if name in row), None)
+
+
+def _named(label: Any, names: list[str]) -> str | None:
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
+        return names[label]
+    return None if label is None else str(label)

@@ -1,0 +1,183 @@
+"""Pictures in a store: read as a folder, tried again where the store fails, never with a key."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import audit
+from audit.errors import UsageError
+from audit.executors import Serial
+from audit.picture.decode import DecodeError, Limits, read_bytes
+from audit.records import Sample
+from audit.scanning import scan
+from audit.sources import object_store, open_source
+from audit.sources.object_store import SCHEME, object_times
+from audit.sources.paths import reading_place
+from tests.audit.sources.packed_sets import pictures, write_folder, write_parquet, write_tar
+
+fsspec = pytest.importorskip("fsspec")
+memory = pytest.importorskip("fsspec.implementations.memory")
+FILES = pictures()
+
+
+class Failing(memory.MemoryFileSystem):  # type: ignore[misc, name-defined]
+    """A store that fails as it is told: by the name of an object, so many times."""
+
+    protocol = "failing"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    failures: ClassVar[dict[str, list[Exception | bytes]]] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("failing://", "memory://")))
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **more: Any) -> bytes:
+        name = path.rpartition("/")[2]
+        if waiting := self.failures.get(name):
+            answer = waiting.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        return bytes(super().cat_file(path, start=start, end=end, **more))
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.0)
+    Failing.store, Failing.pseudo_dirs, Failing.failures = {}, [""], {}
+    filesystem = fsspec.filesystem("failing")
+    for name, data in FILES.items():
+        filesystem.pipe(f"/set/{name}", data)
+    yield filesystem
+    Failing.store, Failing.failures = {}, {}
+
+
+def samples(source: audit.sources.Source) -> list[Sample]:
+    return [sample for batch in source.batches() for sample in batch]
+
+
+def content(sample: Sample, most: int = 1 << 20) -> bytes:
+    return read_bytes(str(reading_place(sample.uri)), Limits(max_bytes=most))
+
+
+def test_a_store_is_read_as_the_folder_that_it_looks_like(store: Any, tmp_path: Path) -> None:
+    folder = samples(open_source([str(write_folder(tmp_path, FILES))]))
+    stored = samples(open_source(["failing://set"]))
+    assert [(s.id, s.split, s.label, s.n_bytes) for s in stored] == [
+        (s.id, s.split, s.label, s.n_bytes) for s in folder
+    ]
+    assert [content(s) for s in stored] == list(FILES.values())
+
+
+def test_packs_in_a_store_are_read_by_ranges(store: Any, tmp_path: Path) -> None:
+    store.pipe(
+        "/tars/a.tar", write_tar(tmp_path / "a.tar", {**FILES, "train/cat/z.png": b""}).read_bytes()
+    )
+    store.pipe("/rows/train.parquet", write_parquet(tmp_path / "p.parquet", FILES).read_bytes())
+    in_tar = samples(open_source(["failing://tars"]))
+    assert [content(s) for s in in_tar if s.n_bytes] == list(FILES.values())
+    with pytest.raises(DecodeError, match="no bytes"):
+        content(next(s for s in in_tar if not s.n_bytes))
+    rows = samples(open_source(["failing://rows"]))
+    assert [content(s) for s in rows] == list(FILES.values())
+    assert {s.split for s in rows} == {"train"}
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [[ConnectionResetError("reset")], [OSError("503 Slow Down")] * 4, [TimeoutError()]],
+    ids=["reset", "throttled", "slow"],
+)
+def test_what_fails_for_a_while_is_read(store: Any, failures: list[Exception]) -> None:
+    Failing.failures = {"00.png": list(failures)}
+    first = next(s for s in samples(open_source(["failing://set"])) if s.id.endswith("00.png"))
+    assert content(first) == FILES[first.id]
+    assert Failing.failures == {"00.png": []}
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (FileNotFoundError("gone"), "missing"),
+        (PermissionError("expired"), "permission"),
+        (ConnectionResetError("reset"), "io"),
+    ],
+)
+def test_what_fails_for_good_is_said(store: Any, failure: Exception, kind: str) -> None:
+    first = samples(open_source(["failing://set"]))[0]
+    Failing.failures = {first.id.rpartition("/")[2]: [failure] * object_store.TRIES}
+    with pytest.raises(DecodeError) as error:
+        content(first)
+    assert error.value.kind == kind
+
+
+def test_a_short_answer_to_a_range_is_asked_again(store: Any, tmp_path: Path) -> None:
+    store.pipe("/tars/a.tar", write_tar(tmp_path / "a.tar", FILES).read_bytes())
+    first = samples(open_source(["failing://tars"]))[0]
+    Failing.failures = {"a.tar": [b"short"]}
+    assert content(first) == FILES[first.id]
+    Failing.failures = {"a.tar": [b"short"] * object_store.TRIES}
+    with pytest.raises(DecodeError, match="5 of"):
+        content(first)
+
+
+def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
+    first = samples(open_source(["failing://set"]))[0]
+    with pytest.raises(DecodeError, match="max_bytes") as error:
+        content(first, most=20)
+    assert error.value.kind == "bomb"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("failing://user:secret@host/set", "with credentials in it"),
+        ("failing://set?signature=secret", "with a query"),
+        ("failing://nothing", "holds nothing"),
+        ("unknownstore://set", "are not known"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_a_sentence_without_its_key(
+    store: Any, address: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        open_source([address])
+    assert "secret" not in str(error.value)
+
+
+def test_an_object_is_known_by_its_tag_else_its_time_else_read_again() -> None:
+    tagged = object_times({"size": 5, "ETag": '"a"', "LastModified": "2026-01-02T00:00:00+00:00"})
+    assert tagged[:2] == (5, 1767312000000000000)
+    assert tagged[2] != object_times({"size": 5, "ETag": '"b"'})[2]
+    assert object_times({"size": 5, "created": 3.0}) == (5, 3_000_000_000, -1)
+    one, other = object_times({"size": 5}), object_times({"size": 5})
+    assert one[2] > 0
+    assert one[2] != other[2]
+
+
+@pytest.mark.slow
+def test_a_scan_of_a_failing_store_finds_what_the_folder_has(store: Any, tmp_path: Path) -> None:
+    folder = audit.scan(write_folder(tmp_path / "set", FILES), tmp_path / "one", jobs=1)
+    names = [name.rpartition("/")[2] for name in FILES]
+    Failing.failures = {name: [ConnectionResetError("reset")] for name in names[::2]}
+    Failing.failures[names[1]] = [OSError("down")] * object_store.TRIES
+    scan(open_source(["failing://set"]), tmp_path / "two", executor=Serial())
+    stored = audit.open(tmp_path / "two")
+    broken = stored.findings.filter(stored.findings["code"] == "FILE001")
+    assert len(broken) == 1
+    # what the store failed at is tried again, and all else is kept
+    again = scan(open_source(["failing://set"]), tmp_path / "two", executor=Serial())
+    assert (again.measured, again.kept) == (1, len(FILES) - 1)
+    stored = audit.open(tmp_path / "two")
+    assert sorted(stored.findings["fingerprint"]) == sorted(folder.findings["fingerprint"])
+    assert all(uri.startswith(SCHEME) for uri in stored.sql("SELECT uri FROM samples")["uri"])
+    page = tmp_path / "report.html"
+    stored.report(page)
+    assert io.StringIO(page.read_text()).read(15)

@@ -1,0 +1,88 @@
+"""A cluster of two nodes: what it answers is what one machine answers, lost nodes included."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import audit
+from audit.errors import UsageError
+from audit.executors import Failure, Serial
+from audit.picture.decode import Limits
+from audit.picture.measure import FileJob, Measurer
+from audit.ray_cluster import RayCluster
+from audit.scanning import scan
+from audit.sources import open_source
+from tests.audit.sources.packed_sets import pictures, write_folder
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nodes() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def slow_squares(items: Sequence[int]) -> list[int]:
+    time.sleep(0.3)
+    return [item * item for item in items]
+
+
+def dies_of_three(items: Sequence[int]) -> list[int]:
+    for item in items:
+        if item == 3:
+            os._exit(9)
+    return list(items)
+
+
+def test_each_chunk_is_answered_once_when_a_node_is_lost(nodes: Any) -> None:
+    chunks = [[i, i + 1] for i in range(0, 60, 2)]
+    answers = []
+    for chunk, outcome in RayCluster().run(slow_squares, iter(chunks)):
+        answers.append((chunk, outcome))
+        if len(answers) == 4:
+            nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
+    assert sorted(answers) == [(c, [i * i for i in c]) for c in chunks]
+
+
+def test_an_item_that_kills_its_process_is_found(nodes: Any) -> None:
+    answers = list(RayCluster().run(dies_of_three, [[1, 2, 3, 4], [5]]))
+    guilty = [(items, o) for items, o in answers if isinstance(o, Failure)]
+    assert [(list(items), o.kind) for items, o in guilty] == [([3], "crashed")]
+    rest = [i for items, o in answers if not isinstance(o, Failure) for i in items]
+    assert sorted(rest) == [1, 2, 4, 5]
+
+
+def test_a_scan_equals_that_of_one_machine_row_for_row(nodes: Any, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "set", pictures(30))
+    (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
+    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
+    audit.scan(folder, tmp_path / "two", executor="ray")
+    one, two = audit.open(tmp_path / "one"), audit.open(tmp_path / "two")
+    question = "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id"
+    assert one.sql(question).equals(two.sql(question))
+    assert one.findings["fingerprint"].equals(two.findings["fingerprint"])
+
+
+def test_errors_of_the_work_are_the_callers(nodes: Any) -> None:
+    measure = Measurer(Limits())
+    with pytest.raises(AttributeError):
+        list(RayCluster().run(measure, [[FileJob("a", "k", 7)]]))  # type: ignore[arg-type]
+
+
+def test_no_cluster_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match="There is no Ray cluster"):
+        RayCluster("127.0.0.1:1")
