@@ -158,13 +158,17 @@ def report_command(
     listed: Annotated[
         str | None, typer.Option("--list", help="Print every finding of this check, one a line.")
     ] = None,
+    reviewed: Annotated[
+        Path | None,
+        typer.Option("--reviewed", help="Labels drawn by `audit labels`, answered: their cost."),
+    ] = None,
     as_json: JsonOption = False,
     trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
     from audit.report import collect_report, write_report
 
-    collected = collect_report(run, worst=12)
+    collected = collect_report(run, worst=12, reviewed=reviewed)
     if listed is not None:
         _list_findings(collected, listed, alone=output is None and not as_json)
     elif output is None:

@@ -34,6 +34,7 @@ from audit.report.contents import (
     ReportedFinding,
     Spread,
 )
+from audit.report.cost import measure_costs
 from audit.report.folding import FOLDS, fold_findings
 from audit.review.applied_fixes import count_fixes
 from audit.review.rates import reviewed_rates
@@ -89,12 +90,17 @@ SIZES = (
 
 
 def collect_report(
-    run: Path, *, worst: int = 5, scan_seconds: Mapping[str, float] | None = None
+    run: Path,
+    *,
+    worst: int = 5,
+    scan_seconds: Mapping[str, float] | None = None,
+    reviewed: Path | None = None,
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
 
     `scan_seconds` are the seconds by phase of a scan that just ended; a run does not keep them.
-    Raises RunError for a run that is absent, unfinished or damaged.
+    `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
+    absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
     generation = generations.require(run)
     waived = tuple(sorted(waived_fingerprints(run, generation)))
@@ -106,6 +112,7 @@ def collect_report(
         concerned = store.scalar(CONCERNED)
         annotated = annotation_sentences(store)
         boxes = load_box_statistics(store)
+        costs = measure_costs(store, run, reviewed)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
@@ -136,6 +143,7 @@ def collect_report(
         waived=waived,
         failed=failed,
         boxes=boxes,
+        costs=costs,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from audit.annotations.box_summary import BoxStatistics
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
+from audit.report.cost import Cost
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
@@ -211,7 +212,7 @@ class Report:
     files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
     source readers that raised: what they would have found is unknown. `boxes` is None without
-    annotations.
+    annotations. `costs` are what the findings cost each evaluation split.
     """
 
     run: str
@@ -229,6 +230,7 @@ class Report:
     waived: tuple[str, ...] = ()
     failed: tuple[FailedPart, ...] = ()
     boxes: BoxStatistics | None = None
+    costs: tuple[Cost, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:

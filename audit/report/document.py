@@ -31,6 +31,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
         "summary": report.summary,
+        "costs": [asdict(cost) for cost in report.costs],
         "waived": len(report.waived),
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
         "failed_readers": [_failed_part(part) for part in report.failed_readers],

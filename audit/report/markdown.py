@@ -31,6 +31,8 @@ def to_markdown(report: Report) -> str:
     blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
     if report.boxes is not None:
         blocks += ["## Boxes", _bullets(escaped(s) for s in box_sentences(report.boxes))]
+    if report.costs:
+        blocks += ["## What it costs", _bullets(escaped(cost.message) for cost in report.costs)]
     blocks += ["## Examined", _bullets(escaped(s) for s in report.completeness)]
     commands = (f"{_code(command)} {gives}" for command, gives in next_commands(report))
     blocks += ["## Next", _bullets(commands)]
