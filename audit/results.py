@@ -173,7 +173,7 @@ class Run:
         return Shown(card_text(found), picture_html(found))
 
     def report(self, path: Place | None = None) -> str | Path:
-        """Write the report to x.html, .md, .txt, .json or .sarif and return its path; or its text.
+        """Write x.html, .md, .txt, .json, .sarif or .xml (JUnit) and return its path; or its text.
 
         Raises UsageError for another extension, and where a file is in the way that is no report.
         """

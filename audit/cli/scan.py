@@ -153,7 +153,15 @@ def recheck_command(
 def report_command(
     run: RunArgument,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
+        Path | None,
+        typer.Option("-o", "--output", help="x.txt, .md, .html, .json, .sarif, .xml (JUnit)."),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", help="JUnit XML of checks and of [expect], for a CI server."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
     ] = None,
     listed: Annotated[
         str | None, typer.Option("--list", help="Print every finding of this check, one a line.")
@@ -169,14 +177,31 @@ def report_command(
     from audit.report import collect_report, write_report
 
     collected = collect_report(run, worst=12, reviewed=reviewed)
+    files = [(path, kind) for path, kind in ((output, ""), (junit, "xml")) if path is not None]
     if listed is not None:
-        _list_findings(collected, listed, alone=output is None and not as_json)
-    elif output is None:
+        _list_findings(collected, listed, alone=not files and not as_json)
+        return
+    if not files:
         _finish(collected, FailOn.NEVER, as_json, trace)
-    else:
-        write_report(collected, output)
-        terminal.write_message(f"Wrote {output}.")
-        _exit(collected, FailOn.NEVER, trace)
+        return
+    if any(kind == "xml" or path.suffix.lower() == ".xml" for path, kind in files):
+        collected = _with_expectations(collected, run, config)
+    for path, kind in files:
+        write_report(collected, path, kind)
+        terminal.write_message(f"Wrote {path}.")
+    _exit(collected, FailOn.NEVER, trace)
+
+
+def _with_expectations(report: Report, run: Path, config: Path | None) -> Report:
+    """Return the report with what `[expect]` says of the run."""
+    from dataclasses import replace
+
+    from audit.checking.config import load_config
+    from audit.expectations import judge_expectations, parse_expectations
+
+    expected = parse_expectations(load_config(config).expect)
+    judged = judge_expectations(run, expected) if expected else []
+    return replace(report, expected=tuple(one.outcome() for one in judged))
 
 
 # ---- the end ----

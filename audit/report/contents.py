@@ -205,6 +205,15 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectationOutcome:
+    """Whether something that is expected of the dataset is so (None: cannot be told), and why."""
+
+    name: str
+    met: bool | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
@@ -213,6 +222,7 @@ class Report:
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
     source readers that raised: what they would have found is unknown. `boxes` is None without
     annotations. `costs` are what the findings cost each evaluation split.
+    `expected` is filled by whoever has expectations.
     """
 
     run: str
@@ -231,6 +241,7 @@ class Report:
     failed: tuple[FailedPart, ...] = ()
     boxes: BoxStatistics | None = None
     costs: tuple[Cost, ...] = ()
+    expected: tuple[ExpectationOutcome, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:

@@ -48,13 +48,19 @@ def _sarif(report: Report) -> Iterator[str]:
     return to_sarif(report)
 
 
+def _junit(report: Report) -> Iterator[str]:
+    from audit.report.junit import to_junit
+
+    return to_junit(report)
+
+
 FORMATS: Mapping[str, Callable[[Report], Iterator[str]]] = {
-    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif,
+    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif, "xml": _junit,
 }  # fmt: skip
 
 
 def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the word users know
-    """Yield the report in pieces as `txt`, `md`, `html`, `json` or `sarif`.
+    """Yield the report in pieces as `txt`, `md`, `html`, `json`, `sarif` or `xml` (JUnit).
 
     Raises UsageError for another format.
     """
@@ -65,13 +71,13 @@ def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the wo
     return FORMATS[format](report)
 
 
-def write_report(report: Report, path: Path) -> Path:
-    """Write the report to `path` in the format of its extension and return the path.
+def write_report(report: Report, path: Path, kind: str = "") -> Path:
+    """Write the report to `path` as `kind`, by default that of its extension; return the path.
 
     Raises UsageError for an unknown extension, a place that cannot be written, and a file that
     exists and is not a report. An older report is replaced, atomically.
     """
-    kind = path.suffix.lower().removeprefix(".")
+    kind = kind or path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
             f"{path}: a report's format is that of its extension, and "
