@@ -141,7 +141,7 @@ def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost
         split,
         f"The {n:,} pictures of {split} are {units:,} different ones. Copies are right or wrong "
         f"together, so {split} is worth {effective:,.0f} independent pictures: a 95 % interval of "
-        f"an accuracy of 50% is ± {100 * wide:.2g} points, not ± {100 * plain:.2g}, and others are "
+        f"an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}, and others are "
         f"{(n / effective) ** 0.5:.2f} times as wide too.",
         {
             "n": n, "different": units, "effective": effective, "half_width": wide,

@@ -49,7 +49,7 @@ def test_copies_cost_independent_pictures() -> None:
         0.5 * 1.959964 / (71.42857 + 3.841459) ** 0.5
     )
     assert "worth 71 independent pictures" in cost.message
-    assert "± 11 points, not ± 9.6" in cost.message
+    assert "± 11.3 points, not ± 9.62" in cost.message
     assert not list(repeated_cost("test", 100, 100, 100))
 
 
