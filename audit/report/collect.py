@@ -41,6 +41,7 @@ from audit.review.rates import reviewed_rates
 from audit.review.status import waived_fingerprints
 from audit.run import generations
 from audit.run.store import Store
+from audit.sources.python_objects import GIVEN_AS_OBJECTS
 
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
@@ -78,6 +79,7 @@ WAIVED = """
     GROUP BY f.code ORDER BY f.code
 """
 FAILED = "FROM failed_readers UNION ALL FROM judged.failed_checks ORDER BY kind, code, name"
+GIVEN = "SELECT message FROM source_notes WHERE kind = ? ORDER BY rowid"
 CONCERNED = """
     SELECT count(DISTINCT m.sample_id) FROM reported f
     JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
@@ -111,6 +113,7 @@ def collect_report(
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
         annotated = annotation_sentences(store)
+        given = store.query(GIVEN, [GIVEN_AS_OBJECTS]).to_series().to_list()
         boxes = load_box_statistics(store)
         costs = measure_costs(store, run, reviewed)
         hidden = dict(store.query(WAIVED).iter_rows())
@@ -130,6 +133,7 @@ def collect_report(
         completeness=(
             *(part.sentence() for part in failed),
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
+            *given,
             *annotated,
             *_completeness(dataset, checks, not_run),
             *_waived_findings(hidden),
@@ -188,7 +192,10 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         "SELECT count(*) AS n, coalesce(sum(n_bytes) FILTER (WHERE n_bytes > 0), 0)::BIGINT AS b "
         "FROM samples"
     )
-    notes = store.query("SELECT message FROM source_notes ORDER BY kind, sample_id")
+    notes = store.query(
+        "SELECT message FROM source_notes WHERE kind <> ? ORDER BY kind, sample_id",
+        [GIVEN_AS_OBJECTS],
+    )
     skipped = store.rows(
         "SELECT reason, extension, count, example FROM skipped_files ORDER BY count DESC, reason"
     )
