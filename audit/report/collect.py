@@ -153,8 +153,13 @@ def collect_report(
     )
 
 
-def stream_findings(report: Report) -> Iterator[ReportedFinding]:
-    """Yield every finding that the report counts: worst severity first, then by code."""
+def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]:
+    """Yield every finding that the report counts, worst severity first, then by code.
+
+    `code`: of this check alone.
+    """
+    # `pages` takes no parameters, and a code of another package's check may be anything.
+    only = "f.code = '{}'".format(code.replace("'", "''")) if code else "true"
     # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
         WITH members AS (
@@ -162,12 +167,14 @@ def stream_findings(report: Report) -> Iterator[ReportedFinding]:
                 list(coalesce(s.uri, '') ORDER BY m.position)
                     FILTER (WHERE m.position < {LOCATED}) AS uris
             FROM judged.main.finding_samples m
+            SEMI JOIN (SELECT fingerprint FROM memory.main.reported f WHERE {only})
+                USING (fingerprint)
             LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
         SELECT {COLUMNS}, m.ids, m.uris, d.fold
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         LEFT JOIN (SELECT fingerprint, fold FROM memory.main.folded) d USING (fingerprint)
-        ORDER BY {SEVERITY_RANK}, f.code, f.place
+        WHERE {only} ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)

@@ -156,11 +156,10 @@ def _example(check: CheckSummary, example: Example) -> RenderableType:
 
 def finding_lines(report: Report, code: str) -> Iterator[str]:
     """Yield every finding of a check as one line: severity, fingerprint, files and message."""
-    for found in stream_findings(report):
-        if found.code == code:
-            who = named_ids(found.sample_ids, found.n_samples)
-            said = f"{found.fingerprint}  {who}: {visible(found.message)}"
-            yield f"{ICONS[found.severity]} {said}\n"
+    for found in stream_findings(report, code):
+        who = named_ids(found.sample_ids, found.n_samples)
+        said = f"{found.fingerprint}  {who}: {visible(found.message)}"
+        yield f"{ICONS[found.severity]} {said}\n"
 
 
 # ---- the dataset ----
