@@ -82,10 +82,9 @@ def collect_facts(report: Report, licence: str = "") -> CardFacts:
 def _licences(store: Store) -> dict[str, int]:
     for name in store.columns("metadata"):
         if name.lower() in LICENCE_COLUMNS:
-            sql = (
-                f"SELECT trim({identifier(name)}::VARCHAR) AS licence, count(*) FROM metadata "
-                "WHERE licence <> '' GROUP BY 1 ORDER BY 2 DESC, 1"
-            )
+            text = f"trim({identifier(name)}::VARCHAR)"
+            sql = f"SELECT {text}, count(*) FROM metadata WHERE {text} <> '' GROUP BY 1"
+            sql += " ORDER BY 2 DESC, 1"
             return dict(store.query(sql).iter_rows())
     return {}
 
@@ -133,7 +132,9 @@ def _issues(report: Report) -> Iterator[str]:
     yield bullet_list(missing)
     if report.costs:
         yield "## What they cost"
-        yield bullet_list(escaped(cost.message) for cost in report.costs)
+        # Commands in a sentence name the run, whose place is nobody else's business.
+        place, name = (shlex.quote(text) for text in (report.run, Path(report.run).name))
+        yield bullet_list(escaped(cost.message.replace(place, name)) for cost in report.costs)
 
 
 def _decisions(facts: CardFacts) -> Iterator[str]:

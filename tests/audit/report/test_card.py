@@ -15,6 +15,7 @@ import audit
 from audit.cli.main import app
 from audit.report import collect_report
 from audit.report.card import NO_LICENCE, collect_facts, to_card
+from audit.report.cost import mislabelled_cost
 from audit.report.croissant import to_croissant
 from tests.audit.reviewed import made_hash, made_run
 
@@ -78,6 +79,17 @@ def test_the_command_prints_or_writes_a_card(run: Path, tmp_path: Path) -> None:
     assert "Licence: CC BY 4.0 (6)" in path.read_text()
     assert json.loads((tmp_path / "card.croissant.json").read_text())["license"] == ["CC BY 4.0"]
     assert report_command(run, "--card", "-o", path).exit_code == 0  # an older one is replaced
+
+
+def test_python_writes_a_card_too_and_no_place_of_the_run(run: Path, tmp_path: Path) -> None:
+    path = audit.open(run).card(tmp_path / "c.md", "MIT")
+    assert "Licence: MIT (6)" in Path(path).read_text()
+    assert (tmp_path / "c.croissant.json").exists()
+    report = collect_report(run)
+    told = tuple(mislabelled_cost("test", 3, None, run))
+    text = to_card(replace(report, costs=told), collect_facts(report))
+    assert "cannot be told" in text
+    assert str(run.parent) not in text
 
 
 @pytest.mark.parametrize(
