@@ -20,17 +20,15 @@ from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 SCRIPT = """
-import torch
+import multiprocessing
 import pipeline_profiler
 
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self): return 64
-    def __getitem__(self, i): return float(i)
+class Loader:  # what a DataLoader tells of its workers
+    num_workers, multiprocessing_context = 1, multiprocessing.get_context("spawn")
+    def __iter__(self): yield 1
 
-loader = torch.utils.data.DataLoader(
-    Numbers(), batch_size=4, num_workers=1, multiprocessing_context="spawn")
 try:
-    pipeline_profiler.profile(loader, 1.0, seconds=1)
+    pipeline_profiler.profile(Loader(), 1.0, seconds=1)
 except pipeline_profiler.ProfileError as error:
     print(error)
 """
@@ -106,6 +104,6 @@ def test_a_script_without_a_guard_is_told_its_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        "The loader's workers start by 'spawn' and run this script again: put line 12 below "
+        "The loader's workers start by 'spawn' and run this script again: put line 10 below "
         '`if __name__ == "__main__":`.\n'
     )
