@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
+from audit.report.contents import ExpectationOutcome
 from audit.review.status import apply_decisions
 from audit.run.generations import open_run
 from audit.run.store import Store
@@ -151,6 +152,10 @@ class JudgedExpectation:
     met: bool | None
     found: float | list[str] | None
     said: str
+
+    def outcome(self) -> ExpectationOutcome:
+        """Return it as a report has it."""
+        return ExpectationOutcome(self.expectation.title, self.met, self.said)
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""

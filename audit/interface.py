@@ -21,12 +21,14 @@ from audit.measuring import Progress, ProgressCallback, ignore_progress
 from audit.results import Place, Run
 from audit.scan_request import RUNS, prepare_request
 from audit.sources.python_objects import (
+    GIVEN_AS_OBJECTS,
     Label,
     dataset_name,
     is_dataset,
     remove_unlisted,
     store_dataset,
 )
+from audit.sources.streams import describe_epochs
 
 GIVEN = (
     "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -91,7 +93,8 @@ def scan_dataset(
                 source, place, label=label, told=lambda *n: call(Progress("take", *n))
             )
             request = prepare_request([str(manifest)], place, **options)
-            request.source.remarks.append(("given-as-objects", None, GIVEN))
+            for said in (GIVEN, *describe_epochs(source, manifest)):
+                request.source.remarks.append((GIVEN_AS_OBJECTS, None, said))
             request.carry_out(call)
             remove_unlisted(manifest)
     return Run(request.run)

@@ -20,7 +20,8 @@ import polars as pl
 from audit.checking.check import select_checks
 from audit.errors import UsageError
 from audit.printable import visible
-from audit.report import collect_report, render, write_report
+from audit.report import collect_report, render, write_card, write_report
+from audit.report.card import collect_facts, to_card
 from audit.report.contents import Report
 from audit.report.file_card import find_samples, make_file_card
 from audit.report.file_card_text import card_text
@@ -173,13 +174,23 @@ class Run:
         return Shown(card_text(found), picture_html(found))
 
     def report(self, path: Place | None = None) -> str | Path:
-        """Write the report to x.html, .md, .txt, .json or .sarif and return its path; or its text.
+        """Write x.html, .md, .txt, .json, .sarif or .xml (JUnit) and return its path; or its text.
 
         Raises UsageError for another extension, and where a file is in the way that is no report.
         """
         if path is None:
             return "".join(render(self._report(), "txt"))
         return write_report(self._report(worst=12), Path(path))
+
+    def card(self, path: Place | None = None, licence: str = "") -> str | Path:
+        """Write a data card to x.md, x.croissant.json beside it; return its path, or its text.
+
+        `licence`: that of all files, before a manifest's. Raises UsageError as `report` does.
+        """
+        if path is None:
+            report = self._report()
+            return to_card(report, collect_facts(report, licence))
+        return write_card(self._report(), Path(path), licence)[0]
 
     def _report(self, worst: int = 5) -> Report:
         return collect_report(self.path, worst=worst)

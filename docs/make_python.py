@@ -2,9 +2,10 @@
 
     python docs/make_python.py
 
-The page lists what `audit` offers to Python, from the signatures and docstrings themselves; a test
-fails when it is stale, and runs every cell. The notebook is executed on the sample data, cell by
-cell, as a notebook would: the value of a cell's last expression is what is shown.
+The page lists what `audit` and `pipeline_profiler` offer to Python, from the signatures and
+docstrings themselves; a test fails when it is stale, and runs every cell. The notebook is executed
+on the sample data, cell by cell, as a notebook would: the value of a cell's last expression is what
+is shown.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import audit
+import pipeline_profiler
 
 DOCS = Path(__file__).parent
 PAGE, NOTEBOOK = DOCS / "python.md", DOCS / "notebook.ipynb"
@@ -64,14 +66,21 @@ def page() -> str:
 def _entries() -> Iterator[str]:
     for name in ("scan", "open"):
         yield _entry(f"audit.{name}", getattr(audit, name))
-    yield f"## class `audit.Run`\n\n{inspect.getdoc(audit.Run)}\n"
-    for name, member in vars(audit.Run).items():
+    yield from _members("audit", audit.Run)
+    yield _entry("pipeline_profiler.profile", pipeline_profiler.profile)
+    yield from _members("pipeline_profiler", pipeline_profiler.Profile)
+
+
+def _members(package: str, kind: type) -> Iterator[str]:
+    word = kind.__name__.lower()
+    yield f"## class `{package}.{kind.__name__}`\n\n{inspect.getdoc(kind)}\n"
+    for name, member in vars(kind).items():
         if name.startswith("_"):
             continue
         if isinstance(member, property):
-            yield f"### `run.{name}`\n\n{inspect.getdoc(member)}\n"
+            yield f"### `{word}.{name}`\n\n{inspect.getdoc(member)}\n"
         else:
-            yield _entry(f"run.{name}", member, "###")
+            yield _entry(f"{word}.{name}", member, "###")
 
 
 def _entry(name: str, function: Any, level: str = "##") -> str:

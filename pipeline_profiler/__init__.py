@@ -7,11 +7,14 @@ microseconds a step for the recorder::
     rec = Recorder(save_to="profile.json")
     for batch in rec.watch(loader): ...
 
+or `profile(loader, step)`, which measures as `run` does and returns a `Profile`.
+
 `import pipeline_profiler` loads the standard library only; torch and tensorflow are touched when a
 loader of theirs is handed in, never before.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.adapters import attach as _attach
 from pipeline_profiler.record.recorder import Recorder as _Recorder
@@ -19,7 +22,26 @@ from pipeline_profiler.record.recorder_live import LiveRecorder as Recorder
 from pipeline_profiler.record.session import ProfileError, Run, Session, Span
 from pipeline_profiler.record.stages import stage
 
-__all__ = ["ProfileError", "Recorder", "Run", "Session", "Span", "stage"]
+if TYPE_CHECKING:
+    from pipeline_profiler.interface import Profile
+    from pipeline_profiler.interface import profile_loader as profile
+
+__all__ = [
+    "Profile", "ProfileError", "Recorder", "Run", "Session", "Span", "profile", "stage",
+]  # fmt: skip
+_LAZY = {"Profile": "Profile", "profile": "profile_loader"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'pipeline_profiler' has no attribute {name!r}")
+    from pipeline_profiler import interface
+
+    return getattr(interface, _LAZY[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 def _dress(recorder: Recorder, loader: object) -> object:

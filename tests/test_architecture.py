@@ -28,7 +28,7 @@ ROOMS = {
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking watching,"
         "loader_checks log_checks training_checks,"
-        "precision run_table, report, ui, cli, __main__"
+        "precision run_table, report, ui, cli, interface __main__"
     ),
 }
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}

@@ -159,26 +159,84 @@ def recheck_command(
 def report_command(
     run: RunArgument,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="x.txt, .md, .html, .json or .sarif.")
+        Path | None,
+        typer.Option("-o", "--output", help="x.txt, .md, .html, .json, .sarif, .xml (JUnit)."),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", help="JUnit XML of checks and of [expect], for a CI server."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
     ] = None,
     listed: Annotated[
         str | None, typer.Option("--list", help="Print every finding of this check, one a line.")
+    ] = None,
+    card: Annotated[
+        bool,
+        typer.Option("--card", help="A data card as Markdown; -o card.md adds Croissant JSON-LD."),
+    ] = False,
+    licence: Annotated[
+        str, typer.Option("--licence", help="Licence of all files, for the card.")
+    ] = "",
+    reviewed: Annotated[
+        Path | None,
+        typer.Option("--reviewed", help="Labels drawn by `audit labels`, answered: their cost."),
     ] = None,
     as_json: JsonOption = False,
     trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
-    from audit.report import collect_report, write_report
+    from audit.report import collect_report, write_card, write_report
 
-    collected = collect_report(run, worst=12)
+    collected = collect_report(run, worst=12, reviewed=reviewed)
+    files = [(path, kind) for path, kind in ((output, ""), (junit, "xml")) if path is not None]
     if listed is not None:
-        _list_findings(collected, listed, alone=output is None and not as_json)
-    elif output is None:
+        _list_findings(collected, listed, alone=not files and not as_json)
+        return
+    card = card or (output is not None and output.name.lower() == "card.md")
+    _check_card(card, licence, as_json)
+    if card or any(kind == "xml" or path.suffix.lower() == ".xml" for path, kind in files):
+        collected = _with_expectations(collected, run, config)
+    if card and output is None:
+        _print_card(collected, licence)
+    elif not files:
         _finish(collected, FailOn.NEVER, as_json, trace)
-    else:
-        write_report(collected, output)
-        terminal.write_message(f"Wrote {output}.")
-        _exit(collected, FailOn.NEVER, trace)
+        return
+    for path, kind in files:
+        if card and path is output:
+            made = list(write_card(collected, path, licence))
+        else:
+            made = [write_report(collected, path, kind)]
+        terminal.write_message(f"Wrote {' and '.join(map(str, made))}.")
+    _exit(collected, FailOn.NEVER, trace)
+
+
+def _check_card(card: bool, licence: str, as_json: bool) -> None:
+    from audit.errors import UsageError
+
+    if licence and not card:
+        raise UsageError("--licence goes into a card: add --card, or -o card.md.")
+    if card and as_json:
+        raise UsageError("A card is Markdown: leave out --json, or --card.")
+
+
+def _print_card(report: Report, licence: str) -> None:
+    from audit.report.card import collect_facts, to_card
+
+    terminal.write_parts([to_card(report, collect_facts(report, licence))])
+
+
+def _with_expectations(report: Report, run: Path, config: Path | None) -> Report:
+    """Return the report with what `[expect]` says of the run."""
+    from dataclasses import replace
+
+    from audit.checking.config import load_config
+    from audit.expectations import judge_expectations, parse_expectations
+
+    expected = parse_expectations(load_config(config).expect)
+    judged = judge_expectations(run, expected) if expected else []
+    return replace(report, expected=tuple(one.outcome() for one in judged))
 
 
 # ---- the end ----

@@ -19,11 +19,12 @@ from audit.report.contents import (
     ReportedFinding,
 )
 from audit.report.document import to_json
-from audit.report.output import FORMATS, render, write_report
+from audit.report.output import FORMATS, render, write_card, write_report
 from audit.report.text import to_text
 
 __all__ = [
     "FORMATS", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",
     "ReportedFinding",
-    "collect_report", "render", "stream_findings", "to_json", "to_text", "write_report",
+    "collect_report", "render", "stream_findings", "to_json", "to_text", "write_card",
+    "write_report",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ import polars as pl
 from audit.annotations.box_summary import load_box_statistics
 from audit.annotations.summary import annotation_sentences
 from audit.checking.check import all_checks, page
-from audit.records import FailedPart, Layout, Severity, SkippedFiles
+from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     FINDING_COLUMNS,
     LISTED,
@@ -34,12 +34,14 @@ from audit.report.contents import (
     ReportedFinding,
     Spread,
 )
+from audit.report.cost import measure_costs
 from audit.report.folding import FOLDS, fold_findings
 from audit.review.applied_fixes import count_fixes
 from audit.review.rates import reviewed_rates
-from audit.review.status import waived_fingerprints
+from audit.review.status import Applied, apply_decisions
 from audit.run import generations
 from audit.run.store import Store
+from audit.sources.python_objects import GIVEN_AS_OBJECTS
 
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
@@ -77,6 +79,7 @@ WAIVED = """
     GROUP BY f.code ORDER BY f.code
 """
 FAILED = "FROM failed_readers UNION ALL FROM judged.failed_checks ORDER BY kind, code, name"
+GIVEN = "SELECT message FROM source_notes WHERE kind = ? ORDER BY rowid"
 CONCERNED = """
     SELECT count(DISTINCT m.sample_id) FROM reported f
     JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
@@ -89,15 +92,22 @@ SIZES = (
 
 
 def collect_report(
-    run: Path, *, worst: int = 5, scan_seconds: Mapping[str, float] | None = None
+    run: Path,
+    *,
+    worst: int = 5,
+    scan_seconds: Mapping[str, float] | None = None,
+    reviewed: Path | None = None,
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
 
     `scan_seconds` are the seconds by phase of a scan that just ended; a run does not keep them.
-    Raises RunError for a run that is absent, unfinished or damaged.
+    `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
+    absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
     generation = generations.require(run)
-    waived = tuple(sorted(waived_fingerprints(run, generation)))
+    # Read once: of 10,000 decisions that takes half a second.
+    applied = apply_decisions(run, generation)
+    waived = tuple(sorted(applied.waived))
     with generations.open_generation(generation) as store:
         _hide(store, waived)
         facts = store.meta()
@@ -105,7 +115,9 @@ def collect_report(
         checks = _checks(store, worst)
         concerned = store.scalar(CONCERNED)
         annotated = annotation_sentences(store)
+        given = store.query(GIVEN, [GIVEN_AS_OBJECTS]).to_series().to_list()
         boxes = load_box_statistics(store)
+        costs = measure_costs(store, run, reviewed)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
@@ -123,11 +135,12 @@ def collect_report(
         completeness=(
             *(part.sentence() for part in failed),
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
+            *given,
             *annotated,
             *_completeness(dataset, checks, not_run),
             *_waived_findings(hidden),
-            *_decided_fixes(run),
-            *reviewed_rates(run, generation),
+            *_decided_fixes(run, applied),
+            *reviewed_rates(run, generation, applied),
         ),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
@@ -136,11 +149,17 @@ def collect_report(
         waived=waived,
         failed=failed,
         boxes=boxes,
+        costs=costs,
     )
 
 
-def stream_findings(report: Report) -> Iterator[ReportedFinding]:
-    """Yield every finding that the report counts: worst severity first, then by code."""
+def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]:
+    """Yield every finding that the report counts, worst severity first, then by code.
+
+    `code`: of this check alone.
+    """
+    # `pages` takes no parameters, and a code of another package's check may be anything.
+    only = "f.code = '{}'".format(code.replace("'", "''")) if code else "true"
     # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
         WITH members AS (
@@ -148,12 +167,14 @@ def stream_findings(report: Report) -> Iterator[ReportedFinding]:
                 list(coalesce(s.uri, '') ORDER BY m.position)
                     FILTER (WHERE m.position < {LOCATED}) AS uris
             FROM judged.main.finding_samples m
+            SEMI JOIN (SELECT fingerprint FROM memory.main.reported f WHERE {only})
+                USING (fingerprint)
             LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
         SELECT {COLUMNS}, m.ids, m.uris, d.fold
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         LEFT JOIN (SELECT fingerprint, fold FROM memory.main.folded) d USING (fingerprint)
-        ORDER BY {SEVERITY_RANK}, f.code, f.place
+        WHERE {only} ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
@@ -180,7 +201,10 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         "SELECT count(*) AS n, coalesce(sum(n_bytes) FILTER (WHERE n_bytes > 0), 0)::BIGINT AS b "
         "FROM samples"
     )
-    notes = store.query("SELECT message FROM source_notes ORDER BY kind, sample_id")
+    notes = store.query(
+        "SELECT message FROM source_notes WHERE kind <> ? ORDER BY kind, sample_id",
+        [GIVEN_AS_OBJECTS],
+    )
     skipped = store.rows(
         "SELECT reason, extension, count, example FROM skipped_files ORDER BY count DESC, reason"
     )
@@ -367,7 +391,9 @@ def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
         yield f"Waived as false positives and left out of the counts: {codes}."
 
 
-def _decided_fixes(run: Path) -> Iterator[str]:
+def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
+    if Action.FIX.value not in set(applied.settled["verb"]):
+        return
     findings, fixes = count_fixes(run)
     if fixes:
         yield (

@@ -15,6 +15,7 @@ from typing import Any
 
 from audit.annotations.box_summary import BoxStatistics
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
+from audit.report.cost import Cost
 from audit.run.generations import Generation
 
 SCHEMA = "audit-report/1"
@@ -204,6 +205,15 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectationOutcome:
+    """Whether something that is expected of the dataset is so (None: cannot be told), and why."""
+
+    name: str
+    met: bool | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
@@ -211,7 +221,8 @@ class Report:
     files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
     source readers that raised: what they would have found is unknown. `boxes` is None without
-    annotations.
+    annotations. `costs` are what the findings cost each evaluation split.
+    `expected` is filled by whoever has expectations.
     """
 
     run: str
@@ -229,6 +240,8 @@ class Report:
     waived: tuple[str, ...] = ()
     failed: tuple[FailedPart, ...] = ()
     boxes: BoxStatistics | None = None
+    costs: tuple[Cost, ...] = ()
+    expected: tuple[ExpectationOutcome, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:

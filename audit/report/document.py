@@ -17,7 +17,8 @@ from audit.records import FailedPart
 from audit.report.collect import stream_findings
 from audit.report.contents import SCHEMA, CheckSummary, Fold, Report, ReportedFinding
 
-COMPACT = (",", ":")
+# Made once: `json.dumps` makes one for each call that is not plain.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # Of each fold, findings that are told whole. Those of 60,000 files would take 30 MB, nearly all of
 # it one sentence and the same figures again and again; without these they take 10.
 TOLD_WHOLE = 1000
@@ -31,6 +32,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
         "summary": report.summary,
+        "costs": [asdict(cost) for cost in report.costs],
         "waived": len(report.waived),
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
         "failed_readers": [_failed_part(part) for part in report.failed_readers],
@@ -50,9 +52,9 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
 def dumped(value: Any) -> str:
     """Return strict JSON: NaN and infinities, which JSON lacks, become null."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=COMPACT)
+        return _ENCODER.encode(value)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=COMPACT)
+        return _ENCODER.encode(_finite(value))
 
 
 def finding_facts(finding: ReportedFinding) -> dict[str, Any]:

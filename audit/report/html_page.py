@@ -54,7 +54,7 @@ NO_PICTURES = ReportThumbnails({}, 0)
 def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
     title = shown(f"Audit of {report.dataset.name}")
-    body = [_head(report), _codes(report), _dataset(report.dataset)]
+    body = [_head(report), _codes(report), _costs(report), _dataset(report.dataset)]
     body += [render_boxes(report.boxes), _sections(report, pictures)]
     body += [_silent(report), _completeness(report, pictures), _next(report)]
     return Template(read_resource("page.html")).substitute(
@@ -127,6 +127,12 @@ def _codes(report: Report) -> str:
     head = '<tr><th>Code</th><th>Check</th><th>Findings</th><th class="n">Files</th></tr>'
     table = f'<table class="codes">{head}{"".join(rows)}</table>'
     return f'<h2>Findings</h2>\n<div class="card scroll">{table}</div>'
+
+
+def _costs(report: Report) -> str:
+    if not report.costs:
+        return ""
+    return f"<h2>What it costs</h2>\n{_bullets(cost.message for cost in report.costs)}"
 
 
 # ---- the dataset ----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from audit.printable import visible
 from audit.report.box_section import box_sentences
@@ -30,10 +30,12 @@ def to_markdown(report: Report) -> str:
     blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
     blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
     if report.boxes is not None:
-        blocks += ["## Boxes", _bullets(escaped(s) for s in box_sentences(report.boxes))]
-    blocks += ["## Examined", _bullets(escaped(s) for s in report.completeness)]
-    commands = (f"{_code(command)} {gives}" for command, gives in next_commands(report))
-    blocks += ["## Next", _bullets(commands)]
+        blocks += ["## Boxes", bullet_list(escaped(s) for s in box_sentences(report.boxes))]
+    if report.costs:
+        blocks += ["## What it costs", bullet_list(escaped(cost.message) for cost in report.costs)]
+    blocks += ["## Examined", bullet_list(escaped(s) for s in report.completeness)]
+    commands = (f"{code_span(command)} {gives}" for command, gives in next_commands(report))
+    blocks += ["## Next", bullet_list(commands)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -42,7 +44,7 @@ def escaped(text: str) -> str:
     return SPECIAL.sub(r"\\\1", visible(text))
 
 
-def _code(text: str) -> str:
+def code_span(text: str) -> str:
     """Return the text as a code span: fenced longer than any run of backticks within."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -50,12 +52,13 @@ def _code(text: str) -> str:
     return f"{fence}{pad}{visible(text)}{pad}{fence}"
 
 
-def _bullets(lines: Iterator[str]) -> str:
+def bullet_list(lines: Iterable[str]) -> str:
+    """Return lines, escaped already, as a list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 # Cells are escaped by the caller: numbers and our own words need it not, names of files do.
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Return a table; the last `numbers` columns are aligned right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
@@ -64,8 +67,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
 def _about(report: Report) -> str:
     data = report.dataset
     size = f"{data.n_samples:,} files, {bytes_text(data.n_bytes)}"
-    layout = f"Layout {_code(data.layout.name)}: {escaped(data.layout.reason)}."
-    made = f"Scanned {report.created} by {escaped(report.tool)}, run {_code(report.run)}."
+    layout = f"Layout {code_span(data.layout.name)}: {escaped(data.layout.reason)}."
+    made = f"Scanned {report.created} by {escaped(report.tool)}, run {code_span(report.run)}."
     return f"{size}. {layout} {made}"
 
 
@@ -73,16 +76,21 @@ def _codes(report: Report) -> Iterator[str]:
     checks = [check for check in report.checks if check.counts.total]
     if not checks:
         return
-    rows = [(c.code, c.name, severity_counts(c.counts), f"{c.n_files:,}") for c in checks]
     yield "## Findings"
-    yield _table(("Code", "Check", "Findings", "Files"), rows, numbers=1)
+    yield check_table(checks)
     for check in checks:
         yield f"### {check.code} {check.name}"
         yield _examples(report, check)
 
 
+def check_table(checks: Sequence[CheckSummary]) -> str:
+    """Return what each of these checks found, and in how many files."""
+    rows = [(c.code, c.name, severity_counts(c.counts), f"{c.n_files:,}") for c in checks]
+    return pipe_table(("Code", "Check", "Findings", "Files"), rows, numbers=1)
+
+
 def _examples(report: Report, check: CheckSummary) -> str:
-    command = _code(list_command(report, check.code))
+    command = code_span(list_command(report, check.code))
     lines = [
         f"- {ICONS[fold.severity]} **{escaped(fold_line(fold))}**: {command} lists them"
         for fold in check.folds
@@ -98,13 +106,13 @@ def _examples(report: Report, check: CheckSummary) -> str:
 
 def _dataset(data: Dataset) -> Iterator[str]:
     yield "## Dataset"
-    yield _class_table(data)
+    yield class_count_table(data)
     counts = ", ".join(f"{escaped(name)} {n:,}" for name, n in data.formats.items())
     yield f"Formats: {counts}." if counts else ""
     rows = [
         (s.name, *(number_text(round(v)) for v in (s.low, s.median, s.high))) for s in data.sizes
     ]
-    yield _table(("Measure", "Least", "Median", "Greatest"), rows, numbers=3) if rows else ""
+    yield pipe_table(("Measure", "Least", "Median", "Greatest"), rows, numbers=3) if rows else ""
     notes = [
         f"{s.count:,} files left out ({escaped(s.reason)}), such as {escaped(s.example)}"
         for s in data.skipped
@@ -112,10 +120,11 @@ def _dataset(data: Dataset) -> Iterator[str]:
     notes += [escaped(note) for note in data.notes]
     if more := data.n_notes - len(data.notes):
         notes.append(f"and {more:,} more notes")
-    yield _bullets(iter(notes))
+    yield bullet_list(iter(notes))
 
 
-def _class_table(data: Dataset) -> str:
+def class_count_table(data: Dataset) -> str:
+    """Return files by class and split, the largest classes first; empty without classes."""
     splits, classes = list(data.by_split()), data.by_class()
     if not set(classes) - {None}:
         return ""
@@ -128,4 +137,4 @@ def _class_table(data: Dataset) -> str:
     if more := len(ordered) - CLASSES:
         rows += [[f"and {more:,} more", *([""] * len(splits))]] if more > 0 else []
     head = ["Class", *(escaped(split or "files") for split in splits)]
-    return _table(head, rows, numbers=len(splits))
+    return pipe_table(head, rows, numbers=len(splits))

@@ -48,13 +48,19 @@ def _sarif(report: Report) -> Iterator[str]:
     return to_sarif(report)
 
 
+def _junit(report: Report) -> Iterator[str]:
+    from audit.report.junit import to_junit
+
+    return to_junit(report)
+
+
 FORMATS: Mapping[str, Callable[[Report], Iterator[str]]] = {
-    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif,
+    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif, "xml": _junit,
 }  # fmt: skip
 
 
 def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the word users know
-    """Yield the report in pieces as `txt`, `md`, `html`, `json` or `sarif`.
+    """Yield the report in pieces as `txt`, `md`, `html`, `json`, `sarif` or `xml` (JUnit).
 
     Raises UsageError for another format.
     """
@@ -65,13 +71,13 @@ def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the wo
     return FORMATS[format](report)
 
 
-def write_report(report: Report, path: Path) -> Path:
-    """Write the report to `path` in the format of its extension and return the path.
+def write_report(report: Report, path: Path, kind: str = "") -> Path:
+    """Write the report to `path` as `kind`, by default that of its extension; return the path.
 
     Raises UsageError for an unknown extension, a place that cannot be written, and a file that
     exists and is not a report. An older report is replaced, atomically.
     """
-    kind = path.suffix.lower().removeprefix(".")
+    kind = kind or path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
             f"{path}: a report's format is that of its extension, and "
@@ -79,10 +85,34 @@ def write_report(report: Report, path: Path) -> Path:
             f"{', '.join('.' + name for name in FORMATS)}."
         )
     _refuse_other_files(report, path)
+    return _write_pieces(path, lambda: render(report, kind))
+
+
+def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Path]:
+    """Write the data card to x.md and Croissant to x.croissant.json beside it; return both paths.
+
+    `licence` is that of all files. Raises UsageError as `write_report`.
+    """
+    from audit.report.card import collect_facts, to_card
+    from audit.report.croissant import to_croissant
+    from audit.report.document import dumped
+
+    if path.suffix.lower() != ".md":
+        raise UsageError(f"{path}: a card is Markdown, so its name ends in .md: -o card.md.")
+    beside = path.with_suffix(".croissant.json")
+    for place in (path, beside):
+        _refuse_other_files(report, place)
+    facts = collect_facts(report, licence)
+    _write_pieces(beside, lambda: iter([dumped(to_croissant(report, facts)), "\n"]))
+    return _write_pieces(path, lambda: iter([to_card(report, facts, beside.name)])), beside
+
+
+def _write_pieces(path: Path, pieces: Callable[[], Iterator[str]]) -> Path:
+    """Write a file so that it appears whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.writelines(render(report, kind))
+            file.writelines(pieces())
         os.replace(part, path)
     except OSError as error:
         raise UsageError(

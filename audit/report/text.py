@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -44,6 +44,8 @@ def to_text(
         parts += [_code_table(report), *_worst(report, examples)]
     if full:
         parts += list(_dataset(report))
+    if report.costs:
+        parts.append(_bullets("What it costs", [cost.message for cost in report.costs]))
     parts += [_bullets("Examined", report.completeness), _next(report)]
     return rendered(Group(*parts), width, color)
 
@@ -154,11 +156,10 @@ def _example(check: CheckSummary, example: Example) -> RenderableType:
 
 def finding_lines(report: Report, code: str) -> Iterator[str]:
     """Yield every finding of a check as one line: severity, fingerprint, files and message."""
-    for found in stream_findings(report):
-        if found.code == code:
-            who = named_ids(found.sample_ids, found.n_samples)
-            said = f"{found.fingerprint}  {who}: {visible(found.message)}"
-            yield f"{ICONS[found.severity]} {said}\n"
+    for found in stream_findings(report, code):
+        who = named_ids(found.sample_ids, found.n_samples)
+        said = f"{found.fingerprint}  {who}: {visible(found.message)}"
+        yield f"{ICONS[found.severity]} {said}\n"
 
 
 # ---- the dataset ----
@@ -208,7 +209,7 @@ def _class_table(report: Report) -> Table:
 # ---- bottom ----
 
 
-def _bullets(title: str, sentences: tuple[str, ...]) -> RenderableType:
+def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:
     rows = Table.grid(padding=(0, 1, 0, 0))
     for sentence in sentences:
         rows.add_row(Text("  -"), Text(visible(sentence)))

@@ -24,7 +24,8 @@ from audit.stats import effective_n, midp_limits
 DRAWN = ("id", "path", "label", "seed", "wrong")
 ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
 LABELLED = """
-    SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label
+    SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label,
+        list(DISTINCT split) AS splits
     FROM images WHERE status = 'ok' AND trim(coalesce(label, '')) <> ''
     GROUP BY coalesce(pixel_hash, id) ORDER BY 1
 """
@@ -57,8 +58,10 @@ def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
         raise UsageError(
             f"{n:,} labels cannot be drawn from {len(every):,}: give a number from 1 to that."
         )
-    return _drawn(every, n, seed).with_columns(
-        pl.lit(seed).alias("seed"), pl.lit("").alias("wrong")
+    return (
+        _drawn(every, n, seed)
+        .drop("splits")
+        .with_columns(pl.lit(seed).alias("seed"), pl.lit("").alias("wrong"))
     )
 
 
@@ -78,26 +81,26 @@ def estimate_wrong(run: Path, reviewed: Path) -> WrongShare:
 
     Raises UsageError where the file is not the whole draw, or an answer is missing or unclear.
     """
-    rows = _read(reviewed)
     every = _labelled(run)
-    seeds = rows["seed"].unique().to_list()
-    try:
-        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
-    except ValueError:
-        drawn = every.clear()
-    if sorted(drawn["id"].to_list()) != sorted(x.removeprefix("'") for x in rows["id"].to_list()):
-        raise UsageError(
-            f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
-            "no others: the share of any other rows says nothing of the rest. Draw again "
-            "(`audit labels RUN --draw`), and review each row."
-        )
-    answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
-    if None in answers:
-        raise UsageError(
-            f"{reviewed} has no clear answer for {rows['id'][answers.index(None)]}, and "
-            f"{answers.count(None) - 1:,} more: write yes or no into the column `wrong` of each."
-        )
-    return share_of_sample(sum(map(bool, answers)), len(answers), len(every))
+    answers = _answers(every, reviewed)
+    return share_of_sample(sum(answers.values()), len(answers), len(every))
+
+
+def estimate_by_split(run: Path, reviewed: Path) -> dict[str, WrongShare]:
+    """Return the share of wrong labels of each split of which a picture was drawn.
+
+    Of a sample drawn at random, those of one split are drawn at random from that split. A picture
+    in several splits counts in each. Raises UsageError as `estimate_wrong`.
+    """
+    every = _labelled(run)
+    answers = _answers(every, reviewed)
+    placed = every.explode("splits").drop_nulls("splits")
+    asked = placed.filter(pl.col("id").is_in(list(answers)))
+    sizes = dict(placed.group_by("splits").len().iter_rows())
+    return {
+        split: share_of_sample(sum(answers[i] for i in ids), len(ids), sizes[split])
+        for split, ids in asked.group_by("splits").agg("id").iter_rows()
+    }
 
 
 def share_of_sample(wrong: int, n: int, pictures: int) -> WrongShare:
@@ -111,6 +114,30 @@ def share_of_sample(wrong: int, n: int, pictures: int) -> WrongShare:
 def _labelled(run: Path) -> pl.DataFrame:
     with open_run(run) as store:
         return store.query(LABELLED)
+
+
+def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
+    """Return whether each drawn label is wrong, by id."""
+    rows = _read(reviewed)
+    seeds = rows["seed"].unique().to_list()
+    try:
+        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
+    except ValueError:
+        drawn = every.clear()
+    ids = [x.removeprefix("'") for x in rows["id"].to_list()]
+    if sorted(drawn["id"].to_list()) != sorted(ids):
+        raise UsageError(
+            f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
+            "no others: the share of any other rows says nothing of the rest. Draw again "
+            "(`audit labels RUN --draw`), and review each row."
+        )
+    answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
+    if None in answers:
+        raise UsageError(
+            f"{reviewed} has no clear answer for {rows['id'][answers.index(None)]}, and "
+            f"{answers.count(None) - 1:,} more: write yes or no into the column `wrong` of each."
+        )
+    return {sample: bool(answer) for sample, answer in zip(ids, answers, strict=True)}
 
 
 def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:

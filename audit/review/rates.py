@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit.records import Action
-from audit.review.status import apply_decisions, open_for_deciding
+from audit.review.status import Applied, apply_decisions, open_for_deciding
 from audit.run import generations
 from audit.stats import clopper_pearson
 
@@ -24,9 +24,16 @@ _RANKED = """
 """
 
 
-def reviewed_rates(run: Path, generation: generations.Generation | None = None) -> list[str]:
-    """Return a sentence per code whose first findings were reviewed: share, interval, counts."""
-    settled = apply_decisions(run, generation).settled
+def reviewed_rates(
+    run: Path,
+    generation: generations.Generation | None = None,
+    applied: Applied | None = None,
+) -> list[str]:
+    """Return a sentence per code whose first findings were reviewed: share, interval, counts.
+
+    `applied`: the decisions as they apply to that generation, where they were read already.
+    """
+    settled = (applied or apply_decisions(run, generation)).settled
     if settled.is_empty():
         return []
     with open_for_deciding(run, generation) as store:

@@ -52,6 +52,11 @@ class Applied:
     stale: pl.DataFrame
     settled: pl.DataFrame
 
+    @property
+    def waived(self) -> frozenset[str]:
+        """The fingerprints of the findings that are waived as false positives."""
+        return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
+
 
 def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
@@ -92,8 +97,7 @@ def waived_fingerprints(
     run: Path, generation: generations.Generation | None = None
 ) -> frozenset[str]:
     """Return the fingerprints of the findings that are waived as false positives."""
-    settled = apply_decisions(run, generation).settled
-    return frozenset(settled.filter(pl.col("status") == "waived")["fingerprint"])
+    return apply_decisions(run, generation).waived
 
 
 def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

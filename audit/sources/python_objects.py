@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
+from audit.sources.streams import count_items, is_loader, take_all
 
 FOLDER = "pictures"
+GIVEN_AS_OBJECTS = "given-as-objects"  # the kind of the notes that say so
 PICTURES = ("image", "img", "picture", "pixel_values", "x")
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
 CHANNELS = (1, 3, 4)
@@ -115,12 +117,11 @@ def _store_part(
 ) -> None:
     names = _class_names(part)
     given = None if label is None or isinstance(label, str | int) or callable(label) else label
-    if given is not None and _length(part) not in (0, len(given)):
+    total = count_items(part)
+    if given is not None and total not in (0, len(given)):
         raise UsageError(
-            f"label has {len(given):,} values and the dataset {_length(part):,} items: give one "
-            "for each."
+            f"label has {len(given):,} values and the dataset {total:,} items: give one for each."
         )
-    total = _length(part)
     for index, (item, error) in enumerate(_items(part)):
         identity = str(index) if split is None else f"{split}/{index}"
         if error:
@@ -147,12 +148,12 @@ def _items(part: Any) -> Iterator[tuple[Any, str]]:
     if hasattr(part, "as_numpy_iterator"):
         part = part.as_numpy_iterator()
     if batched:
-        yield from ((item, "") for batch in part for item in _unbatched(batch))
+        yield from ((item, "") for batch in take_all(part) for item in _unbatched(batch))
     elif hasattr(part, "__len__") and hasattr(part, "__getitem__"):
         for index in range(len(part)):
             yield _asked(part, index)
     else:
-        yield from ((item, "") for item in part)
+        yield from ((item, "") for item in take_all(part))
 
 
 def _asked(part: Any, index: int) -> tuple[Any, str]:
@@ -176,8 +177,8 @@ def _undecoded(part: Any) -> Any:
 
 
 def _is_batched(part: Any) -> bool:
-    if getattr(part, "batch_size", None) and hasattr(part, "collate_fn"):
-        return True
+    if is_loader(part):
+        return part.batch_sampler is not None
     spec = getattr(part, "element_spec", None)
     leaves = list(_leaves(spec)) if spec is not None else []
     return any(len(getattr(leaf, "shape", None) or ()) == 4 for leaf in leaves)
@@ -203,13 +204,6 @@ def _unbatched(batch: Any) -> Iterator[Any]:
         yield from zip(*batch, strict=True)
     else:
         yield from batch
-
-
-def _length(part: Any) -> int:
-    try:
-        return len(part)
-    except TypeError:
-        return 0
 
 
 def _class_names(part: Any) -> Sequence[str]:

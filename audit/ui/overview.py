@@ -68,10 +68,9 @@ def _decided(parts: Sequence[FindingTally], checks: int) -> None:
 
 
 def _leaks(report: Report) -> None:
-    """Say what share of a split is in another: what changes a reported number most."""
-    for check in report.checks:
-        if check.code == "SPLIT001" and check.counts.total:
-            html.paragraph(check.completeness)
+    """Say what the findings cost an evaluation split: what changes a reported number most."""
+    for cost in report.costs:
+        html.paragraph(cost.message)
 
 
 def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int) -> None:

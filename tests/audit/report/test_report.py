@@ -458,8 +458,8 @@ def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
 def test_json_is_the_contract(report: Report) -> None:
     document = json.loads("".join(to_json(report)))
     assert list(document) == [
-        "schema", "run", "dataset", "boxes", "summary", "waived", "failed_checks", "failed_readers",
-        "folds", "findings", "completeness", "timing",
+        "schema", "run", "dataset", "boxes", "summary", "costs", "waived", "failed_checks",
+        "failed_readers", "folds", "findings", "completeness", "timing",
     ]  # fmt: skip
     assert document["schema"] == "audit-report/1"
     assert document["summary"] == report.summary

@@ -16,6 +16,7 @@ import audit
 from audit.checking.config import Config
 from audit.errors import UsageError
 from audit.sources.python_objects import is_dataset, store_dataset
+from audit.sources.streams import describe_epochs
 from tests.conftest import make_tree, picture
 
 PICTURES = [picture(seed, 40, 32) for seed in range(6)]
@@ -181,33 +182,153 @@ def test_a_stream_without_length_is_read_to_its_end(tmp_path: Path) -> None:
     assert stored(stream(), tmp_path / "run").height == 6
 
 
-@pytest.mark.slow
-def test_one_dataset_has_the_same_findings_in_every_form(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "images")
-    shutil.copy(tree / "train/cat/0.jpg", tree / "test/cat/copy.jpg")
-    Image.new("RGB", (96, 72), (9, 9, 9)).save(tree / "train/dog/dark.png")
+SAME: dict[str, Any] = {
+    "config": Config(relate={"synthetic_sources": 0}), "jobs": 1, "progress": False,
+    "checks": ["DUP", "IMG001", "IMG005", "SPLIT001", "LABEL"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 pictures: a leak, a copy in one split, one dark and one of another size."""
+    root = make_tree(tmp_path_factory.mktemp("forms") / "images")
+    shutil.copy(root / "train/cat/0.jpg", root / "test/cat/1.jpg")
+    shutil.copy(root / "train/cat/1.jpg", root / "train/cat/2.jpg")
+    (root / "train/dog/0.jpg").unlink()
+    Image.fromarray(picture(91) // 25).save(root / "train/dog/0.png")
+    (root / "train/dog/1.jpg").unlink()
+    Image.fromarray(picture(92, 32, 24)).save(root / "train/dog/1.png")
+    return root
+
+
+Found = list[tuple[str, list[int]]]
+
+
+def found_in(source: Any, run: Path) -> Found:
+    """Codes with their pictures, counted in an order that every form has."""
+    made = audit.scan(source, run, **SAME)
+    order = {i: n for n, i in enumerate(made.images.sort("split", "label", "phash")["id"])}
+    members = [sorted(order[i] for i in ids) for ids in made.findings["ids"]]
+    return sorted(zip(made.findings["code"], members, strict=True))
+
+
+@pytest.fixture(scope="module")
+def in_folder(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return found_in(tree, tmp_path_factory.mktemp("forms") / "run")
+
+
+def rows_of(tree: Path) -> list[tuple[str, str, str]]:
     files = sorted(f for f in tree.rglob("*") if f.is_file())
-    rows = [(str(f), f.parent.name, f.parent.parent.name) for f in files]
-    table = pl.DataFrame(rows, schema=["path", "label", "split"], orient="row")
-    table.write_parquet(tmp_path / "manifest.parquet")
-    arrays = {
-        split: [(np.asarray(Image.open(p)), label) for p, label, own in rows if own == split]
+    return [(str(f), f.parent.name, f.parent.parent.name) for f in files]
+
+
+def as_manifest(tree: Path) -> Any:
+    table = pl.DataFrame(rows_of(tree), schema=["path", "label", "split"], orient="row")
+    table.write_parquet(tree.parent / "manifest.parquet")
+    return tree.parent / "manifest.parquet"
+
+
+def by_split(tree: Path, make: Any) -> dict[str, Any]:
+    rows = rows_of(tree)
+    return {
+        split: make([(pixels(path), label) for path, label, own in rows if own == split])
         for split in ("train", "test")
     }
-    options: dict[str, Any] = {
-        "config": Config(relate={"synthetic_sources": 0}), "jobs": 1, "progress": False,
-        "checks": ["DUP002", "DUP003", "IMG", "SPLIT001", "LABEL"],
-    }  # fmt: skip
-    found = []
-    for name, source in (
-        ("folder", tree), ("manifest", tmp_path / "manifest.parquet"), ("arrays", arrays),
-    ):  # fmt: skip
-        run = audit.scan(source, tmp_path / name, **options)
-        order = {i: n for n, i in enumerate(run.images.sort("split", "label", "phash")["id"])}
-        members = [sorted(order[i] for i in ids) for ids in run.findings["ids"]]
-        found.append(sorted(zip(run.findings["code"], members, strict=True)))
-    assert {"IMG004", "SPLIT001"} <= {code for code, _ in found[0]}
-    assert found[0] == found[1] == found[2]
+
+
+def as_torch(tree: Path) -> Any:
+    torch = pytest.importorskip("torch")
+
+    class Pictures(torch.utils.data.Dataset):  # type: ignore[name-defined, misc]
+        def __init__(self, items: list[Any]) -> None:
+            self.items = items
+
+        def __len__(self) -> int:
+            return len(self.items)
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.from_numpy(self.items[index][0].copy()).permute(2, 0, 1), self.items[
+                index
+            ][1]
+
+    return by_split(tree, Pictures)
+
+
+def as_hugging_face(tree: Path) -> Any:
+    datasets = pytest.importorskip("datasets")
+
+    def made(items: list[Any]) -> Any:
+        images = [Image.fromarray(pixels) for pixels, _ in items]
+        names = sorted({label for _, label in items})
+        kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+        table = {"image": images, "label": [label for _, label in items]}
+        return datasets.Dataset.from_dict(table, features=datasets.Features(kinds))
+
+    return by_split(tree, made)
+
+
+def as_tf_data(tree: Path) -> Any:
+    tf = pytest.importorskip("tensorflow")
+
+    def made(items: list[Any]) -> Any:
+        kinds = (tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((), tf.string))
+        return tf.data.Dataset.from_generator(lambda: iter(items), output_signature=kinds)
+
+    return by_split(tree, made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "form",
+    [as_manifest, as_torch, as_hugging_face, as_tf_data, lambda tree: by_split(tree, list)],
+    ids=["manifest", "torch", "hugging-face", "tf-data", "arrays"],
+)
+def test_one_dataset_has_the_same_findings_in_every_form(
+    form: Any, tree: Path, in_folder: Found, tmp_path: Path
+) -> None:
+    assert {"DUP001", "SPLIT001", "IMG001", "IMG005"} <= {code for code, _ in in_folder}
+    assert found_in(form(tree), tmp_path / "run") == in_folder
+
+
+def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Augmented(torch.utils.data.Dataset):  # type: ignore[name-defined, misc]
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.from_numpy(PICTURES[index][:, ::-1].copy()), NUMBERS[index]
+
+    loader = torch.utils.data.DataLoader
+    run = audit.scan(loader(Augmented(), batch_size=4), tmp_path / "a", **SAME)
+    np.testing.assert_array_equal(pixels(run.images["path"][5]), PICTURES[5][:, ::-1])
+    report = " ".join(str(run.report()).split())
+    assert "one epoch of a loader, as they came after its transforms: 6 of the 6 items" in report
+    assert "the number of a picture is its index in the dataset" in report
+    named = stored(loader(Augmented(), batch_size=4), tmp_path / "n", label=list("abcdef"))
+    assert named["label"].to_list() == list("abcdef")
+    mixed = {
+        "shuffled": loader(Augmented(), batch_size=4, shuffle=True, drop_last=True),
+        "own": loader(Augmented(), batch_sampler=[[5, 0], [3]]),
+    }
+    store = store_dataset(mixed, tmp_path / "b")
+    shuffled, own = describe_epochs(mixed, store)
+    assert "of shuffled are one epoch" in shuffled
+    assert "4 of the 6 items" in shuffled
+    assert "3 of the 6 items" in own
+    assert "no index in the dataset" in shuffled
+    assert "no index in the dataset" in own
+
+
+def test_a_stream_that_raises_is_a_sentence(tmp_path: Path) -> None:
+    def stream() -> Iterator[Any]:
+        yield PICTURES[0]
+        raise ValueError("worker 3\nran out of luck")
+
+    with pytest.raises(UsageError, match=r"ValueError after 1 batches or items .ran out of luck"):
+        stored(stream(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_second_scan_reads_what_is_new_and_forgets_what_is_gone(tmp_path: Path) -> None:

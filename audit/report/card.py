@@ -1,0 +1,174 @@
+"""A data card: what a dataset is and what is known to be wrong with it, as Markdown to publish.
+
+What a reader of a paper needs, in the order of Gebru et al. (2021), Datasets for Datasheets,
+Communications of the ACM 64(12): composition, licence, known issues with their numbers, what they
+cost, what was decided, and how to get the same again. Roots are named by their last folder, so that
+no path of a machine is published. Cost: a report, and one pass over the list for its hash.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import blake3
+
+from audit.records import Action
+from audit.report.contents import Report
+from audit.report.markdown import (
+    MARK,
+    bullet_list,
+    check_table,
+    class_count_table,
+    code_span,
+    escaped,
+    pipe_table,
+)
+from audit.report.wording import bytes_text, counted
+from audit.review.status import apply_decisions
+from audit.run import generations
+from audit.run.store import Store, identifier
+
+LICENCE_COLUMNS = ("licence", "license")  # of a manifest, whatever their case
+LICENCES = 10  # named; the rest is counted
+NO_LICENCE = "not stated: give --licence, or a column `licence` in the manifest"
+_LISTED = """
+    SELECT s.id, f.content_hash, s.split, s.label FROM measurements.main.samples s
+    LEFT JOIN measurements.main.features f ON f.sample_id = s.id ORDER BY s.id
+"""
+_PATTERNS = """
+    SELECT regexp_extract(id, '\\.[^./]+$') AS ending, count(*) AS n FROM images
+    WHERE format IS NOT NULL GROUP BY ALL ORDER BY n DESC, ending
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a card says beyond a report: `licences` and `decisions` are counts by name.
+
+    `list_hash`: BLAKE3-256, hex, of one line of JSON a sample in order of id: id, content hash,
+    split and class. `endings`: of the files that are pictures, the most frequent first.
+    """
+
+    licences: Mapping[str, int]
+    decisions: Mapping[str, int]
+    n_stale: int
+    list_hash: str
+    endings: tuple[str, ...]
+
+
+def collect_facts(report: Report, licence: str = "") -> CardFacts:
+    """Return the facts of a card; `licence` is that of all files and goes before a manifest's."""
+    run = Path(report.run)
+    applied = apply_decisions(run, report.generation)
+    verbs = applied.effective["verb"].to_list()
+    verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
+    with generations.open_generation(report.generation) as store:
+        digest = blake3.blake3()
+        for row in store.pages(_LISTED):
+            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        return CardFacts(
+            {licence: report.dataset.n_samples} if licence else _licences(store),
+            {verb: verbs.count(verb) for verb in sorted(set(verbs))},
+            applied.stale.height,
+            digest.hexdigest(),
+            tuple(row["ending"] for row in store.rows(_PATTERNS) if row["ending"]),
+        )
+
+
+def _licences(store: Store) -> dict[str, int]:
+    for name in store.columns("metadata"):
+        if name.lower() in LICENCE_COLUMNS:
+            text = f"trim({identifier(name)}::VARCHAR)"
+            sql = f"SELECT {text}, count(*) FROM metadata WHERE {text} <> '' GROUP BY 1"
+            sql += " ORDER BY 2 DESC, 1"
+            return dict(store.query(sql).iter_rows())
+    return {}
+
+
+def to_card(report: Report, facts: CardFacts, croissant: str = "") -> str:
+    """Return the card; `croissant` is the name of the file beside it, if there is one."""
+    blocks = [MARK, f"# Data card of {escaped(report.dataset.name)}", *_composition(report, facts)]
+    blocks += [*_issues(report), *_decisions(facts), *_expected(report)]
+    blocks += ["## How to reproduce", bullet_list(_reproduction(report, facts))]
+    if croissant:
+        blocks.append(f"The same as Croissant 1.0 (JSON-LD): {code_span(croissant)}.")
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _composition(report: Report, facts: CardFacts) -> Iterator[str]:
+    data = report.dataset
+    splits = [(escaped(name or "(no split)"), f"{n:,}") for name, n in data.by_split().items()]
+    named = [f"{escaped(name)} ({n:,})" for name, n in facts.licences.items()]
+    more = len(named) - LICENCES
+    licences = ", ".join(named[:LICENCES]) + (f" and {more:,} more" if more > 0 else "")
+    formats = ", ".join(f"{escaped(name)} {n:,}" for name, n in data.formats.items())
+    yield bullet_list(
+        (
+            f"Files: {data.n_samples:,}, {bytes_text(data.n_bytes)}",
+            f"Classes: {len(set(data.by_class()) - {None}):,}",
+            f"Formats: {formats or 'none'}",
+            f"Licence: {licences or NO_LICENCE}",
+            f"Audited: {report.created} by {escaped(report.tool)}",
+        )
+    )
+    yield "## Splits and classes"
+    if set(data.by_split()) - {None}:
+        yield pipe_table(("Split", "Files"), splits, numbers=1)
+    yield class_count_table(data)
+
+
+def _issues(report: Report) -> Iterator[str]:
+    checks = [check for check in report.checks if check.counts.total]
+    yield "## Known issues"
+    ran = f"{counted(len(report.checks), 'check')} ran"
+    yield check_table(checks) if checks else f"{ran} and found nothing."
+    missing = [f"Failed, so that nothing is known: {escaped(p.sentence())}" for p in report.failed]
+    if report.not_run:
+        missing.append(f"Did not run: {escaped(', '.join(report.not_run))}.")
+    yield bullet_list(missing)
+    if report.costs:
+        yield "## What they cost"
+        # Commands in a sentence name the run, whose place is nobody else's business.
+        place, name = (shlex.quote(text) for text in (report.run, Path(report.run).name))
+        yield bullet_list(escaped(cost.message.replace(place, name)) for cost in report.costs)
+
+
+def _decisions(facts: CardFacts) -> Iterator[str]:
+    yield "## Decisions"
+    lines = [
+        f"{escaped(verb)}: {counted(n, 'finding' if verb == Action.FALSE_POSITIVE else 'sample')}"
+        for verb, n in facts.decisions.items()
+    ]
+    if facts.n_stale:
+        lines.append(f"no longer apply, because the files changed: {facts.n_stale:,}")
+    yield bullet_list(lines) or "None yet."
+    if lines:
+        yield "The counts above are of the files as they were scanned, before these decisions."
+
+
+def _expected(report: Report) -> Iterator[str]:
+    if report.expected:
+        said = {True: "met", False: "NOT MET", None: "cannot tell"}
+        yield "## Expectations"
+        yield bullet_list(
+            f"{escaped(one.name)}: {said[one.met]} ({escaped(one.message)})"
+            for one in report.expected
+        )
+
+
+def _reproduction(report: Report, facts: CardFacts) -> Iterator[str]:
+    words = ["audit", "scan"]
+    for name, root in report.dataset.roots.items():
+        folder = Path(root).name or root
+        words.append(f"{name}={folder}" if name else folder)
+    command = " ".join([*map(shlex.quote, words), "--out", shlex.quote(Path(report.run).name)])
+    yield f"{code_span(command)}, where the folder lies"
+    yield f"Version: {escaped(report.tool)}"
+    yield (
+        f"List of files (BLAKE3 of a line of JSON a file: id, content hash, split, class): "
+        f"{code_span(facts.list_hash)}"
+    )

@@ -1,0 +1,189 @@
+"""What the findings cost: how far the numbers of an evaluation split can be trusted.
+
+Three costs, each for every split that is not trained on, each silent where nothing was found:
+
+- *leaked*: pictures of the split that training shows too. A share l of leaked pictures makes an
+  accuracy A at most l (1 - A) / (1 - l) too high, which is the case where the model is right on all
+  of them; whatever A is, at most l.
+- *repeated*: copies are right or wrong together, so n pictures in units of m_i are worth
+  n^2 / sum(m_i^2) independent ones (Kish 1965, Survey Sampling, section 5.4, for the case that the
+  answers of a unit are all alike), and intervals are as wide as those of so many.
+- *mislabelled*: of labels drawn at random and reviewed, a share w is wrong: a model that is always
+  right is measured at 1 - w. Suspicion alone has no such interval, and then nothing is claimed.
+
+Waived findings count for nothing. Cost: three queries, whatever the number of findings.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit.review.label_sample import WrongShare, estimate_by_split
+from audit.run.store import Store
+from audit.stats import wilson, wilson_share
+
+REPORTED_ACCURACY = 0.9
+"""An accuracy that a paper may report, for the example in a sentence."""
+TRAIN_SPLITS = ("train", "training")  # where SPLIT001 did not run, so that none are stored
+DRAWN = 200  # labels to draw: 3 % wrong would be known to about 2.5 points
+_SPLITS = "SELECT split, count(*) AS n FROM pictures WHERE {} GROUP BY split ORDER BY split"
+_PICTURED = "split IS NOT NULL AND pixel_hash IS NOT NULL"
+_LEAKED = f"""
+    WITH members AS (
+        SELECT m.fingerprint, p.id, p.split FROM reported f
+        JOIN judged.finding_samples m USING (fingerprint) JOIN pictures p ON p.id = m.sample_id
+        WHERE f.code = 'SPLIT001' AND {_PICTURED}
+    ), leaking AS (
+        SELECT DISTINCT fingerprint FROM members WHERE len(?) = 0 OR list_contains(?, split)
+    )
+    SELECT split, count(DISTINCT id) AS n FROM members SEMI JOIN leaking USING (fingerprint)
+    GROUP BY split
+"""
+# A picture whose findings were waived is one of its own.
+_UNITS = f"""
+    WITH repeated AS (
+        SELECT DISTINCT m.sample_id FROM reported f
+        JOIN judged.finding_samples m USING (fingerprint)
+        WHERE f.code IN ('DUP001', 'DUP002', 'DUP003', 'SPLIT001')
+    ), units AS (
+        SELECT p.split, CASE WHEN r.sample_id IS NULL THEN p.id ELSE p.unit END AS unit,
+            count(*) AS n
+        FROM pictures p LEFT JOIN repeated r ON r.sample_id = p.id WHERE {_PICTURED} GROUP BY ALL
+    )
+    SELECT split, count(*) AS units, sum(n * n)::BIGINT AS squares FROM units GROUP BY split
+"""
+_SUSPECTED = """
+    SELECT s.split, count(DISTINCT s.id) AS n FROM reported f
+    JOIN judged.finding_samples m USING (fingerprint) JOIN samples s ON s.id = m.sample_id
+    WHERE f.code = 'LABEL006' GROUP BY s.split
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one kind of finding costs one split: in words, and the numbers of that sentence.
+
+    `kind`: leaked, repeated or mislabelled; shares are 0..1, `docs/report.md` names the numbers.
+    """
+
+    kind: str
+    split: str
+    message: str
+    numbers: Mapping[str, float | None]
+
+
+def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
+    """Return the costs of the findings in the view `reported`, by split.
+
+    `reviewed`: labels that `audit labels --draw` drew from this run, with the answers filled in.
+    Raises UsageError where it is not that.
+    """
+    sizes: dict[str, int] = dict(store.query(_SPLITS.format(_PICTURED)).iter_rows())
+    trained = [split for split in sizes if split in _train_splits(store)]
+    leaked = dict(store.query(_LEAKED, [trained, trained]).iter_rows())
+    units = {split: rest for split, *rest in store.query(_UNITS).iter_rows()}
+    suspected = dict(store.query(_SUSPECTED).iter_rows())
+    wrong = {} if reviewed is None else estimate_by_split(run, reviewed)
+    costs: list[Cost] = []
+    for split, n in sizes.items():
+        if split in trained:
+            continue
+        others = trained or [other for other in sizes if other != split]
+        costs += leaked_cost(split, leaked.get(split, 0), n, others)
+        costs += repeated_cost(split, n, *units[split])
+        costs += mislabelled_cost(split, suspected.get(split, 0), wrong.get(split), run)
+    return tuple(costs)
+
+
+def overstatement(share: float, accuracy: float) -> float:
+    """Return by how much a measured `accuracy` may exceed that on unseen pictures, 0..1.
+
+    `share`: of the pictures that were seen in training. With all of them right, the others are at
+    (accuracy - share) / (1 - share), or at 0.
+    """
+    if share >= 1:
+        return accuracy
+    return accuracy - max((accuracy - share) / (1 - share), 0.0)
+
+
+def leaked_cost(split: str, leaked: int, n: int, others: Sequence[str]) -> Iterator[Cost]:
+    """Yield what `leaked` of the `n` pictures of a split cost its accuracy; nothing without any."""
+    if not leaked:
+        return
+    share, (low, high) = leaked / n, wilson(leaked, n)
+    example = overstatement(share, REPORTED_ACCURACY)
+    yield Cost(
+        "leaked",
+        split,
+        f"{leaked:,} of {n:,} pictures of {split} ({share:.1%}, 95 % interval {low:.1%} to "
+        f"{high:.1%}) are also in {' or '.join(others)}: an accuracy on {split} may be overstated "
+        f"by up to {100 * share:.1f} points; one of {REPORTED_ACCURACY:.0%} by up to "
+        f"{100 * example:.1f}.",
+        {
+            "n": n, "leaked": leaked, "share": share, "low": float(low), "high": float(high),
+            "overstated": share, "overstated_at_90": example,
+        },
+    )  # fmt: skip
+
+
+def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost]:
+    """Yield what copies within a split cost; `squares`: the sum of the squared sizes of units."""
+    if units >= n:
+        return
+    effective = n * n / squares
+    plain, wide = (_half_width(size) for size in (n, effective))
+    yield Cost(
+        "repeated",
+        split,
+        f"The {n:,} pictures of {split} are {units:,} different ones. Copies are right or wrong "
+        f"together, so {split} is worth {effective:,.0f} independent pictures: a 95 % interval of "
+        f"an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}, and others are "
+        f"{(n / effective) ** 0.5:.2f} times as wide too.",
+        {
+            "n": n, "different": units, "effective": effective, "half_width": wide,
+            "half_width_of_n": plain, "wider": (n / effective) ** 0.5,
+        },
+    )  # fmt: skip
+
+
+def mislabelled_cost(
+    split: str, suspected: int, wrong: WrongShare | None, run: Path
+) -> Iterator[Cost]:
+    """Yield the accuracy of a model that is always right, or that it cannot be told, and a way."""
+    numbers: dict[str, float | None] = {"suspected": suspected}
+    if wrong is not None:
+        ceiling, low, high = 1 - wrong.share, 1 - wrong.high, 1 - wrong.low
+        said = (
+            f"{wrong.wrong:,} of {wrong.reviewed:,} labels of {split} drawn at random are wrong: a "
+            f"model that is always right would reach an accuracy of {ceiling:.1%} on {split} (95 % "
+            f"interval {low:.1%} to {high:.1%})."
+        )
+        numbers |= {"ceiling": ceiling, "low": low, "high": high}
+    elif suspected:
+        place = shlex.quote(str(run))
+        labels = "1 label" if suspected == 1 else f"{suspected:,} labels"
+        said = (
+            f"{labels} of {split} may be wrong. What accuracy a model that is always right would "
+            f"reach cannot be told from that: `audit labels {place} --draw {DRAWN} --out "
+            f"drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
+        )
+        numbers |= {"ceiling": None, "low": None, "high": None}
+    else:
+        return
+    yield Cost("mislabelled", split, said, numbers)
+
+
+def _half_width(n: float) -> float:
+    low, high = wilson_share(0.5, n)
+    return float(high - low) / 2
+
+
+def _train_splits(store: Store) -> Sequence[str]:
+    sql = "SELECT params FROM judged.check_runs WHERE code = 'SPLIT001'"
+    rows = store.query(sql).to_series().to_list()
+    named = json.loads(rows[0] or "{}").get("train_splits") if rows else None
+    return named or TRAIN_SPLITS

@@ -1,0 +1,140 @@
+"""A profile from Python: `pipeline_profiler.profile(loader, step)` gives verdict and causes.
+
+    import pipeline_profiler
+    found = pipeline_profiler.profile(loader, step)
+    found.verdict, found.causes
+    found.report("profile.html")
+
+The same measurement as `pipeline-profiler run`. Errors are `ProfileError`, in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.cli.output import check_output, write_report
+from pipeline_profiler.diagnose.verdict import diagnose_session
+from pipeline_profiler.measure.arms import Bench, Options, emulated_step
+from pipeline_profiler.measure.main_guard import refuse_unguarded
+from pipeline_profiler.measure.schedule import measure_arms
+from pipeline_profiler.measure.stopping import Guard
+from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
+from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.report import render
+
+
+class Profile:
+    """What a measurement found: the verdict, the causes, and the session that they come from."""
+
+    def __init__(self, session: Session) -> None:
+        """Take a judged session."""
+        self.session = session
+
+    @property
+    def verdict(self) -> str:
+        """Whether the step waits: input-bound high or moderate, not input-bound, inconclusive."""
+        return str(self.session.results["verdict"])
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with its numbers."""
+        return str(self.session.results["sentence"])
+
+    @property
+    def stall(self) -> dict[str, float]:
+        """Share of the time that the step waits, 0..1: value, low and high of its interval."""
+        return dict(self.session.results["stall"])
+
+    @property
+    def causes(self) -> list[dict[str, Any]]:
+        """Causes, the largest first: code, cause, share of the time, evidence, what to do next."""
+        return list(self.session.results["causes"])
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> str | Path:
+        """Write x.html, .md, .txt, .json or .trace.json.gz and return its path; or the text.
+
+        Raises ProfileError for another extension, and where a file of another program is there.
+        """
+        if path is None:
+            return render.to_text(self.session)
+        place = os.fspath(path)
+        render.check_format(place)
+        check_output(place, replace=False)
+        return write_report(lambda: render.make_report(self.session, place), place, replace=False)
+
+    def __repr__(self) -> str:
+        """Return the verdict in words."""
+        return f"Profile: {self.sentence}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(text))}</td>" for text in _row(cause)) + "</tr>"
+            for cause in self.causes
+        )
+        head = "".join(f"<th>{word}</th>" for word in ("Code", "Cause", "Share", "Next"))
+        table = f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
+        return f"<p><b>{escape(self.verdict)}</b>: {escape(self.sentence)}</p>{table}"
+
+
+def _row(cause: dict[str, Any]) -> Sequence[str]:
+    share = cause["share"]
+    value = share.get("value") if isinstance(share, dict) else share
+    said = f"{value:.0%}" if isinstance(value, float | int) else ""
+    return cause["code"], cause["cause"], said, cause["next"]
+
+
+def profile_loader(
+    loader: Any,
+    step: Callable[[Any], Any] | float,
+    *,
+    quick: bool = False,
+    steps: int = 300,
+    repeats: int = 5,
+    seconds: float | None = None,
+    epoch_steps: int = 0,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Profile:
+    """Measure what keeps a training step waiting, and return the verdict and its causes.
+
+    `loader`: a torch DataLoader, a tf.data.Dataset, any iterable of batches, or a function that
+    makes one. `step`: called with each batch, as training does; a number is a step that only takes
+    so many milliseconds. `quick`: within 30 s, wider intervals; `seconds`: another budget (105).
+    `epoch_steps`: where the loader does not tell its length. `progress`: called with sentences.
+
+    Raises ProfileError for what cannot be measured, and, with what was measured as `.session`,
+    where the loader or the step failed.
+    """
+    makes = callable(loader) and (isinstance(loader, type) or not hasattr(loader, "__iter__"))
+    if not makes and not hasattr(loader, "__iter__"):
+        raise ProfileError(
+            f"The loader is {type(loader).__name__!r}, which gives no batches: give a DataLoader, "
+            "a tf.data.Dataset, an iterable, or a function that makes one."
+        )
+    emulated = None if callable(step) else _milliseconds(step)
+    act = step if callable(step) else emulated_step(float(step))
+    options = Options(steps, repeats, quick, seed=seed, seconds=seconds, emulate_ms=emulated)
+    bench = Bench(
+        loader if makes else lambda: loader,
+        act,
+        progress=progress or (lambda text: None),
+        guard=Guard(limit_s=max(LEAST_LIMIT_S, options.budget)),
+        epoch_steps=epoch_steps,
+        seed=seed,
+    )
+    refuse_unguarded(bench.loader())
+    session = measure_arms(bench, options)
+    session.results |= diagnose_session(session).as_results()
+    return Profile(session)
+
+
+def _milliseconds(step: object) -> float:
+    if isinstance(step, int | float) and not isinstance(step, bool) and 0 <= step < 1e6:
+        return float(step)
+    raise ProfileError(
+        f"The step is {step!r}: give a function of one batch, or the milliseconds it takes."
+    )
