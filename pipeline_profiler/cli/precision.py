@@ -114,6 +114,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
 
 def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
+    began = time.perf_counter_ns()
     check_arguments(args)
     # torch's profiler and its C++ side write to stderr, through the progress bar
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -125,7 +126,13 @@ def run_sweep(args: argparse.Namespace) -> Session:
     options = choose_options(args, backend)
     with progress_on_stderr() as progress:
         return measure_precisions(
-            backend, jobs, options, progress=progress, notes=notes, guard=_guard(args, options)
+            backend,
+            jobs,
+            options,
+            progress=progress,
+            notes=notes,
+            guard=_guard(args, options),
+            began=began,
         )
 
 

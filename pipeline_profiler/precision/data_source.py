@@ -41,13 +41,15 @@ class DataSource:
     config: Mapping[str, object] = field(default_factory=dict)
     cached_batches: list[Batch] = field(default_factory=list)
     batch_s: float = 0.0
+    first_s: float = 0.0  # until the first batch: workers start in it
+    open_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
 
     @classmethod
     def open(cls, make_loader: MakeLoader, model: str, size: int, clock: Clock) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source = cls(model, size)
+        source, begin = cls(model, size), clock()
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
@@ -60,6 +62,7 @@ class DataSource:
                 f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "
                 "see where."
             )
+        source.open_s = (clock() - begin) / 1e9
         return source
 
     def _check_length(self) -> str:
@@ -92,6 +95,7 @@ class DataSource:
             return _explain_no_batch(self.batch_size, largest)
         # The first batch holds the start of the workers, so the pace is that of the others; with
         # one batch its own time has to do, the start included.
+        self.first_s = (first - begin) / 1e9
         self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
         return ""
 
@@ -109,6 +113,12 @@ class DataSource:
     def buffered(self) -> int:
         """Batches in flight at most."""
         return self.workers * self._number("prefetch")
+
+    @property
+    def restart_s(self) -> float:
+        """Seconds that iterating it once more takes before a batch comes, beyond the pace."""
+        alive = bool(self.config.get("persistent")) or not self.workers
+        return 0.0 if alive else max(0.0, self.first_s - self.batch_s)
 
     @property
     def warmup(self) -> int:

@@ -38,6 +38,7 @@ class SweepOptions:
     steps: int = 50
     seconds: float = 150.0
     parity_steps: int = 20
+    fewest_steps: int = 3  # per window: what the time budget cuts `steps` down to at most
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
     tiny_fp16: bool = True  # FP16 on a CPU is cut down to one small row
