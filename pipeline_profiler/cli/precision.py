@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -38,6 +39,11 @@ GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
 LINE_EVERY_S = 15.0
+UNITS = {"": 1} | {
+    letter + i: (1024 if i else 1000) ** power
+    for power, letter in enumerate("kmgt", 1)
+    for i in ("", "i")
+}
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
 SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
@@ -95,6 +101,11 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU {CPU_SECONDS:.0f})"
     )
+    p.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        help="let training have no more GPU memory, such as 21GiB: what a smaller card does",
+    )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("--seed", type=int, default=0, help="weights and order (default 0)")
     p.add_argument(
@@ -145,6 +156,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
         raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
     split_sizes(args.batch_sizes or CPU_SIZES)
+    read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
     files = [spec_file(args.model), spec_file(args.loader)]
@@ -192,8 +204,21 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
         steps=args.steps,
         seconds=args.seconds or (GPU_SECONDS if gpu else CPU_SECONDS),
         parity_steps=args.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
+        memory_limit=read_size(args.memory_limit),
         largest=True if args.largest else None,
     )
+
+
+def read_size(text: str | None) -> int | None:
+    """'21GiB', '500 MB', '1000000' -> bytes; None stays None."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", text, re.IGNORECASE)
+    unit = found[2].lower().rstrip("b") if found else ""
+    size = 0 if found is None else int(float(found[1]) * UNITS.get(unit, 0))
+    if size <= 0:
+        raise ProfileError(f"--memory-limit takes a size such as 21GiB or 500MB, not '{text}'.")
+    return size
 
 
 def split_words(text: str) -> tuple[str, ...]:

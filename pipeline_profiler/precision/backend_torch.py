@@ -19,6 +19,7 @@ from pipeline_profiler.precision.trainer_torch import TorchTrainer, import_torch
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
+GIB = 1 << 30
 AMPERE = (8, 0)  # compute capability; the first generation with TF32 and BF16
 
 
@@ -94,6 +95,24 @@ class TorchBackend:
         inputs, targets = split_batch(batch)
         order = import_torch().arange(size) % len(inputs)
         return inputs.cpu()[order], targets.cpu()[order]
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        """Cap torch's allocator on the GPU; a CPU has nothing to cap."""
+        if self.device != "cuda":
+            return "--memory-limit does nothing on a CPU, which has no memory of its own to limit."
+        cuda = import_torch().cuda
+        total = int(cuda.get_device_properties(cuda.current_device()).total_memory)
+        if limit_bytes > total:
+            raise ProfileError(
+                f"--memory-limit {limit_bytes / GIB:.1f} GiB is more than {self.device_name} has "
+                f"({total / GIB:.1f} GiB): give less."
+            )
+        cuda.set_per_process_memory_fraction(limit_bytes / total)
+        return (
+            f"memory limited to {limit_bytes / GIB:.1f} of {total / GIB:.1f} GiB: rows above it "
+            "are out of memory. The limit holds for torch's allocator; CUDA's own context, some "
+            "hundred MiB, comes on top."
+        )
 
     def release(self) -> None:
         """Return cached blocks, so that the next cell starts from an empty device."""

@@ -25,6 +25,7 @@ class ProbeResult:
     status: str = "ok"
     sentence: str = ""
     losses: Sequence[float] = ()
+    accuracies: Sequence[float] = ()
     skipped: int = 0
     scale: float | None = None
     step_s: float = 0.0
@@ -32,6 +33,8 @@ class ProbeResult:
     setup_s: float = 0.0
     peak_bytes: int | None = None
     peak_how: str = "n/a"
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
     graphs: int = 0
 
 

@@ -15,6 +15,17 @@ MEMORY_CPU = (
 )
 
 
+def occupied_bytes() -> int:
+    """Bytes in use on the GPU by all programs: NVML's count, without it the CUDA driver's."""
+    import torch
+
+    try:
+        return int(torch.cuda.device_memory_used())
+    except Exception:  # noqa: BLE001 - no NVML, or one that does not know this device (MIG)
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
+
+
 def allocated_in(work: Callable[[], None]) -> int | None:
     """Most bytes alive above the start while `work` ran, by torch's allocation events."""
     from torch.profiler import ProfilerActivity, profile

@@ -39,6 +39,7 @@ class SweepOptions:
     seconds: float = 150.0
     parity_steps: int = 20
     fewest_steps: int = 3  # per window: what the time budget cuts `steps` down to at most
+    memory_limit: int | None = None  # bytes
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
     tiny_fp16: bool = True  # FP16 on a CPU is cut down to one small row

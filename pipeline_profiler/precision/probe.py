@@ -48,10 +48,12 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     problem = find_misfit(trainer, source)
     if problem:
         return ProbeResult("refused", problem)
+    trainer.count_correct()
     wanted = _parity_steps(sweep, cell)
     limit_s = PROBE_SHARE * sweep.options.seconds
     step_s = train_steps(trainer, source.cached_batches, wanted, sweep.clock, limit_s)
     losses, skipped = trainer.losses(), trainer.skipped()
+    accuracies = trainer.accuracies()
     if len(losses) < wanted:
         sweep.reasons.append(
             f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
@@ -60,15 +62,18 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     if math.isnan(losses[0]):
         return ProbeResult("refused", explain_nan(cell))
     # memory comes after the losses: its extra step must not change what parity compares
-    peak, how = trainer.peak_bytes(trainer.place(source.cached_batches[0]))
+    peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
         losses=losses,
+        accuracies=accuracies,
         skipped=len(skipped),
         scale=trainer.scale(),
         step_s=step_s,
         setup_s=setup_s,
-        peak_bytes=peak,
-        peak_how=how,
+        peak_bytes=peak.allocated,
+        peak_how=peak.how,
+        reserved_bytes=peak.reserved,
+        occupied_bytes=peak.occupied,
         graphs=trainer.graphs() - compiled,
     )
 

@@ -58,7 +58,10 @@ def measure_precisions(
     began = clock() if began is None else began
     sweep = SweepState(backend, jobs, options, clock, progress, began=began, guard=guard)
     sweep.reasons += notes
+    if options.memory_limit is not None:
+        sweep.reasons.append(backend.limit_memory(options.memory_limit))
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    session.environment = environment.describe()  # before: memory free at the start
     _fill_before_rescue(guard, sweep)
     try:
         with kept_when_stopped(session, guard):
@@ -191,7 +194,6 @@ def _time_arm(
 
 def fill_session(session: Session, sweep: SweepState) -> None:
     """Everything measured so far, and what follows from it."""
-    session.environment = environment.describe()
     session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
     session.results |= as_results(summarise(collect_measurement(sweep)))
 

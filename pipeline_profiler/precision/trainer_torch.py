@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
 from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
-from pipeline_profiler.precision.memory_torch import MEMORY_CPU, MEMORY_CUDA, allocated_in
-from pipeline_profiler.precision.trainer import Mark
+from pipeline_profiler.precision.memory_torch import (
+    MEMORY_CPU,
+    MEMORY_CUDA,
+    allocated_in,
+    occupied_bytes,
+)
+from pipeline_profiler.precision.trainer import Mark, PeakMemory
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -70,6 +75,7 @@ class TorchTrainer:
             self.scaler = torch.amp.GradScaler(device, init_scale=self.static or INITIAL_SCALE)
         self.run = torch.compile(self.model) if recipe.compile else self.model
         self._losses: list[Tensor] = []
+        self._correct: list[Tensor] | None = None
         self._updates: list[Update] = []
         watch_updates(self.optimizer, self._updates)
 
@@ -87,6 +93,7 @@ class TorchTrainer:
         dtype = self.dtype or self._torch.bfloat16
         with self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None):
             outputs = self.run(inputs)
+            self._note_accuracy(outputs, targets)
             if self.loss is not None:
                 return self.loss(outputs, targets)
             return self._torch.nn.functional.cross_entropy(outputs, targets)
@@ -193,18 +200,36 @@ class TorchTrainer:
 
         return int(counters["stats"]["unique_graphs"])
 
-    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
-        """Peak of what training allocates, on the device or in torch's CPU allocator."""
+    def count_correct(self) -> None:
+        """Keep the accuracy of each step from now on."""
+        self._correct = []
+
+    def accuracies(self) -> list[float]:
+        """Accuracies since `count_correct`; reads the device."""
+        return [float(share) for share in self._correct or ()]
+
+    def _note_accuracy(self, outputs: Tensor, targets: Tensor) -> None:
+        is_tensor = self._torch.is_tensor
+        if self._correct is None or not (is_tensor(outputs) and is_tensor(targets)):
+            return
+        if outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point():
+            hits = outputs.detach().argmax(1) == targets
+            self._correct.append(hits.float().mean())
+
+    def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Most that training allocates, on the device or in torch's CPU allocator."""
+        cuda = self._torch.cuda
         if self.device == "cuda":
-            self._torch.cuda.synchronize()
-            return int(self._torch.cuda.max_memory_allocated()), MEMORY_CUDA
+            cuda.synchronize()
+            allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+            return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), occupied_bytes())
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
         held_bytes = self._held_bytes()
         grown = allocated_in(lambda: self.step(batch))
         if grown is None:
-            return None, "n/a: this torch's profiler does not report allocations"
-        return held_bytes + grown, MEMORY_CPU
+            return PeakMemory(None, "n/a: this torch's profiler does not report allocations")
+        return PeakMemory(held_bytes + grown, MEMORY_CPU)
 
     def _held_bytes(self) -> int:
         """Bytes of parameters, buffers and optimizer state between steps."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.precision.plan import ModelJob, SweepOptions
+from pipeline_profiler.precision.trainer import PeakMemory
 from tests.pipeline_profiler.fakes import FakeClock
 
 CLASSES = 3
@@ -65,9 +66,15 @@ class SimulatedTrainer(FakeTrainer):
     def scale(self) -> None:
         return None
 
-    def peak_bytes(self, batch: Any) -> tuple[int, str]:
+    def peak_memory(self, batch: Any) -> PeakMemory:
         self.step(batch)
-        return 1000, "simulated"
+        return PeakMemory(1000, "simulated")
+
+    def count_correct(self) -> None:
+        """Always counted."""
+
+    def accuracies(self) -> list[float]:
+        return [1 - 0.9**number for number in self.since]
 
     def graphs(self) -> int:
         return 0
@@ -99,6 +106,9 @@ class SimulatedBackend:
 
     def release(self) -> None:
         """Nothing is held."""
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        return "A clock has nothing to limit."
 
 
 class SimulatedLoader:

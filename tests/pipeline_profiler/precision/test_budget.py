@@ -87,3 +87,8 @@ def test_the_largest_batch_is_given_up_rather_than_the_budget() -> None:
     largest = session.results["precision"]["largest"]
     assert took <= 35.0 + 2 * 40.0 * max(largest[0]["trials"]) / 1e3
     assert "it is at least this" in largest[0]["trouble"][0]
+
+
+def test_a_limit_of_memory_on_a_device_without_one_is_a_sentence() -> None:
+    session, _ = swept(1.0, seconds=60.0, memory_limit=1 << 30)
+    assert "nothing to limit" in reasons(session)
