@@ -21,7 +21,7 @@ from pipeline_profiler.cli.ending import finish
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say
-from pipeline_profiler.cli.user_code import spec_file, target
+from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.record.session import ProfileError
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
+FEWEST_OWN_STEPS = 20  # per window: a real step varies more than the shipped ones
 LINE_EVERY_S = 15.0
 UNITS = {"": 1} | {
     letter + i: (1024 if i else 1000) ** power
     for power, letter in enumerate("kmgt", 1)
     for i in ("", "i")
 }
+GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
 SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
@@ -57,6 +59,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         nargs="?",
         metavar="FILE.py:FUNCTION",
         help="makes the model, or (model, loss); a shipped one: resnet18, dpn26, dpn92",
+    )
+    p.add_argument(
+        "--step",
+        metavar="FILE.py:FUNCTION",
+        help="makes your own step(batch, precision), or what check-training's make_training gives",
     )
     _add_data_options(p)
     _add_step_options(p)
@@ -151,6 +158,10 @@ def check_arguments(args: argparse.Namespace) -> None:
     """Raise ProfileError for what is known to be wrong before a framework is imported."""
     if args.loader and args.data:
         raise ProfileError("Give --loader or --data, not both.")
+    if args.step and (args.model or args.framework == "keras"):
+        raise ProfileError("--step brings its own model, in torch: leave the other out.")
+    if args.step and args.steps < FEWEST_OWN_STEPS:
+        raise ProfileError(f"--steps must be at least {FEWEST_OWN_STEPS} with --step.")
     check_run_options(args)
     check_amount("--lr", args.lr)
     if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
@@ -159,7 +170,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
-    files = [spec_file(args.model), spec_file(args.loader)]
+    files = [spec_file(args.model), spec_file(args.loader), spec_file(args.step)]
     check_session_output(args.output, args.replace, [name for name in files if name])
 
 
@@ -185,7 +196,7 @@ def open_backend(args: argparse.Namespace) -> Backend:
 
 def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     """The options, with defaults that suit the device."""
-    from pipeline_profiler.precision.cell import Recipe
+    from pipeline_profiler.precision.cell import OWN_OPTIMIZER, Recipe
     from pipeline_profiler.precision.plan import SweepOptions
 
     gpu = backend.device == "cuda"
@@ -194,7 +205,7 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
         precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else CPU_PRECISIONS)),
         loss_scales=split_words(args.loss_scale),
         recipe=Recipe(
-            args.optimizer,
+            OWN_OPTIMIZER if args.step else args.optimizer,
             (GPU_LR if gpu else CPU_LR) if args.lr is None else args.lr,
             args.channels_last,
             args.compile,
@@ -202,6 +213,7 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
         ),
         repeats=args.repeats,
         steps=args.steps,
+        fewest_steps=FEWEST_OWN_STEPS if args.step else SweepOptions.fewest_steps,
         seconds=args.seconds or (GPU_SECONDS if gpu else CPU_SECONDS),
         parity_steps=args.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
         memory_limit=read_size(args.memory_limit),
@@ -244,6 +256,8 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
     from pipeline_profiler.precision.plan import ModelJob
 
     notes: list[str] = []
+    if args.step:
+        return _own_step_job(args, backend)
     if args.loader:
         make_loader, classes = load_own_loader(args.loader), 10
     else:
@@ -251,6 +265,28 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
         classes, notes = data.classes, list(data.notes)
     models = make_models(args, classes)
     return notes, [ModelJob(name, make, make_loader) for name, make in models]
+
+
+def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
+    """The user's own step with the loader asked for, else the one that it brings."""
+    from pipeline_profiler.checking.user_training import Training
+    from pipeline_profiler.precision.data_source import make_sized_loader
+    from pipeline_profiler.precision.own_step import read_step
+    from pipeline_profiler.precision.plan import ModelJob
+
+    make = target(args.step)
+    first = read_step(call_user(make, "make_step()"), GIVEN if args.loader or args.data else None)
+    notes: list[str] = []
+    if args.loader:
+        make_loader = load_own_loader(args.loader)
+    elif isinstance(first, Training) and not args.data:
+        brought = first.loader
+        make_loader = lambda size: make_sized_loader(lambda: brought, size)  # noqa: E731
+    else:
+        make_loader, data = make_folder_loader(args, backend)
+        notes = list(data.notes)
+    name = args.step.rpartition(":")[2]
+    return notes, [ModelJob(name, lambda: read_step(make(), GIVEN), make_loader, pairs=False)]
 
 
 def load_own_loader(text: str) -> MakeLoader:

@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pipeline_profiler.checking.user_training import Training
 from pipeline_profiler.precision.batches import Batch, split_batch
 from pipeline_profiler.precision.cell import PRECISIONS, Cell, Recipe
+from pipeline_profiler.precision.own_step import OwnStep, OwnStepTrainer, new_own_trainer
 from pipeline_profiler.precision.trainer import Flags, MakeModel
 from pipeline_profiler.precision.trainer_torch import TorchTrainer, import_torch
 from pipeline_profiler.record.session import ProfileError
@@ -81,14 +83,19 @@ class TorchBackend:
                 "threads": torch.get_num_threads(),
             }
 
-    def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> TorchTrainer:
+    def new_trainer(
+        self, make_model: MakeModel, cell: Cell, recipe: Recipe
+    ) -> TorchTrainer | OwnStepTrainer:
         """A new model from the recipe's seed."""
         torch = import_torch()
         torch.manual_seed(recipe.seed)
         if self.device == "cuda":
             # the peak belongs to this cell, not to the hungriest one before it
             torch.cuda.reset_peak_memory_stats()
-        return TorchTrainer(make_model(), cell, recipe, self.device, self.clock)
+        made = make_model()
+        if isinstance(made, OwnStep | Training):
+            return new_own_trainer(made, cell, recipe, self.device, self.clock)
+        return TorchTrainer(made, cell, recipe, self.device, self.clock)
 
     def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""

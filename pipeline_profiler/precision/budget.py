@@ -89,7 +89,12 @@ def has_room(sweep: SweepState) -> bool:
         return left_s(sweep) > 0
     # the next cell costs about as much as the last: nothing else is known of it
     last = live[-1]
-    return least_s(sweep, [*live, last]) + sweep.probes[last].seconds <= left_s(sweep)
+    return least_s(sweep, [*live, last]) + train_again_s(sweep.probes[last]) <= left_s(sweep)
+
+
+def train_again_s(probe: ProbeResult) -> float:
+    """Seconds of the first losses once more: without what a process pays once."""
+    return probe.setup_s + probe.step_s * (1 + len(probe.losses))
 
 
 def drop_unvisited(sweep: SweepState, cells: Sequence[Cell]) -> None:

@@ -45,11 +45,14 @@ class DataSource:
     open_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
+    pairs: bool = True  # batches are (inputs, labels)
 
     @classmethod
-    def open(cls, make_loader: MakeLoader, model: str, size: int, clock: Clock) -> DataSource:
+    def open(
+        cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
+    ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source, begin = cls(model, size), clock()
+        source, begin = cls(model, size, pairs=pairs), clock()
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
@@ -84,7 +87,8 @@ class DataSource:
             count += 1
             size = count_samples(batch)
             largest = max(largest, size)
-            self._widen_labels(label_range(split_batch(batch)[1]))
+            if self.pairs:
+                self._widen_labels(label_range(split_batch(batch)[1]))
             if size == self.batch_size and len(self.cached_batches) < CACHED:
                 self.cached_batches.append(batch)
             # two batches at least: cycling a single one would time a cache, not a training

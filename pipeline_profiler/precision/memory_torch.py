@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline_profiler.precision.trainer import PeakMemory
+
 MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
 MEMORY_CPU = (
     "most bytes alive in torch's CPU allocator in one step, by its profiler; oneDNN's scratch "
@@ -15,7 +17,16 @@ MEMORY_CPU = (
 )
 
 
-def occupied_bytes() -> int:
+def peak_on_gpu() -> PeakMemory:
+    """Most that training allocated and reserved since the last reset, and what is occupied now."""
+    import torch
+
+    torch.cuda.synchronize()
+    allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), _occupied_bytes())
+
+
+def _occupied_bytes() -> int:
     """Bytes in use on the GPU by all programs: NVML's count, without it the CUDA driver's."""
     import torch
 

@@ -24,6 +24,7 @@ class ModelJob:
     name: str
     make_model: MakeModel
     make_loader: MakeLoader
+    pairs: bool = True  # the loader's batches are (inputs, labels); a step of one's own takes any
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_profiler.precision.batches import label_problem, shape_problem
-from pipeline_profiler.precision.budget import PROBE_SHARE, least_s, left_s
+from pipeline_profiler.precision.budget import PROBE_SHARE, least_s, left_s, train_again_s
 from pipeline_profiler.precision.cell import Cell
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.measurement import ProbeResult
@@ -54,12 +54,12 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     step_s = train_steps(trainer, source.cached_batches, wanted, sweep.clock, limit_s)
     losses, skipped = trainer.losses(), trainer.skipped()
     accuracies = trainer.accuracies()
-    if len(losses) < wanted:
+    if 0 < len(losses) < wanted:
         sweep.reasons.append(
             f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
             f"takes {step_s:.2g} s."
         )
-    if math.isnan(losses[0]):
+    if losses and math.isnan(losses[0]):
         return ProbeResult("refused", explain_nan(cell))
     # memory comes after the losses: its extra step must not change what parity compares
     peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
@@ -116,7 +116,9 @@ def add_references(sweep: SweepState) -> None:
     compared = dict.fromkeys(cell.source for cell in live if cell.precision != "fp32")
     for model, size in compared:
         base = Cell(model, size, "fp32")
-        costs = max(sweep.probes[cell].seconds for cell in live if cell.source == (model, size))
+        costs = max(
+            train_again_s(sweep.probes[cell]) for cell in live if cell.source == (model, size)
+        )
         nudged = not sweep.is_tiny(base)
         needed_s = least_s(sweep, live) + costs * (nudged + (base not in sweep.probes))
         if needed_s > left_s(sweep):
@@ -136,8 +138,8 @@ def _train_again(sweep: SweepState, cell: Cell, nudge: float) -> Sequence[float]
 
     def work() -> ProbeResult:
         trainer, source = sweep.make_trainer(cell), sweep.open_source(cell)
-        if nudge:
-            trainer.nudge(nudge)
+        if nudge and not trainer.nudge(nudge):
+            return ProbeResult()
         train_steps(trainer, source.cached_batches, sweep.options.parity_steps, sweep.clock)
         return ProbeResult(losses=trainer.losses())
 

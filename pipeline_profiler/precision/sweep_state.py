@@ -85,8 +85,8 @@ class SweepState:
         """The data of one model at one batch size, read once; ProfileError where there is none."""
         key = cell.source
         if key not in self.sources:
-            make_loader = self.job(cell.model).make_loader
-            self.sources[key] = DataSource.open(make_loader, *key, self.clock)
+            job = self.job(cell.model)
+            self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)

@@ -64,8 +64,8 @@ class Trainer(Protocol):
     def forget(self) -> None:
         """Clear the lists of losses and skipped steps."""
 
-    def nudge(self, share: float) -> None:
-        """Change every weight by about this share of itself."""
+    def nudge(self, share: float) -> bool:
+        """Change every weight by about this share of itself; False where none can be reached."""
 
     def scale(self) -> float | None:
         """The loss scale now; None without one."""

@@ -159,12 +159,13 @@ class KerasTrainer:
         """Clear losses and skipped steps."""
         self._losses, self._applied = [], []
 
-    def nudge(self, share: float) -> None:
+    def nudge(self, share: float) -> bool:
         """Change every weight by about this share of itself."""
         tf = import_tensorflow()
         for weight in self.model.trainable_variables:
             noise = tf.random.stateless_normal(weight.shape, seed=(1, 2), dtype=weight.dtype)
             weight.assign(weight * (1 + share * noise))
+        return True
 
     def scale(self) -> float | None:
         """The loss scale; None without one."""

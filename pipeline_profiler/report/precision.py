@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from pipeline_profiler.diagnose.intervals import Interval
-from pipeline_profiler.precision.cell import name_precision
+from pipeline_profiler.precision.cell import OWN_OPTIMIZER, name_precision
 from pipeline_profiler.precision.document import table_from_dict
 from pipeline_profiler.precision.measurement import ProbeResult
 from pipeline_profiler.precision.sentences import format_percent
@@ -175,9 +175,10 @@ def describe_flags(table: PrecisionTable) -> list[str]:
     ]
     nhwc = recipe.channels_last or measurement.backend == "keras"
     layout = "channels last (NHWC)" if nhwc else "contiguous (NCHW)"
+    rate = "" if recipe.optimizer == OWN_OPTIMIZER else f" at {recipe.lr:g}"
     lines.append(
         f"all rows: {measurement.backend} on {measurement.device_name}, optimizer "
-        f"{recipe.optimizer} at {recipe.lr:g}, memory format {layout}, compiled: "
+        f"{recipe.optimizer}{rate}, memory format {layout}, compiled: "
         f"{'yes' if recipe.compile else 'no'}, seed {recipe.seed}"
     )
     how = dict.fromkeys(row.peak_how for row in table.rows if row.status == "ok")

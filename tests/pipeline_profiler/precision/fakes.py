@@ -60,8 +60,8 @@ class SimulatedTrainer(FakeTrainer):
     def losses(self) -> list[float]:
         return [2.0 * 0.9**number for number in self.since]
 
-    def nudge(self, share: float) -> None:
-        """Nothing: its loss is the same for all weights."""
+    def nudge(self, share: float) -> bool:
+        return True  # its loss is the same for all weights
 
     def scale(self) -> None:
         return None
@@ -182,7 +182,7 @@ def quick(**changes: Any) -> SweepOptions:
         "precisions": ("fp32", "bf16"),
         "repeats": 3,
         "steps": 3,
-        "seconds": 30.0,
+        "seconds": 600.0,  # far more than it takes: a busy machine must not drop a row
         "parity_steps": 4,
     }
     return SweepOptions(**(plain | changes))
