@@ -270,7 +270,7 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
 def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
     """The user's own step with the loader asked for, else the one that it brings."""
     from pipeline_profiler.checking.user_training import Training
-    from pipeline_profiler.precision.data_source import make_sized_loader
+    from pipeline_profiler.precision.data_source import make_sized_loader, own_batch_size
     from pipeline_profiler.precision.own_step import read_step
     from pipeline_profiler.precision.plan import ModelJob
 
@@ -281,6 +281,8 @@ def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str]
         make_loader = load_own_loader(args.loader)
     elif isinstance(first, Training) and not args.data:
         brought = first.loader
+        # its own batch size, unless others are asked for
+        args.batch_sizes = args.batch_sizes or str(own_batch_size(brought) or "")
         make_loader = lambda size: make_sized_loader(lambda: brought, size)  # noqa: E731
     else:
         make_loader, data = make_folder_loader(args, backend)

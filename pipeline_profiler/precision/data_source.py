@@ -204,6 +204,12 @@ def make_sized_loader(make: Callable[..., Loader], size: int) -> Loader:
     return loader if rebuilt is None else rebuilt
 
 
+def own_batch_size(loader: Loader) -> int:
+    """The batch size that a loader has, by its settings, else by its first batch; 0 without one."""
+    size = module_for(loader).describe(loader).get("batch_size")
+    return size or next((count_samples(batch) for batch in loader), 0)
+
+
 def _takes_size(make: Callable[..., Loader]) -> bool:
     try:
         inspect.signature(make).bind(1)

@@ -49,6 +49,11 @@ def make_step():
 
     return step
 
+def make_training():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return model, DataLoader(DATA, 6), torch.nn.functional.cross_entropy, optimizer
+
 def make_wrong():
     return torch.nn.Conv2d(3, 3, 1)
 """
@@ -104,6 +109,11 @@ def test_a_step_of_ones_own_has_twenty_timed_steps_a_window(
     assert run_command(*own, *short, "--steps", "20", "--json") == 0
     row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
     assert (row["model"], row["status"], row["step"]["steps"]) == ("make_step", "ok", 60)
+    assert (
+        run_command("--step", f"{train}:make_training", *short[2:], "--steps", "20", "--json") == 0
+    )
+    row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
+    assert (row["batch_size"], row["status"]) == (6, "ok")  # of the loader that it brings
     assert run_command(*own, "--steps", "19") == 2
     assert "--steps must be at least 20 with --step" in capsys.readouterr().err
 
