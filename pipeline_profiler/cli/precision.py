@@ -200,9 +200,11 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     from pipeline_profiler.precision.plan import SweepOptions
 
     gpu = backend.device == "cuda"
+    # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
+    cpu = "fp32,bf16" if args.step else CPU_PRECISIONS
     return SweepOptions(
         batch_sizes=split_sizes(args.batch_sizes or (GPU_SIZES if gpu else CPU_SIZES)),
-        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else CPU_PRECISIONS)),
+        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else cpu)),
         loss_scales=split_words(args.loss_scale),
         recipe=Recipe(
             OWN_OPTIMIZER if args.step else args.optimizer,

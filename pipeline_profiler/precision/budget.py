@@ -176,9 +176,10 @@ def _explain_cuts(sweep: SweepState, steps: int, repeats: int) -> None:
 def explain_start(sweep: SweepState) -> None:
     """A reason: what of the budget went by before the first timed window."""
     loaders = sum(source.open_s for source in sweep.sources.values())
-    probes = sum(probe.seconds for probe in sweep.probes.values())
+    models = max(0.0, sum(probe.seconds for probe in sweep.probes.values()) - loaders)
+    rest = max(0.0, sweep.spent_s() - loaders - models)
     sweep.reasons.append(
         f"start-up took {sweep.spent_s():.1f} s of the {sweep.options.seconds:.0f} s: loaders "
-        f"opened and read {loaders:.1f} s, models made and their first steps "
-        f"{max(0.0, probes - loaders):.1f} s."
+        f"opened and read {loaders:.1f} s, models made and their first steps {models:.1f} s, "
+        f"imports and the losses of second runs {rest:.1f} s."
     )
