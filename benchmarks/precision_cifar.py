@@ -162,7 +162,7 @@ def train_epoch(
     loader = make_torch_loader(data, cell.batch_size, workers, backend.device == "cuda")
     steps, seconds = drive(trainer, loader, plan.tiny if tiny else (plan.steps or len(loader)))
     losses, skipped = trainer.losses(), len(trainer.skipped())
-    peak, _ = trainer.peak_bytes(next(iter(loader)))
+    peak = trainer.peak_memory(next(iter(loader))).allocated
     step_s = seconds / steps
     return {
         "status": "ok",

@@ -6,7 +6,7 @@ runs differ by themselves. Counted is how often the stated interval of the stall
 with 3, 4, 5 and 8 repeats, how often a verdict is false, and how often `compare` tells two sessions
 of one pipeline apart. Targets: 93 to 97 %, no more than 5 % told apart.
 
-    python benchmarks/profile_coverage.py [--draws 400] [--steps 60]
+    python benchmarks/profile_coverage.py [--draws 400] [--steps 60] [--repeats 3 4 5 8]
 
 About two minutes of CPU. The last line is one JSON document.
 """
@@ -108,10 +108,11 @@ def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--draws", type=int, default=400)
     ap.add_argument("--steps", type=int, default=60)
+    ap.add_argument("--repeats", type=int, nargs="+", default=REPEATS)
     args = ap.parse_args()
     rng, rows = np.random.default_rng(0), {}
     for name, p in PIPELINES.items():
-        for repeats in REPEATS:
+        for repeats in args.repeats:
             row = counted(p, repeats, args.draws, args.steps, rng)
             rows[f"{name}, {repeats} repeats"] = row
             print(f"{name:14s} {repeats} repeats", {k: round(v, 3) for k, v in row.items()})

@@ -96,8 +96,11 @@ def check_model(model: Any) -> None:
         raise UsersError(f"The model is of type {kind}: check-training needs a torch.nn.Module.")
 
 
-def as_training(made: Any) -> Training:
-    """A Training from what `make_training()` returned: one, a dict, a tuple or an object."""
+def as_training(made: Any, loader: Any = None) -> Training:
+    """A Training from what `make_training()` returned: one, a dict, a tuple or an object.
+
+    `loader` is taken where it brings none.
+    """
     if isinstance(made, Training):
         return made
     names = list(Training.__dataclass_fields__)
@@ -107,6 +110,8 @@ def as_training(made: Any) -> Training:
         parts = dict(zip(names, made, strict=False))
     else:
         parts = {name: getattr(made, name) for name in names if hasattr(made, name)}
+    if parts.get("loader") is None:
+        parts["loader"] = loader
     needed = names[:2] if is_keras(parts.get("model")) else names[:4]
     missing = [name for name in needed if parts.get(name) is None]
     if missing:

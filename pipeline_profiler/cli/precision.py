@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from pipeline_profiler.cli.ending import finish
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say
-from pipeline_profiler.cli.user_code import spec_file, target
+from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.record.session import ProfileError
 
 if TYPE_CHECKING:
@@ -37,7 +38,14 @@ GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
+FEWEST_OWN_STEPS = 20  # per window: a real step varies more than the shipped ones
 LINE_EVERY_S = 15.0
+UNITS = {"": 1} | {
+    letter + i: (1024 if i else 1000) ** power
+    for power, letter in enumerate("kmgt", 1)
+    for i in ("", "i")
+}
+GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
 SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
@@ -51,6 +59,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         nargs="?",
         metavar="FILE.py:FUNCTION",
         help="makes the model, or (model, loss); a shipped one: resnet18, dpn26, dpn92",
+    )
+    p.add_argument(
+        "--step",
+        metavar="FILE.py:FUNCTION",
+        help="makes your own step(batch, precision), or what check-training's make_training gives",
     )
     _add_data_options(p)
     _add_step_options(p)
@@ -95,6 +108,11 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU {CPU_SECONDS:.0f})"
     )
+    p.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        help="let training have no more GPU memory, such as 21GiB: what a smaller card does",
+    )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("--seed", type=int, default=0, help="weights and order (default 0)")
     p.add_argument(
@@ -114,6 +132,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
 
 def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
+    began = time.perf_counter_ns()
     check_arguments(args)
     # torch's profiler and its C++ side write to stderr, through the progress bar
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -125,7 +144,13 @@ def run_sweep(args: argparse.Namespace) -> Session:
     options = choose_options(args, backend)
     with progress_on_stderr() as progress:
         return measure_precisions(
-            backend, jobs, options, progress=progress, notes=notes, guard=_guard(args, options)
+            backend,
+            jobs,
+            options,
+            progress=progress,
+            notes=notes,
+            guard=_guard(args, options),
+            began=began,
         )
 
 
@@ -133,14 +158,19 @@ def check_arguments(args: argparse.Namespace) -> None:
     """Raise ProfileError for what is known to be wrong before a framework is imported."""
     if args.loader and args.data:
         raise ProfileError("Give --loader or --data, not both.")
+    if args.step and (args.model or args.framework == "keras"):
+        raise ProfileError("--step brings its own model, in torch: leave the other out.")
+    if args.step and args.steps < FEWEST_OWN_STEPS:
+        raise ProfileError(f"--steps must be at least {FEWEST_OWN_STEPS} with --step.")
     check_run_options(args)
     check_amount("--lr", args.lr)
     if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
         raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
     split_sizes(args.batch_sizes or CPU_SIZES)
+    read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
-    files = [spec_file(args.model), spec_file(args.loader)]
+    files = [spec_file(args.model), spec_file(args.loader), spec_file(args.step)]
     check_session_output(args.output, args.replace, [name for name in files if name])
 
 
@@ -166,16 +196,18 @@ def open_backend(args: argparse.Namespace) -> Backend:
 
 def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     """The options, with defaults that suit the device."""
-    from pipeline_profiler.precision.cell import Recipe
+    from pipeline_profiler.precision.cell import OWN_OPTIMIZER, Recipe
     from pipeline_profiler.precision.plan import SweepOptions
 
     gpu = backend.device == "cuda"
+    # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
+    cpu = "fp32,bf16" if args.step else CPU_PRECISIONS
     return SweepOptions(
         batch_sizes=split_sizes(args.batch_sizes or (GPU_SIZES if gpu else CPU_SIZES)),
-        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else CPU_PRECISIONS)),
+        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else cpu)),
         loss_scales=split_words(args.loss_scale),
         recipe=Recipe(
-            args.optimizer,
+            OWN_OPTIMIZER if args.step else args.optimizer,
             (GPU_LR if gpu else CPU_LR) if args.lr is None else args.lr,
             args.channels_last,
             args.compile,
@@ -183,10 +215,24 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
         ),
         repeats=args.repeats,
         steps=args.steps,
+        fewest_steps=FEWEST_OWN_STEPS if args.step else SweepOptions.fewest_steps,
         seconds=args.seconds or (GPU_SECONDS if gpu else CPU_SECONDS),
         parity_steps=args.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
+        memory_limit=read_size(args.memory_limit),
         largest=True if args.largest else None,
     )
+
+
+def read_size(text: str | None) -> int | None:
+    """'21GiB', '500 MB', '1000000' -> bytes; None stays None."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", text, re.IGNORECASE)
+    unit = found[2].lower().rstrip("b") if found else ""
+    size = 0 if found is None else int(float(found[1]) * UNITS.get(unit, 0))
+    if size <= 0:
+        raise ProfileError(f"--memory-limit takes a size such as 21GiB or 500MB, not '{text}'.")
+    return size
 
 
 def split_words(text: str) -> tuple[str, ...]:
@@ -212,6 +258,8 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
     from pipeline_profiler.precision.plan import ModelJob
 
     notes: list[str] = []
+    if args.step:
+        return _own_step_job(args, backend)
     if args.loader:
         make_loader, classes = load_own_loader(args.loader), 10
     else:
@@ -219,6 +267,30 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
         classes, notes = data.classes, list(data.notes)
     models = make_models(args, classes)
     return notes, [ModelJob(name, make, make_loader) for name, make in models]
+
+
+def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
+    """The user's own step with the loader asked for, else the one that it brings."""
+    from pipeline_profiler.checking.user_training import Training
+    from pipeline_profiler.precision.data_source import make_sized_loader, own_batch_size
+    from pipeline_profiler.precision.own_step import read_step
+    from pipeline_profiler.precision.plan import ModelJob
+
+    make = target(args.step)
+    first = read_step(call_user(make, "make_step()"), GIVEN if args.loader or args.data else None)
+    notes: list[str] = []
+    if args.loader:
+        make_loader = load_own_loader(args.loader)
+    elif isinstance(first, Training) and not args.data:
+        brought = first.loader
+        # its own batch size, unless others are asked for
+        args.batch_sizes = args.batch_sizes or str(own_batch_size(brought) or "")
+        make_loader = lambda size: make_sized_loader(lambda: brought, size)  # noqa: E731
+    else:
+        make_loader, data = make_folder_loader(args, backend)
+        notes = list(data.notes)
+    name = args.step.rpartition(":")[2]
+    return notes, [ModelJob(name, lambda: read_step(make(), GIVEN), make_loader, pairs=False)]
 
 
 def load_own_loader(text: str) -> MakeLoader:

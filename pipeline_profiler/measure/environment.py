@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +102,63 @@ def _frameworks() -> dict[str, Any]:
             "matmul_tf32": torch.backends.cuda.matmul.allow_tf32,
             "cudnn_tf32": torch.backends.cudnn.allow_tf32,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            **(_gpu(torch) if cuda else {}),
         }
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
         versions["tensorflow"] = {"version": tensorflow.__version__}
     return versions
+
+
+def _gpu(torch: Any) -> dict[str, Any]:
+    """The card, its driver and its memory now, and whether torch was built for it."""
+    free, total = torch.cuda.mem_get_info()
+    built, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability()
+    return {
+        "driver": driver_version(),
+        "memory_free_bytes": int(free),
+        "memory_total_bytes": int(total),
+        "capability": ".".join(map(str, capability)),
+        "architectures": list(built),
+        "architecture_problem": architecture_problem(capability, built),
+    }
+
+
+def driver_version(told: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """NVIDIA's driver, as its kernel module or NVML tells it; None without one."""
+    with suppress(OSError):
+        if found := re.search(r"\b(\d{3,}\.\d+(?:\.\d+)*)\b", told.read_text()):
+            return found[1]
+    with suppress(Exception):  # no NVML, or one without a driver
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return None
+
+
+def architecture_problem(capability: tuple[int, int], built: Sequence[str]) -> str:
+    """Why this build has no code for a GPU of that compute capability; '' where it has.
+
+    Machine code (sm_) runs on its own major version from its minor version on; an `a` or `f` at its
+    end binds it to that very chip or family. PTX (compute_) is compiled for any later one.
+    """
+    if not built:
+        return ""
+    for name in built:
+        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
+        if found is None:
+            return ""  # another vendor's names: nothing can be said
+        kind, has, bound = found[1], (int(found[2]), int(found[3])), found[4]
+        same = has == capability if bound == "a" else has <= capability
+        if same and (has[0] == capability[0] or (kind == "compute" and not bound)):
+            return ""
+    return (
+        f"this torch has no code for the GPU's architecture, sm_{capability[0]}{capability[1]} "
+        f"(only {', '.join(built)}): install a build of torch for it."
+    )
 
 
 def has_cuda() -> bool:

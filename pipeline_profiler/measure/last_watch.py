@@ -25,7 +25,7 @@ GRACE_S, AFTER_SIGNAL_S = 5.0, 15.0
 
 
 def watch(pid: int, limit_s: float, dump: str) -> None:
-    """Wait for silence; return at the end of the lines, or where the process has ended."""
+    """Wait for silence; return at the line `end` or where there will be no more lines."""
     saved, silent_s, asked, text = "", 0.0, False, b""
     while os.getppid() == pid:  # forked workers keep the pipe open after its end
         ready, _, _ = select.select([0], [], [], 1.0)
@@ -34,6 +34,8 @@ def watch(pid: int, limit_s: float, dump: str) -> None:
             if not part:
                 return
             text = (text + part)[-65536:]
+            if re.search(rb"(?m)^end$", text):
+                return
             found = re.findall(rb"(?m)^saved (.+)$", text)
             saved = os.fsdecode(found[-1]) if found else saved
             silent_s, asked = 0.0, False

@@ -40,6 +40,7 @@ ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is
 MOST_WORKERS, MOST_FRAMES = 8, 12
 DUMP_S = 0.4  # a worker writes its stack within that, if it can
 NAME = "watchdog"
+END_WORD, LAST_S = "end", 10.0  # the second process ends within that, if it is given a core
 _PLACES = {
     "_close": "the loader was closed",
     "_iterate": "the loader was started",
@@ -253,10 +254,18 @@ class Watchdog:
         self._tell_last(f"saved {os.path.realpath(path)}")
 
     def _stop_last(self) -> None:
-        if self._last is not None and self._last.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._last.stdin.close()
-            self._last.wait(timeout=10)
+        last = self._last
+        if last is None or last.stdin is None:
+            return
+        # told by a word: workers that were forked meanwhile keep the pipe open after its end
+        self._tell_last(END_WORD)
+        with contextlib.suppress(OSError):
+            last.stdin.close()
+        try:
+            last.wait(timeout=LAST_S)
+        except subprocess.TimeoutExpired:  # a machine too busy to run it must not cost the session
+            last.kill()
+            last.wait()
 
 
 def mark_cut_off(session: Session, cut_off: dict[str, Any]) -> None:

@@ -94,6 +94,10 @@ class KerasBackend:
         order = tf.range(size) % inputs.shape[0]
         return tf.gather(inputs, order), tf.gather(targets, order)
 
+    def limit_memory(self, limit_bytes: int) -> str:
+        """Refused: TensorFlow takes a limit only before its first operation."""
+        raise ProfileError("--memory-limit is for torch: leave it out with --framework keras.")
+
     def release(self) -> None:
         """Drop Keras's own references to the last model."""
         import keras

@@ -12,13 +12,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pipeline_profiler.checking.user_training import Training
 from pipeline_profiler.precision.batches import Batch, split_batch
 from pipeline_profiler.precision.cell import PRECISIONS, Cell, Recipe
+from pipeline_profiler.precision.own_step import OwnStep, OwnStepTrainer, new_own_trainer
 from pipeline_profiler.precision.trainer import Flags, MakeModel
 from pipeline_profiler.precision.trainer_torch import TorchTrainer, import_torch
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
+GIB = 1 << 30
 AMPERE = (8, 0)  # compute capability; the first generation with TF32 and BF16
 
 
@@ -80,20 +83,43 @@ class TorchBackend:
                 "threads": torch.get_num_threads(),
             }
 
-    def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> TorchTrainer:
+    def new_trainer(
+        self, make_model: MakeModel, cell: Cell, recipe: Recipe
+    ) -> TorchTrainer | OwnStepTrainer:
         """A new model from the recipe's seed."""
         torch = import_torch()
         torch.manual_seed(recipe.seed)
         if self.device == "cuda":
             # the peak belongs to this cell, not to the hungriest one before it
             torch.cuda.reset_peak_memory_stats()
-        return TorchTrainer(make_model(), cell, recipe, self.device, self.clock)
+        made = make_model()
+        if isinstance(made, OwnStep | Training):
+            return new_own_trainer(made, cell, recipe, self.device, self.clock)
+        return TorchTrainer(made, cell, recipe, self.device, self.clock)
 
     def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""
         inputs, targets = split_batch(batch)
         order = import_torch().arange(size) % len(inputs)
         return inputs.cpu()[order], targets.cpu()[order]
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        """Cap torch's allocator on the GPU; a CPU has nothing to cap."""
+        if self.device != "cuda":
+            return "--memory-limit does nothing on a CPU, which has no memory of its own to limit."
+        cuda = import_torch().cuda
+        total = int(cuda.get_device_properties(cuda.current_device()).total_memory)
+        if limit_bytes > total:
+            raise ProfileError(
+                f"--memory-limit {limit_bytes / GIB:.1f} GiB is more than {self.device_name} has "
+                f"({total / GIB:.1f} GiB): give less."
+            )
+        cuda.set_per_process_memory_fraction(limit_bytes / total)
+        return (
+            f"memory limited to {limit_bytes / GIB:.1f} of {total / GIB:.1f} GiB: rows above it "
+            "are out of memory. The limit holds for torch's allocator; CUDA's own context, some "
+            "hundred MiB, comes on top."
+        )
 
     def release(self) -> None:
         """Return cached blocks, so that the next cell starts from an empty device."""

@@ -8,7 +8,7 @@ becomes a row of the table.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pipeline_profiler.record.session import ProfileError
@@ -33,8 +33,17 @@ def split_batch(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def count_samples(batch: Batch) -> int:
-    """Samples in the batch."""
-    return int(split_batch(batch)[0].shape[0])
+    """Samples in the batch: the length of its first tensor, whatever holds it."""
+    part: Any = batch
+    while not hasattr(part, "shape"):
+        inner = part.values() if isinstance(part, Mapping) else part
+        if not isinstance(part, Mapping | list | tuple) or not inner:
+            raise ProfileError(
+                f"The loader gave a batch of type {type(batch).__name__} without a tensor: return "
+                "tensors, or a tuple, list or dict of them."
+            )
+        part = next(iter(inner))
+    return int(part.shape[0])
 
 
 def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:

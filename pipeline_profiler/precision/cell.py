@@ -14,6 +14,7 @@ from pipeline_profiler.record.arm import Arm
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
 DYNAMIC = "dynamic"
+OWN_OPTIMIZER = "of make_step"  # in a recipe: the user's own, whose rate is not known
 
 # The arms that a sweep times, as saved sessions name them: the step on batches that
 # already lie on the device, the same step fed by the loader, and the loader with no step at all.

@@ -41,13 +41,18 @@ class DataSource:
     config: Mapping[str, object] = field(default_factory=dict)
     cached_batches: list[Batch] = field(default_factory=list)
     batch_s: float = 0.0
+    first_s: float = 0.0  # until the first batch: workers start in it
+    open_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
+    pairs: bool = True  # batches are (inputs, labels)
 
     @classmethod
-    def open(cls, make_loader: MakeLoader, model: str, size: int, clock: Clock) -> DataSource:
+    def open(
+        cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
+    ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source = cls(model, size)
+        source, begin = cls(model, size, pairs=pairs), clock()
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
@@ -60,6 +65,7 @@ class DataSource:
                 f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "
                 "see where."
             )
+        source.open_s = (clock() - begin) / 1e9
         return source
 
     def _check_length(self) -> str:
@@ -81,7 +87,8 @@ class DataSource:
             count += 1
             size = count_samples(batch)
             largest = max(largest, size)
-            self._widen_labels(label_range(split_batch(batch)[1]))
+            if self.pairs:
+                self._widen_labels(label_range(split_batch(batch)[1]))
             if size == self.batch_size and len(self.cached_batches) < CACHED:
                 self.cached_batches.append(batch)
             # two batches at least: cycling a single one would time a cache, not a training
@@ -92,6 +99,7 @@ class DataSource:
             return _explain_no_batch(self.batch_size, largest)
         # The first batch holds the start of the workers, so the pace is that of the others; with
         # one batch its own time has to do, the start included.
+        self.first_s = (first - begin) / 1e9
         self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
         return ""
 
@@ -109,6 +117,12 @@ class DataSource:
     def buffered(self) -> int:
         """Batches in flight at most."""
         return self.workers * self._number("prefetch")
+
+    @property
+    def restart_s(self) -> float:
+        """Seconds that iterating it once more takes before a batch comes, beyond the pace."""
+        alive = bool(self.config.get("persistent")) or not self.workers
+        return 0.0 if alive else max(0.0, self.first_s - self.batch_s)
 
     @property
     def warmup(self) -> int:
@@ -188,6 +202,12 @@ def make_sized_loader(make: Callable[..., Loader], size: int) -> Loader:
         return loader
     rebuilt: Loader | None = module.rebuild(loader, {"batch_size": size})
     return loader if rebuilt is None else rebuilt
+
+
+def own_batch_size(loader: Loader) -> int:
+    """The batch size that a loader has, by its settings, else by its first batch; 0 without one."""
+    size = module_for(loader).describe(loader).get("batch_size")
+    return size or next((count_samples(batch) for batch in loader), 0)
 
 
 def _takes_size(make: Callable[..., Loader]) -> bool:

@@ -71,6 +71,7 @@ def measurement_as_dict(measurement: Measurement) -> Document:
 
 def _cell_as_dict(probed: ProbedCell) -> Document:
     probe = asdict(probed.probe) | {"losses": list(probed.probe.losses)}
+    probe["accuracies"] = list(probed.probe.accuracies)
     compared = {"reference": list(probed.reference), "floor": list(probed.floor)}
     return asdict(probed.cell) | probe | compared | {"tiny": probed.tiny}
 
@@ -123,6 +124,8 @@ def _row_as_dict(row: Row) -> Document:
         "warmup_s": row.warmup_s,
         "graphs": row.graphs,
         "recompiled": row.recompiled,
+        "reserved_bytes": row.reserved_bytes,
+        "occupied_bytes": row.occupied_bytes,
     }
 
 

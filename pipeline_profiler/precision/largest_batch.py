@@ -27,6 +27,12 @@ def search_largest(sweep: SweepState, cells: Sequence[Cell]) -> None:
         # a cell without memory is searched too: its model may fit at a smaller batch
         if (cell.model, cell.precision) in kinds or sweep.probes[cell].status not in ("ok", "oom"):
             continue
+        if sweep.is_over():
+            sweep.reasons.append(
+                f"{cell.model}, {cell.name}: the largest batch was not looked for, because the "
+                f"{sweep.options.seconds:.0f} s are over; give --seconds for more."
+            )
+            continue
         sweep.progress(sweep.total, sweep.total, f"largest batch of {cell.model} {cell.precision}")
         sweep.largest.append(_search_cell(sweep, cell))
 
@@ -41,6 +47,11 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
     trouble: list[str] = []
 
     def fits(size: int) -> bool:
+        if sweep.is_over():
+            trouble.append(
+                f"the search ended at the {sweep.options.seconds:.0f} s: it is at least this"
+            )
+            return False
         trials.append(size)
         after = _try_size(sweep, replace(cell, batch_size=size), batch)
         # another failure counts as "does not fit", or the search would not end; it is reported

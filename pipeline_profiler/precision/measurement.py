@@ -17,17 +17,24 @@ from pipeline_profiler.precision.trainer import Flags
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the first visit of a cell found; `status` is ok, refused, failed or oom."""
+    """What the first visit of a cell found; `status` is ok, refused, failed, oom or dropped.
+
+    `setup_s` are the seconds of making the trainer, which every visit does again.
+    """
 
     status: str = "ok"
     sentence: str = ""
     losses: Sequence[float] = ()
+    accuracies: Sequence[float] = ()
     skipped: int = 0
     scale: float | None = None
     step_s: float = 0.0
     seconds: float = 0.0
+    setup_s: float = 0.0
     peak_bytes: int | None = None
     peak_how: str = "n/a"
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
     graphs: int = 0
 
 

@@ -8,11 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline_profiler.precision.trainer import PeakMemory
+
 MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
 MEMORY_CPU = (
     "most bytes alive in torch's CPU allocator in one step, by its profiler; oneDNN's scratch "
     "space and the loader are not in it"
 )
+
+
+def peak_on_gpu() -> PeakMemory:
+    """Most that training allocated and reserved since the last reset, and what is occupied now."""
+    import torch
+
+    torch.cuda.synchronize()
+    allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    return PeakMemory(int(allocated), MEMORY_CUDA, int(reserved), _occupied_bytes())
+
+
+def _occupied_bytes() -> int:
+    """Bytes in use on the GPU by all programs: NVML's count, without it the CUDA driver's."""
+    import torch
+
+    try:
+        return int(torch.cuda.device_memory_used())
+    except Exception:  # noqa: BLE001 - no NVML, or one that does not know this device (MIG)
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
 
 
 def allocated_in(work: Callable[[], None]) -> int | None:

@@ -24,6 +24,7 @@ class ModelJob:
     name: str
     make_model: MakeModel
     make_loader: MakeLoader
+    pairs: bool = True  # the loader's batches are (inputs, labels); a step of one's own takes any
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class SweepOptions:
     steps: int = 50
     seconds: float = 150.0
     parity_steps: int = 20
+    fewest_steps: int = 3  # per window: what the time budget cuts `steps` down to at most
+    memory_limit: int | None = None  # bytes
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
     tiny_fp16: bool = True  # FP16 on a CPU is cut down to one small row

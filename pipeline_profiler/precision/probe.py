@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_profiler.precision.batches import label_problem, shape_problem
+from pipeline_profiler.precision.budget import PROBE_SHARE, least_s, left_s, train_again_s
 from pipeline_profiler.precision.cell import Cell
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.measurement import ProbeResult
@@ -36,25 +37,43 @@ def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
 
 def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     source = sweep.open_source(cell)
+    if not sweep.probes:
+        # the first optimizer of a process imports for seconds: no later visit pays that again
+        sweep.make_trainer(cell)
+    begin = sweep.clock()
     trainer = sweep.make_trainer(cell)
+    setup_s = (sweep.clock() - begin) / 1e9
     # torch counts graphs in the whole process: only the difference belongs to this cell
     compiled = trainer.graphs()
     problem = find_misfit(trainer, source)
     if problem:
         return ProbeResult("refused", problem)
-    step_s = train_steps(trainer, source.cached_batches, _parity_steps(sweep, cell), sweep.clock)
+    trainer.count_correct()
+    wanted = _parity_steps(sweep, cell)
+    limit_s = PROBE_SHARE * sweep.options.seconds
+    step_s = train_steps(trainer, source.cached_batches, wanted, sweep.clock, limit_s)
     losses, skipped = trainer.losses(), trainer.skipped()
-    if math.isnan(losses[0]):
+    accuracies = trainer.accuracies()
+    if 0 < len(losses) < wanted:
+        sweep.reasons.append(
+            f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
+            f"takes {step_s:.2g} s."
+        )
+    if losses and math.isnan(losses[0]):
         return ProbeResult("refused", explain_nan(cell))
     # memory comes after the losses: its extra step must not change what parity compares
-    peak, how = trainer.peak_bytes(trainer.place(source.cached_batches[0]))
+    peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
         losses=losses,
+        accuracies=accuracies,
         skipped=len(skipped),
         scale=trainer.scale(),
         step_s=step_s,
-        peak_bytes=peak,
-        peak_how=how,
+        setup_s=setup_s,
+        peak_bytes=peak.allocated,
+        peak_how=peak.how,
+        reserved_bytes=peak.reserved,
+        occupied_bytes=peak.occupied,
         graphs=trainer.graphs() - compiled,
     )
 
@@ -97,9 +116,20 @@ def add_references(sweep: SweepState) -> None:
     compared = dict.fromkeys(cell.source for cell in live if cell.precision != "fp32")
     for model, size in compared:
         base = Cell(model, size, "fp32")
+        costs = max(
+            train_again_s(sweep.probes[cell]) for cell in live if cell.source == (model, size)
+        )
+        nudged = not sweep.is_tiny(base)
+        needed_s = least_s(sweep, live) + costs * (nudged + (base not in sweep.probes))
+        if needed_s > left_s(sweep):
+            sweep.reasons.append(
+                f"{model}, batch {size}: no loss of a second FP32 run beside the others, because "
+                f"the {sweep.options.seconds:.0f} s have no room for it."
+            )
+            continue
         if base not in sweep.probes:
             sweep.references[model, size] = _train_again(sweep, base, 0.0)
-        if not sweep.is_tiny(base):
+        if nudged:
             sweep.floors[model, size] = _train_again(sweep, base, NUDGE)
 
 
@@ -108,8 +138,8 @@ def _train_again(sweep: SweepState, cell: Cell, nudge: float) -> Sequence[float]
 
     def work() -> ProbeResult:
         trainer, source = sweep.make_trainer(cell), sweep.open_source(cell)
-        if nudge:
-            trainer.nudge(nudge)
+        if nudge and not trainer.nudge(nudge):
+            return ProbeResult()
         train_steps(trainer, source.cached_batches, sweep.options.parity_steps, sweep.clock)
         return ProbeResult(losses=trainer.losses())
 

@@ -57,6 +57,8 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         warmup_s=round(probe.seconds + sum(v.window.warmup_s for v in visits), 3),
         graphs=probe.graphs,
         recompiled=sum(v.recompiled for v in visits),
+        reserved_bytes=probe.reserved_bytes,
+        occupied_bytes=probe.occupied_bytes,
     )
 
 

@@ -163,10 +163,21 @@ def _compare_scales(rows: Sequence[tuple[Row, StepTimes, float]]) -> str:
     verdict = "no difference to the step beyond the noise" if overlap else "a difference"
     scales = ", ".join(row.cell.loss_scale for row, _, _ in rows)
     skips = ", ".join(str(row.skipped) for row, _, _ in rows)
+    ends = ", ".join(f"{last:.4g}" for last in losses)
     return (
         f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); the "
-        f"losses lie {format_percent(apart)} apart, skipped steps {skips}."
+        f"losses after {rows[0][0].parity.steps} steps are {ends}, {format_percent(apart)} apart"
+        f"{_beside_chance(apart, [row.parity.floor for row, _, _ in rows])}, skipped steps {skips}."
     )
+
+
+def _beside_chance(apart: float, floors: Sequence[float | None]) -> str:
+    """The distance beside that of FP32 from itself; '' where that was not measured."""
+    known = [floor for floor in floors if floor is not None]
+    if not known:
+        return ""
+    words = "no farther than" if apart <= max(known) else "farther than"
+    return f" ({words} FP32 from weights nudged by 1e-6, {format_percent(max(known))})"
 
 
 def describe_parity(measured: Sequence[Row]) -> Iterator[str]:

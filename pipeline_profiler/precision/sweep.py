@@ -15,8 +15,9 @@ from collections.abc import Sequence
 
 from pipeline_profiler.measure import environment
 from pipeline_profiler.measure.stopping import Guard, StoppedError, kept_when_stopped
+from pipeline_profiler.precision import budget
 from pipeline_profiler.precision.batches import Batch, cycle_batches, full_batches
-from pipeline_profiler.precision.budget import TINY_REPEATS, TINY_STEPS, WARM_STEPS, fit_to_budget
+from pipeline_profiler.precision.budget import TINY_REPEATS, TINY_STEPS, WARM_STEPS
 from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.largest_batch import search_largest
@@ -31,8 +32,6 @@ from pipeline_profiler.record.plan import Plan, Reason
 from pipeline_profiler.record.session import Session
 from pipeline_profiler.record.stages import Clock
 
-FEWEST_BLOCKS = 3  # below three an interval is a guess
-
 
 def _ignore_progress(done: int, total: int, text: str) -> None:
     """For callers that show no progress."""
@@ -46,17 +45,23 @@ def measure_precisions(
     progress: ReportProgress = _ignore_progress,
     notes: Sequence[str] = (),
     guard: Guard | None = None,
+    began: int | None = None,
 ) -> Session:
     """Run the sweep; returns a session whose results are of verdict "precision".
 
+    `began` is the clock's reading when the time budget began, where that was earlier.
     Raises StoppedError with the partial session when something ends it early, ProfileError for
     options that no row could be made of.
     """
     check_options(options)
     guard = guard or Guard()
-    sweep = SweepState(backend, jobs, options, clock, progress, began=clock(), guard=guard)
+    began = clock() if began is None else began
+    sweep = SweepState(backend, jobs, options, clock, progress, began=began, guard=guard)
     sweep.reasons += notes
+    if options.memory_limit is not None:
+        sweep.reasons.append(backend.limit_memory(options.memory_limit))
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    session.environment = environment.describe()  # before: memory free at the start
     _fill_before_rescue(guard, sweep)
     try:
         with kept_when_stopped(session, guard):
@@ -92,29 +97,38 @@ def _run_sweep(sweep: SweepState) -> None:
     cells, reasons = plan_cells(sweep.backend, sweep.jobs, options)
     sweep.reasons += reasons
     sweep.total = len(cells) * (1 + options.repeats)
-    for cell in cells:
-        sweep.announce(f"probing {cell.label}")
-        sweep.probes[cell] = probe_cell(sweep, cell)
+    _probe_cells(sweep, cells)
     add_references(sweep)
-    live = sweep.live_cells()
-    steps, repeats = fit_to_budget(sweep, live)
+    live = budget.drop_excess(sweep)
+    budget.explain_start(sweep)
+    steps, repeats = budget.fit_to_budget(sweep, live)
     sweep.done, sweep.total = len(cells), len(cells) + repeats * len(live)
     _time_blocks(sweep, steps, repeats)
-    # a CPU that runs out of memory is killed rather than refused: there only when asked for
-    on_gpu = sweep.backend.device == "cuda"
-    if options.largest if options.largest is not None else on_gpu:
+    if sweep.searches_largest:
         search_largest(sweep, cells)
     sweep.progress(sweep.total, sweep.total, "done")
+
+
+def _probe_cells(sweep: SweepState, cells: Sequence[Cell]) -> None:
+    """Every cell once, as long as the budget has room for what is known to follow."""
+    for number, cell in enumerate(cells):
+        if number and not budget.has_room(sweep):
+            budget.drop_unvisited(sweep, cells[number:])
+            return
+        sweep.announce(f"probing {cell.label}")
+        sweep.probes[cell] = probe_cell(sweep, cell)
 
 
 def _time_blocks(sweep: SweepState, steps: int, repeats: int) -> None:
     """Every live cell once per block, in random order; ends early where time runs out."""
     rng = random.Random(sweep.options.recipe.seed)
+    begin = sweep.spent_s()
     for block in range(repeats):
-        if block >= FEWEST_BLOCKS and sweep.spent_s() > sweep.options.seconds:
+        per_block = (sweep.spent_s() - begin) / max(1, block)
+        if block and sweep.spent_s() + per_block > sweep.options.seconds:
             sweep.reasons.append(
                 f"{block} repeats instead of {repeats}: steps got slower than at first, and the "
-                f"{sweep.options.seconds:.0f} s are over."
+                f"{sweep.options.seconds:.0f} s would not hold one more."
             )
             return
         order = sweep.live_cells()
@@ -125,6 +139,9 @@ def _time_blocks(sweep: SweepState, steps: int, repeats: int) -> None:
         # a fixed order would give each cell the heat that its neighbour leaves behind
         rng.shuffle(order)
         for cell in order:
+            if not block and sweep.is_over():
+                budget.drop_cell(sweep, cell)
+                continue
             sweep.announce(f"block {block + 1} of {repeats}: {cell.label}")
             _visit_cell(sweep, cell, block, steps, rng)
 
@@ -177,7 +194,6 @@ def _time_arm(
 
 def fill_session(session: Session, sweep: SweepState) -> None:
     """Everything measured so far, and what follows from it."""
-    session.environment = environment.describe()
     session.plan = Plan(reasons=tuple(map(Reason, dict.fromkeys(sweep.reasons))))
     session.results |= as_results(summarise(collect_measurement(sweep)))
 

@@ -46,6 +46,17 @@ class SweepState:
         """Seconds since the sweep began."""
         return (self.clock() - self.began) / 1e9
 
+    @property
+    def searches_largest(self) -> bool:
+        """Whether the largest batch is looked for at the end."""
+        # a CPU that runs out of memory is killed rather than refused: there only when asked for
+        wanted = self.options.largest
+        return self.backend.device == "cuda" if wanted is None else wanted
+
+    def is_over(self) -> bool:
+        """Whether the time budget is spent."""
+        return self.spent_s() > self.options.seconds
+
     def announce(self, text: str) -> None:
         """One unit of work is about to start."""
         self.guard.pulse.doing = text
@@ -74,8 +85,8 @@ class SweepState:
         """The data of one model at one batch size, read once; ProfileError where there is none."""
         key = cell.source
         if key not in self.sources:
-            make_loader = self.job(cell.model).make_loader
-            self.sources[key] = DataSource.open(make_loader, *key, self.clock)
+            job = self.job(cell.model)
+            self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)

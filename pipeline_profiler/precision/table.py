@@ -75,6 +75,8 @@ class Row:
     warmup_s: float
     graphs: int
     recompiled: int
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
 
 
 @dataclass(frozen=True)

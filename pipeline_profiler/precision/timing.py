@@ -9,6 +9,7 @@ that a slow loader costs. Steps that AMP skipped are taken out of the mean and c
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -148,14 +149,28 @@ def _next_batch(iterator: Iterator[Batch]) -> Batch:
         ) from None
 
 
-def train_steps(trainer: Trainer, batches: Sequence[Batch], count: int, clock: Clock) -> float:
-    """Train `count` steps on cached batches; mean seconds per step, the first left out."""
+def train_steps(
+    trainer: Trainer,
+    batches: Sequence[Batch],
+    count: int,
+    clock: Clock,
+    limit_s: float = math.inf,
+) -> float:
+    """Train `count` steps on cached batches; mean seconds per step, the first left out.
+
+    Ends early after `limit_s`, but with two steps at least.
+    """
+    start = clock()
     cycled = cycle_batches(batches)
     # the first step allocates, compiles and picks algorithms: it says nothing about the pace
     trainer.step(next(cycled))
     trainer.synchronise()
     begin = clock()
+    taken = 0
     for _ in range(count - 1):
         trainer.step(next(cycled))
+        taken += 1
+        if (clock() - start) / 1e9 > limit_s:
+            break
     trainer.synchronise()
-    return (clock() - begin) / 1e9 / max(1, count - 1)
+    return (clock() - begin) / 1e9 / max(1, taken)

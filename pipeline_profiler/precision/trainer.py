@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from pipeline_profiler.precision.batches import Batch
@@ -17,6 +18,20 @@ from pipeline_profiler.precision.cell import Cell, Recipe
 Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
 MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)
 Flags: TypeAlias = dict[str, str | bool | int]
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """Bytes: most that training allocated, and how that was measured; None is not measured.
+
+    `reserved` is what the framework's allocator took from the device for it, `occupied` what lay
+    on the device in all right after the step, CUDA's own context and other programs included.
+    """
+
+    allocated: int | None
+    how: str
+    reserved: int | None = None
+    occupied: int | None = None
 
 
 class Trainer(Protocol):
@@ -49,8 +64,8 @@ class Trainer(Protocol):
     def forget(self) -> None:
         """Clear the lists of losses and skipped steps."""
 
-    def nudge(self, share: float) -> None:
-        """Change every weight by about this share of itself."""
+    def nudge(self, share: float) -> bool:
+        """Change every weight by about this share of itself; False where none can be reached."""
 
     def scale(self) -> float | None:
         """The loss scale now; None without one."""
@@ -58,8 +73,14 @@ class Trainer(Protocol):
     def start_at(self, scale: float) -> None:
         """Begin with this dynamic scale: the skips that find it belong to a training's start."""
 
-    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
-        """Peak memory of training on this batch, and how it was measured."""
+    def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Most memory of training on this batch."""
+
+    def count_correct(self) -> None:
+        """From now on keep the accuracy of each step; costs a reduction, so in no timed window."""
+
+    def accuracies(self) -> list[float]:
+        """Share of each step's samples whose largest output is their label; [] where unknown."""
 
     def graphs(self) -> int:
         """Graphs compiled so far; grows where a new shape makes it compile again."""
@@ -89,6 +110,9 @@ class Backend(Protocol):
 
     def release(self) -> None:
         """Give back what a dropped trainer held."""
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        """Let training have no more than this; a sentence that says what is limited."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

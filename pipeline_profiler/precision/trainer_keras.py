@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
 from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
-from pipeline_profiler.precision.trainer import Mark
+from pipeline_profiler.precision.trainer import Mark, PeakMemory
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -159,12 +159,13 @@ class KerasTrainer:
         """Clear losses and skipped steps."""
         self._losses, self._applied = [], []
 
-    def nudge(self, share: float) -> None:
+    def nudge(self, share: float) -> bool:
         """Change every weight by about this share of itself."""
         tf = import_tensorflow()
         for weight in self.model.trainable_variables:
             noise = tf.random.stateless_normal(weight.shape, seed=(1, 2), dtype=weight.dtype)
             weight.assign(weight * (1 + share * noise))
+        return True
 
     def scale(self) -> float | None:
         """The loss scale; None without one."""
@@ -180,12 +181,21 @@ class KerasTrainer:
         """Times the step was traced."""
         return int(self._traced.experimental_get_tracing_count())
 
-    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
+    def count_correct(self) -> None:
+        """Nothing: the traced step returns the loss alone."""
+
+    def accuracies(self) -> list[float]:
+        """None are kept."""
+        return []
+
+    def peak_memory(self, batch: Batch) -> PeakMemory:
         """Peak of TensorFlow's GPU allocator; a CPU has no such figure."""
         if self.device != "cuda":
-            return None, "n/a: TensorFlow counts no peak on a CPU"
+            return PeakMemory(None, "n/a: TensorFlow counts no peak on a CPU")
         info = import_tensorflow().config.experimental.get_memory_info("GPU:0")
-        return int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"
+        return PeakMemory(
+            int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"
+        )
 
 
 def _ends_in_softmax(model: keras.Model) -> bool:

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
 from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
-from pipeline_profiler.precision.memory_torch import MEMORY_CPU, MEMORY_CUDA, allocated_in
-from pipeline_profiler.precision.trainer import Mark
+from pipeline_profiler.precision.memory_torch import (
+    MEMORY_CPU,
+    allocated_in,
+    peak_on_gpu,
+)
+from pipeline_profiler.precision.trainer import Mark, PeakMemory
 from pipeline_profiler.record.session import ProfileError
 from pipeline_profiler.record.stages import Clock
 
@@ -43,14 +47,54 @@ def import_torch() -> ModuleType:
     return torch
 
 
-class TorchTrainer:
+class DeviceClock:
+    """Points in time on the device: CUDA events, or the host's clock where compute blocks it."""
+
+    def __init__(self, device: str, clock: Clock) -> None:
+        """`device` is cuda or cpu; the clock gives ns."""
+        self._torch = import_torch()
+        self.device, self.clock = device, clock
+
+    def mark(self) -> Mark:
+        """An event on the compute stream; on the CPU the clock."""
+        if self.device != "cuda":
+            return self.clock()
+        # the host runs ahead of the device, so its clock would time the enqueueing
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        if self.device == "cuda":
+            self._torch.cuda.synchronize()
+
+    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
+        """Differences of neighbouring marks; the events are complete by now."""
+        pairs = pairwise(marks)
+        if self.device == "cuda":
+            return [float(a.elapsed_time(b)) for a, b in pairs]
+        return [(b - a) / 1e6 for a, b in pairs]
+
+
+class TorchTrainer(DeviceClock):
     """A torch model, its optimizer and, at FP16, its loss scaler."""
 
     def __init__(
-        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
+        self,
+        model: object,
+        cell: Cell,
+        recipe: Recipe,
+        device: str,
+        clock: Clock,
+        optimizer: optim.Optimizer | None = None,
     ) -> None:
-        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar."""
-        torch = self._torch = import_torch()
+        """`model` is a module, or (module, loss) with loss(outputs, targets) -> scalar.
+
+        `optimizer` is the user's own over its parameters; without one the recipe's is made.
+        """
+        super().__init__(device, clock)
+        torch = self._torch
         self.model: nn.Module
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)
@@ -59,17 +103,19 @@ class TorchTrainer:
                 f"make_model returned {type(self.model).__name__}: return a torch module, or "
                 "(module, loss)."
             )
-        self.device, self.clock, self.recipe = device, clock, recipe
+        self.recipe = recipe
         self.format = torch.channels_last if recipe.channels_last else torch.contiguous_format
         self.model.to(device=device, memory_format=self.format).train()
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(cell.precision)
-        self.optimizer = make_optimizer(recipe, list(self.model.parameters()), device)
+        # on a move to the device parameters keep their identity: an own optimizer still holds them
+        self.optimizer = optimizer or make_optimizer(recipe, list(self.model.parameters()), device)
         self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
         self.scaler: amp.GradScaler | None = None
         if cell.precision == "fp16":
             self.scaler = torch.amp.GradScaler(device, init_scale=self.static or INITIAL_SCALE)
         self.run = torch.compile(self.model) if recipe.compile else self.model
         self._losses: list[Tensor] = []
+        self._correct: list[Tensor] | None = None
         self._updates: list[Update] = []
         watch_updates(self.optimizer, self._updates)
 
@@ -87,6 +133,7 @@ class TorchTrainer:
         dtype = self.dtype or self._torch.bfloat16
         with self._torch.autocast(self.device, dtype=dtype, enabled=self.dtype is not None):
             outputs = self.run(inputs)
+            self._note_accuracy(outputs, targets)
             if self.loss is not None:
                 return self.loss(outputs, targets)
             return self._torch.nn.functional.cross_entropy(outputs, targets)
@@ -127,27 +174,6 @@ class TorchTrainer:
             self.model.train()
         return tuple(getattr(outputs, "shape", ()))
 
-    def mark(self) -> Mark:
-        """An event on the compute stream; on the CPU the clock."""
-        if self.device != "cuda":
-            return self.clock()
-        # the host runs ahead of the device, so its clock would time the enqueueing
-        event = self._torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        if self.device == "cuda":
-            self._torch.cuda.synchronize()
-
-    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
-        """Differences of neighbouring marks; the events are complete by now."""
-        pairs = pairwise(marks)
-        if self.device == "cuda":
-            return [float(a.elapsed_time(b)) for a, b in pairs]
-        return [(b - a) / 1e6 for a, b in pairs]
-
     def losses(self) -> list[float]:
         """Losses since `forget`."""
         return [float(loss) for loss in self._losses]
@@ -166,7 +192,7 @@ class TorchTrainer:
         self._losses.clear()
         self._updates.clear()
 
-    def nudge(self, share: float) -> None:
+    def nudge(self, share: float) -> bool:
         """Change every weight by about this share of itself."""
         torch = self._torch
         # drawn on the host, so that the same noise is added on every device
@@ -175,6 +201,7 @@ class TorchTrainer:
             for weight in self.model.parameters():
                 noise = torch.randn(weight.shape, generator=source).to(weight.device)
                 weight.mul_(1 + share * noise)
+        return True
 
     def scale(self) -> float | None:
         """The loss scale; reads the device."""
@@ -193,18 +220,33 @@ class TorchTrainer:
 
         return int(counters["stats"]["unique_graphs"])
 
-    def peak_bytes(self, batch: Batch) -> tuple[int | None, str]:
-        """Peak of what training allocates, on the device or in torch's CPU allocator."""
+    def count_correct(self) -> None:
+        """Keep the accuracy of each step from now on."""
+        self._correct = []
+
+    def accuracies(self) -> list[float]:
+        """Accuracies since `count_correct`; reads the device."""
+        return [float(share) for share in self._correct or ()]
+
+    def _note_accuracy(self, outputs: Tensor, targets: Tensor) -> None:
+        is_tensor = self._torch.is_tensor
+        if self._correct is None or not (is_tensor(outputs) and is_tensor(targets)):
+            return
+        if outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point():
+            hits = outputs.detach().argmax(1) == targets
+            self._correct.append(hits.float().mean())
+
+    def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Most that training allocates, on the device or in torch's CPU allocator."""
         if self.device == "cuda":
-            self._torch.cuda.synchronize()
-            return int(self._torch.cuda.max_memory_allocated()), MEMORY_CUDA
+            return peak_on_gpu()
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
         held_bytes = self._held_bytes()
         grown = allocated_in(lambda: self.step(batch))
         if grown is None:
-            return None, "n/a: this torch's profiler does not report allocations"
-        return held_bytes + grown, MEMORY_CPU
+            return PeakMemory(None, "n/a: this torch's profiler does not report allocations")
+        return PeakMemory(held_bytes + grown, MEMORY_CPU)
 
     def _held_bytes(self) -> int:
         """Bytes of parameters, buffers and optimizer state between steps."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from pipeline_profiler.diagnose.intervals import Interval
-from pipeline_profiler.precision.cell import name_precision
+from pipeline_profiler.precision.cell import OWN_OPTIMIZER, name_precision
 from pipeline_profiler.precision.document import table_from_dict
+from pipeline_profiler.precision.measurement import ProbeResult
 from pipeline_profiler.precision.sentences import format_percent
 from pipeline_profiler.precision.table import PrecisionTable, Row, StepTimes
 from pipeline_profiler.record.session import Session
@@ -20,6 +21,7 @@ HEAD = (
     *("model", "batch", "precision", "step", "p50 / p95", "samples/s", "with loader", "stall"),
     *("peak memory", "skipped", "loss", "from FP32"),
 )
+CURVE_STEPS = 50  # as in the published tables
 
 
 class Part(TypedDict, total=False):
@@ -41,13 +43,47 @@ def parts(session: Session) -> list[Part]:
     return [
         {
             "title": "Precision",
-            "lines": (*table.sentences, explain_columns(table)),
             "head": HEAD,
             "rows": tuple(format_row(row) for row in table.rows),
             "chart": draw_rates(table),
         },
+        *_curves(table),
+        {"title": "What the table says", "lines": (*table.sentences, explain_columns(table))},
         {"title": "What the precisions mean here", "lines": tuple(describe_flags(table))},
     ]
+
+
+def _curves(table: PrecisionTable) -> list[Part]:
+    """Loss and accuracy of the first steps, every CURVE_STEPS; none where nothing was trained."""
+    trained = [probed for probed in table.measurement.cells if probed.probe.losses]
+    if not trained:
+        return []
+    longest = max(len(probed.probe.losses) for probed in trained)
+    marks = sorted({*range(CURVE_STEPS, longest, CURVE_STEPS), longest})
+    rows = tuple(
+        (
+            *(probed.cell.model, str(probed.cell.batch_size), probed.cell.name),
+            *(_at_mark(probed.probe, mark) for mark in marks),
+        )
+        for probed in trained
+    )
+    return [
+        {
+            "title": f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (the batches in hand)",
+            "head": ("model", "batch", "precision", *(f"step {mark}" for mark in marks)),
+            "rows": rows,
+        }
+    ]
+
+
+def _at_mark(probe: ProbeResult, mark: int) -> str:
+    """'2.182 / 17.60 %' over the steps that end at the mark; n/a where it took fewer."""
+    if len(probe.losses) < mark:
+        return "n/a"
+    begin = (mark - 1) // CURVE_STEPS * CURVE_STEPS
+    losses, shares = probe.losses[begin:mark], probe.accuracies[begin:mark]
+    accuracy = f"{100 * sum(shares) / len(shares):.2f} %" if shares else "n/a"
+    return f"{sum(losses) / len(losses):.4g} / {accuracy}"
 
 
 def explain_columns(table: PrecisionTable) -> str:
@@ -75,7 +111,7 @@ def format_row(row: Row) -> tuple[str, ...]:
         format_rate(row.synthetic_per_s),
         format_rate(row.loader_per_s),
         format_share(row.stall),
-        format_bytes(row.peak_bytes),
+        format_memory(row),
         "n/a" if row.skipped is None else str(row.skipped),
         "n/a" if parity.last is None else f"{parity.last:.4g}",
         "n/a" if parity.apart is None else format_percent(parity.apart),
@@ -115,6 +151,14 @@ def _whole_percent(value: float) -> str:
     return f"{round(100 * value) + 0:d}%"
 
 
+def format_memory(row: Row) -> str:
+    """'812 MB'; on a GPU 'allocated / reserved / occupied', as '9.0 / 11.2 / 12.1 GB'."""
+    if row.reserved_bytes is None or row.occupied_bytes is None or row.peak_bytes is None:
+        return format_bytes(row.peak_bytes)
+    parts = (row.peak_bytes, row.reserved_bytes, row.occupied_bytes)
+    return f"{' / '.join(f'{part / 1e9:.2f}' for part in parts)} GB"
+
+
 def format_bytes(count: int | None) -> str:
     """'812 MB', '13.0 GB'."""
     if count is None:
@@ -131,13 +175,20 @@ def describe_flags(table: PrecisionTable) -> list[str]:
     ]
     nhwc = recipe.channels_last or measurement.backend == "keras"
     layout = "channels last (NHWC)" if nhwc else "contiguous (NCHW)"
+    rate = "" if recipe.optimizer == OWN_OPTIMIZER else f" at {recipe.lr:g}"
     lines.append(
         f"all rows: {measurement.backend} on {measurement.device_name}, optimizer "
-        f"{recipe.optimizer} at {recipe.lr:g}, memory format {layout}, compiled: "
+        f"{recipe.optimizer}{rate}, memory format {layout}, compiled: "
         f"{'yes' if recipe.compile else 'no'}, seed {recipe.seed}"
     )
     how = dict.fromkeys(row.peak_how for row in table.rows if row.status == "ok")
-    return lines + [f"peak memory: {text}" for text in how]
+    lines += [f"peak memory: {text}" for text in how]
+    if any(row.reserved_bytes is not None for row in table.rows):
+        lines.append(
+            "memory: allocated by training / reserved by torch's allocator / occupied on the "
+            "device by everything, CUDA's context and other programs included"
+        )
+    return lines
 
 
 def _flag(key: str, value: str | bool | int) -> str:

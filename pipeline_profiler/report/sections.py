@@ -52,7 +52,7 @@ def _verdict(session: Session, windows: Windows) -> Section:
     if session.partial:
         lines.append("This session is partial: the run ended before all arms were measured.")
     lines += _cut_off(results)
-    lines += [*_utilisation(session, windows), *_busy(session)]
+    lines += [*_utilisation(session, windows), *_busy(session), *_unfit_build(session)]
     return Section("Verdict", tuple(lines))
 
 
@@ -86,6 +86,13 @@ def _busy(session: Session) -> list[str]:
         f"The machine was busy before the run (load {load:.1f} on {cores} cores): stalls may be "
         "other programs', and intervals are wide; measure on a quiet machine."
     ]
+
+
+def _unfit_build(session: Session) -> list[str]:
+    """The framework has no code for this GPU: its figures are those of a fallback, or none."""
+    torch = session.environment.get("torch")
+    problem = torch.get("architecture_problem") if isinstance(torch, dict) else ""
+    return [f"Careful: {problem}"] if problem else []
 
 
 def _precision(session: Session) -> list[Section]:
@@ -167,7 +174,9 @@ def _shown(name: str, value: Any) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_shown(k, v)}" for k, v in value.items())
-    if name == "memory_bytes" and isinstance(value, (int, float)):
+        return ", ".join(f"{k} {_shown(k, v)}" for k, v in value.items() if v != "")
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if name.endswith("_bytes") and isinstance(value, (int, float)):
         return f"{value / 1e9:.1f} GB"
     return f"{value:.2f}" if isinstance(value, float) else str(value)

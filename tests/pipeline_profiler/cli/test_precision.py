@@ -35,6 +35,25 @@ def make_loader(batch_size):
 def make_fixed():
     return DataLoader(DATA, 4)
 
+def make_step():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(batch, precision):
+        inputs, labels = batch
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+def make_training():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return model, DataLoader(DATA, 6), torch.nn.functional.cross_entropy, optimizer
+
 def make_wrong():
     return torch.nn.Conv2d(3, 3, 1)
 """
@@ -80,6 +99,23 @@ def test_the_saved_session_is_rendered_by_report(
     page = Path("page.html").read_text()
     assert "<svg" in page
     assert "would have to deliver" in page
+
+
+def test_a_step_of_ones_own_has_twenty_timed_steps_a_window(
+    train: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["--step", f"{train}:make_step", "--loader", f"{train}:make_loader"]
+    short = ["--batch-sizes", "4", "--precisions", "fp32", "--repeats", "3"]
+    assert run_command(*own, *short, "--steps", "20", "--json") == 0
+    row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
+    assert (row["model"], row["status"], row["step"]["steps"]) == ("make_step", "ok", 60)
+    assert (
+        run_command("--step", f"{train}:make_training", *short[2:], "--steps", "20", "--json") == 0
+    )
+    row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
+    assert (row["batch_size"], row["status"]) == (6, "ok")  # of the loader that it brings
+    assert run_command(*own, "--steps", "19") == 2
+    assert "--steps must be at least 20 with --step" in capsys.readouterr().err
 
 
 def test_a_wrong_model_is_a_row_and_the_command_ends_well(
@@ -146,6 +182,8 @@ def test_without_sample_data_noise_is_used_and_says_so(tmp_path: Path) -> None:
         (["--loss-scale", "much"], "--loss-scale takes 'dynamic' or numbers"),
         (["--loader", "x.py:f", "--data", "here"], "Give --loader or --data, not both."),
         (["--data", "nowhere"], "No folder nowhere"),
+        (["vgg", "--step", "x.py:f"], "--step brings its own model"),
+        (["--memory-limit", "much"], "--memory-limit takes a size such as 21GiB"),
         (["nowhere.py:f"], "is not FILE.py:FUNCTION of an existing file"),
     ],
 )

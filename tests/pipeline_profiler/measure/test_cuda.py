@@ -8,7 +8,7 @@ import pytest
 from pipeline_profiler.measure import arms, cuda, environment
 from pipeline_profiler.measure.kept_batches import KeptBatches
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cuda]
 
 torch = pytest.importorskip("torch")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from pipeline_profiler.precision.plan import ModelJob, SweepOptions
+from pipeline_profiler.precision.trainer import PeakMemory
 from tests.pipeline_profiler.fakes import FakeClock
 
 CLASSES = 3
@@ -42,6 +46,81 @@ class FakeTrainer:
 
     def forget(self) -> None:
         self.since = []
+
+
+class SimulatedTrainer(FakeTrainer):
+    """A whole trainer on the clock; the loss falls by a tenth with each step."""
+
+    def place(self, batch: Any) -> Any:
+        return batch
+
+    def outputs(self, batch: Any) -> None:
+        return None
+
+    def losses(self) -> list[float]:
+        return [2.0 * 0.9**number for number in self.since]
+
+    def nudge(self, share: float) -> bool:
+        return True  # its loss is the same for all weights
+
+    def scale(self) -> None:
+        return None
+
+    def peak_memory(self, batch: Any) -> PeakMemory:
+        self.step(batch)
+        return PeakMemory(1000, "simulated")
+
+    def count_correct(self) -> None:
+        """Always counted."""
+
+    def accuracies(self) -> list[float]:
+        return [1 - 0.9**number for number in self.since]
+
+    def graphs(self) -> int:
+        return 0
+
+
+class SimulatedBackend:
+    """A device whose steps take `ms` per sample and whose models take `setup_ms` to make."""
+
+    name, device, device_name = "simulated", "cpu", "clock"
+
+    def __init__(self, clock: FakeClock, ms: float, setup_ms: float = 0.0) -> None:
+        self.clock, self.ms, self.setup_ms = clock, ms, setup_ms
+
+    def refusal(self, precision: str) -> str:
+        return ""
+
+    def using(self, precision: str) -> Any:
+        return contextlib.nullcontext()
+
+    def flags(self, precision: str) -> dict[str, Any]:
+        return {}
+
+    def new_trainer(self, make_model: Any, cell: Any, recipe: Any) -> SimulatedTrainer:
+        self.clock.advance(self.setup_ms)
+        return SimulatedTrainer(self.clock, self.ms * cell.batch_size)
+
+    def resized(self, batch: Any, size: int) -> Any:
+        return batch
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        return "A clock has nothing to limit."
+
+
+class SimulatedLoader:
+    """Batches of the size with labels, a millisecond each on the clock."""
+
+    def __init__(self, clock: FakeClock, size: int) -> None:
+        self.clock, self.size = clock, size
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(8):
+            self.clock.advance(1.0)
+            yield np.zeros((self.size, 2)), np.zeros(self.size, int)
 
 
 def flat_model(outputs: int = CLASSES, side: int = 4) -> Any:
@@ -103,7 +182,7 @@ def quick(**changes: Any) -> SweepOptions:
         "precisions": ("fp32", "bf16"),
         "repeats": 3,
         "steps": 3,
-        "seconds": 30.0,
+        "seconds": 600.0,  # far more than it takes: a busy machine must not drop a row
         "parity_steps": 4,
     }
     return SweepOptions(**(plain | changes))

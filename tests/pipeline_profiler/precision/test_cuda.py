@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.measure import environment
 from pipeline_profiler.precision.backend_torch import TorchBackend
 from pipeline_profiler.precision.batches import cycle_batches
 from pipeline_profiler.precision.cell import Cell, Recipe
 from pipeline_profiler.precision.memory_torch import MEMORY_CUDA
 from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.precision.timing import time_window
+from pipeline_profiler.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cuda]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -68,6 +70,7 @@ def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
         assert row["status"] == "ok"
         assert row["peak_bytes"] > 0
         assert row["peak_how"] == MEMORY_CUDA
+        assert row["peak_bytes"] <= row["reserved_bytes"] <= row["occupied_bytes"]
         assert row["step"]["p95_ms"] > 0
     assert [row["batch_size"] for row in found["largest"]] == [64, 64, 64]
 
@@ -90,3 +93,45 @@ def test_real_memory_runs_out_and_the_sweep_goes_on() -> None:
         TorchBackend("cuda"), [job(hungry)], quick(batch_sizes=(8, 4), precisions=("fp32",))
     ).results["precision"]
     assert [row["status"] for row in found["rows"]] == ["oom", "ok"]
+
+
+def test_a_smaller_card_is_replayed_by_the_memory_limit() -> None:
+    def wide() -> Any:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 5_000_000))
+
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        # weights, gradients and momentum of 240 million numbers need 2.9 GB
+        session = measure_precisions(
+            TorchBackend("cuda"),
+            [job(wide), job(name="small")],
+            quick(precisions=("fp32",), memory_limit=1 << 30, largest=False),
+        )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    found = session.results["precision"]
+    assert [row["status"] for row in found["rows"]] == ["oom", "ok"]
+    assert any("memory limited to 1.0 of" in r.sentence for r in session.plan.reasons)
+    with pytest.raises(ProfileError, match="is more than"):
+        TorchBackend("cuda").limit_memory(2 * total)
+
+
+def test_the_environment_names_the_card_and_this_build_has_code_for_it() -> None:
+    torch_part = environment.describe()["torch"]
+    assert torch_part["cuda"]
+    assert torch_part["cudnn"]
+    assert 0 < torch_part["memory_free_bytes"] <= torch_part["memory_total_bytes"]
+    assert torch_part["architecture_problem"] == ""
+
+
+def test_accuracy_is_counted_without_a_wait_for_the_device() -> None:
+    made = TorchBackend("cuda").new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    batches = [made.place(batch) for batch in Batches(4)]
+    made.count_correct()
+    made.step(batches[0])
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made.step(batches[1])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(made.accuracies()) == 2

@@ -186,11 +186,17 @@ def test_parity_is_the_distance_as_a_share_of_fp32(
     assert parity.steps == len(losses)
 
 
-def row(loss_scale: str, mean_ms: float, skipped: int = 2) -> Row:
+def row(
+    loss_scale: str,
+    mean_ms: float,
+    skipped: int = 2,
+    last: float = 1.0,
+    floor: float | None = None,
+) -> Row:
     """A measured FP16 row whose interval is 1 ms to both sides."""
     step = StepTimes(mean_ms, None, None, mean_ms - 1, mean_ms + 1, 5, 10)
     base = summarise(amdahl()).rows[1]
-    parity = Parity(2, 2.0, 1.0, None, None)
+    parity = Parity(50, 2.3, last, None, None, floor)
     cell = replace(base.cell, loss_scale=loss_scale)
     return replace(base, cell=cell, step=step, parity=parity, skipped=skipped)
 
@@ -202,6 +208,24 @@ def test_loss_scales_are_compared_in_time_loss_and_skips() -> None:
     assert "skipped steps 2, 0" in text
     slower = row("64", 15.0)
     assert "make a difference (10.0 to 15.0 ms)" in next(compare_loss_scales([dynamic, slower]))
+
+
+@pytest.mark.parametrize(
+    ("floor", "words"),
+    [
+        (0.04, "2.6 % apart (no farther than FP32 from weights nudged by 1e-6, 4 %)"),
+        (0.001, "2.6 % apart (farther than FP32 from weights nudged by 1e-6, 0.1 %)"),
+        (None, "2.6 % apart, skipped"),
+    ],
+)
+def test_the_losses_of_the_published_scales_are_set_beside_chance(
+    floor: float | None, words: str
+) -> None:
+    published = {"128": 2.182, "64": 2.167, "256": 2.224}
+    rows = [row(scale, 10.0, last=last, floor=floor) for scale, last in published.items()]
+    text = next(compare_loss_scales(rows))
+    assert "the losses after 50 steps are 2.182, 2.167, 2.224" in text
+    assert words in text
 
 
 def test_bigger_batches_are_compared_in_compute_and_run() -> None:

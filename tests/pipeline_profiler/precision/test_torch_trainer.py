@@ -152,11 +152,29 @@ def test_peak_memory_on_a_cpu_counts_weights_state_and_what_the_step_allocates()
     made = CPU.new_trainer(wide, Cell("wide", 4, "fp32"), Recipe())
     batch = Batches(4).rows[0]
     made.step(batch)
-    peak, how = made.peak_bytes(batch)
-    assert how == MEMORY_CPU
+    peak = made.peak_memory(batch)
+    assert peak.how == MEMORY_CPU
+    assert peak.reserved is peak.occupied is None
     held = 49 * 100_000 * 4 * 3  # weights, gradients, momentum
-    assert peak is not None
-    assert held <= peak <= 2 * held
+    assert peak.allocated is not None
+    assert held <= peak.allocated <= 2 * held
+
+
+def test_accuracy_is_counted_only_once_asked_for() -> None:
+    def certain() -> Any:
+        model = flat_model()
+        torch.nn.init.zeros_(model[1].weight)
+        with torch.no_grad():
+            model[1].bias.copy_(torch.tensor([5.0, 0.0, 0.0]))  # class 0 for everything
+        return model
+
+    made = CPU.new_trainer(certain, Cell("flat", 6, "fp32"), Recipe(lr=0.0))
+    batch = Batches(6).rows[0]
+    made.step(batch)
+    assert made.accuracies() == []
+    made.count_correct()
+    made.step(batch)
+    assert made.accuracies() == pytest.approx([1 / 3])
 
 
 def test_flags_are_set_for_the_precision_and_put_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,36 @@ def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
     assert "a CPU has no TF32" in text
     assert "4 interleaved" not in text
     assert "3 interleaved repeats on CPU" in text
+
+
+def test_tables_and_chart_stand_before_the_sentences(session: Session) -> None:
+    for text in (render.to_text(session), render.to_html(session)):
+        places = [text.index(part) for part in ("with loader", "Loss / accuracy", "What the table")]
+        assert places == sorted(places)
+        assert text.index("would have to deliver", places[0]) > places[2]
+    assert render.to_html(session).index("Samples a second by row") < text.index("What the table")
+
+
+def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
+    losses, shares = [2.0] * 50 + [1.0] * 30, [0.1] * 50 + [0.5] * 30
+    curve = probed("fp32", losses=losses, accuracies=shares)
+    plain = probed("bf16", losses=losses[:50])
+    table = summarise(measurement([curve, plain], [], 900.0))
+    part = next(p for p in precision._curves(table))
+    assert part["head"][3:] == ("step 50", "step 80")
+    assert part["rows"][0][3:] == ("2 / 10.00 %", "1 / 50.00 %")
+    assert part["rows"][1][3:] == ("2 / n/a", "n/a")
+
+
+def test_memory_of_a_gpu_has_three_figures() -> None:
+    of_gpu = probed("fp32", reserved_bytes=2_000_000_000, occupied_bytes=3_500_000_000)
+    row = summarise(measurement([of_gpu], [], 900.0)).rows[0]
+    assert precision.format_memory(row) == "0.00 / 2.00 / 3.50 GB"
+
+
+def test_a_build_without_code_for_the_gpu_is_said_with_the_verdict(session: Session) -> None:
+    unfit = replace(session, environment={"torch": {"architecture_problem": "this torch has none"}})
+    assert "Careful: this torch has none" in render.to_text(unfit)
 
 
 def test_every_line_of_the_table_has_every_column(session: Session) -> None:
