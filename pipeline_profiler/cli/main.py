@@ -185,7 +185,7 @@ def report_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.report import render as reports
 
     if args.ranks:
-        return watch.report_ranks([args.session, *args.ranks], args.output)
+        return watch.report_ranks([args.session, *args.ranks], args.output, args.replace)
     if args.fail_on:
         bound(args.fail_on)
     if args.output:
