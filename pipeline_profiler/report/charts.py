@@ -69,11 +69,11 @@ def stacked_rows(title: str, rows: Sequence[tuple[str, dict[str, float]]], unit:
                 body.append(svg_bar(x, y, width, colour, f"{label}, {name}: {value:.3g} {unit}"))
             x += width
         body.append(svg_text(x + 6, y + 13, f"{sum(parts.values()):.3g} {unit}"))
-    y = len(rows) * _ROW + 8.0
+    foot = len(rows) * _ROW + 8.0
     for i, name in enumerate(names):
         at = _LABEL + i * 130
-        body += [svg_bar(at, y, 12, COLOURS[i], name, 12), svg_text(at + 18, y + 10, name)]
-    return svg_figure(y + 20, title, body)
+        body += [svg_bar(at, foot, 12, COLOURS[i], name, 12), svg_text(at + 18, foot + 10, name)]
+    return svg_figure(foot + 20, title, body)
 
 
 def stacked(title: str, parts: Sequence[tuple[str, float]], unit: str) -> str:
