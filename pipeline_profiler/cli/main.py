@@ -96,7 +96,10 @@ def parser() -> argparse.ArgumentParser:
     checks.add_checks(commands)
     runs.add_runs(commands)
     page = commands.add_parser("report", help="render a session: text, html, md, json, trace")
-    page.add_argument("session", help="a session file that `run` or another command saved")
+    page.add_argument(
+        "session",
+        help="a session that was saved, or a trace of torch's, JAX's or TensorFlow's profiler",
+    )
     page.add_argument("ranks", nargs="*", help="sessions of the other ranks, joined with the first")
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
@@ -183,9 +186,12 @@ def tune_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session; judged where it has no results."""
     from pipeline_profiler.report import render as reports
+    from pipeline_profiler.report.foreign_trace import is_foreign_trace
 
     if args.ranks:
-        return watch.report_ranks([args.session, *args.ranks], args.output)
+        return watch.report_ranks([args.session, *args.ranks], args.output, args.replace)
+    if is_foreign_trace(args.session):
+        return _report_trace(args)
     if args.fail_on:
         bound(args.fail_on)
     if args.output:
@@ -201,6 +207,15 @@ def report_command(args: argparse.Namespace) -> int:
     )
     show(str(path))  # the file has the report: a reader who is gone does not matter
     return code
+
+
+def _report_trace(args: argparse.Namespace) -> int:
+    """What another profiler's trace says, as text."""
+    from pipeline_profiler.report.foreign_trace import trace_lines
+
+    if args.output or args.fail_on:
+        raise ProfileError("Another profiler's trace is told as text: leave -o and --fail-on out.")
+    return show(escape_controls("\n".join(trace_lines(args.session))))
 
 
 def _judge_again(session: Session, trace: bool) -> None:

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import recording
-from pipeline_profiler.cli.output import check_session_output, is_ours
+from pipeline_profiler.cli.output import (
+    check_output,
+    check_session_output,
+    is_ours,
+    write_report,
+)
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.record.errors import ProfileError
 from pipeline_profiler.record.session import Session
+from pipeline_profiler.report.controls import escape_controls
 from pipeline_profiler.run_table.entry import outcome_of_session
 
 if TYPE_CHECKING:
@@ -106,10 +112,17 @@ def _shortest(path: Path) -> str:
         return str(path)
 
 
-def report_ranks(paths: list[str], output: str | None) -> int:
-    """The sessions of several ranks in one table."""
+def report_ranks(paths: list[str], output: str | None, replace: bool) -> int:
+    """The sessions of several ranks in one table; with `output` as an HTML page."""
+    from pipeline_profiler.report.ranks_page import render_ranks
     from pipeline_profiler.watching.ranks import join_lines
 
+    if output and Path(output).suffix != ".html":
+        raise ProfileError("Several ranks are joined on a page: give -o a name that ends in .html.")
     if output:
-        raise ProfileError("Several ranks are shown as text: leave -o out, or give one session.")
-    return show("\n".join(join_lines([Session.load(path) for path in paths])))
+        check_output(output, replace, paths)
+    sessions = [Session.load(path) for path in paths]
+    if not output:
+        return show("\n".join(join_lines(sessions)))
+    path = write_report(lambda: escape_controls(render_ranks(sessions)).encode(), output, replace)
+    return show(str(path))

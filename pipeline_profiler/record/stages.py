@@ -86,6 +86,11 @@ class StageTimer:
         """Name of the innermost open stage, '' outside all."""
         return self._names[-1] if self._names else ""
 
+    @property
+    def has_sums(self) -> bool:
+        """Whether a stage was closed since the last call of `collect`."""
+        return bool(self._sums)
+
     def collect(self) -> tuple[StageSum, ...]:
         """Hand out the sums since the last call and start again."""
         self.received = 0

@@ -55,6 +55,27 @@ def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
     return svg_figure(len(rows) * _ROW + 8, title, body)
 
 
+def stacked_rows(title: str, rows: Sequence[tuple[str, dict[str, float]]], unit: str) -> str:
+    """One bar a row, all on one scale, cut into the same parts, with a legend."""
+    most = max((sum(parts.values()) for _, parts in rows), default=0.0) or 1.0
+    room, names = _WIDTH - _LABEL - 90, list(rows[0][1]) if rows else []
+    body = []
+    for i, (label, parts) in enumerate(rows):
+        x, y = float(_LABEL), i * _ROW + 4
+        body.append(svg_text(_LABEL - 8, y + 13, label, "end"))
+        for name, value in parts.items():
+            colour, width = COLOURS[names.index(name)], value / most * room
+            if value:
+                body.append(svg_bar(x, y, width, colour, f"{label}, {name}: {value:.3g} {unit}"))
+            x += width
+        body.append(svg_text(x + 6, y + 13, f"{sum(parts.values()):.3g} {unit}"))
+    foot = len(rows) * _ROW + 8.0
+    for i, name in enumerate(names):
+        at = _LABEL + i * 130
+        body += [svg_bar(at, foot, 12, COLOURS[i], name, 12), svg_text(at + 18, foot + 10, name)]
+    return svg_figure(foot + 20, title, body)
+
+
 def stacked(title: str, parts: Sequence[tuple[str, float]], unit: str) -> str:
     """One bar cut into parts, with a legend; negative parts are noise and shown as zero width."""
     total = sum(max(0.0, value) for _, value in parts) or 1.0

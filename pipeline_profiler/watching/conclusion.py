@@ -75,15 +75,11 @@ def _crowded(window: Window) -> str:
 
 
 def _queued_share(window: Window) -> float:
-    """Share of the waits that was spent runnable without a core, from the steps that know it.
-
-    A watched loop asks in one step of eight and counts it eightfold, which is taken back here.
-    """
+    """Share of the waits that was spent runnable without a core, where it is known."""
     rows = window.spans("wait")
     known = rows["queued"] >= 0
     wait = float(rows["wall"][known].sum())
-    queued = float(rows["queued"][known].sum()) * float(known.mean() if len(known) else 0.0)
-    return min(1.0, queued / wait) if wait else 0.0
+    return min(1.0, float(rows["queued"][known].sum()) / wait) if wait else 0.0
 
 
 def _all_steps(run: Run) -> str:

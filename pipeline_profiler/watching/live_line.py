@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pipeline_profiler.watching.loop import Loop
 
 EVERY_S = 2.0
-MOST_ROWS = 4096
 
 
 class LiveLine:
@@ -41,10 +40,7 @@ def live_text(main: Loop | None) -> str:
     """'watch: step 812 · wait 12 % · 512 samples/s · 1.2 GB', of the newest rows."""
     if main is None or not main.recorder.steps:
         return "watch: no step yet"
-    rows = main.recorder._rows[-MOST_ROWS:]
-    wait = sum(row[4] for row in rows if row[0] == "wait")
-    loop = sum(row[4] for row in rows if row[0] == "loop")
-    steps = sum(row[0] == "loop" for row in rows)
+    steps, wait, loop = main.recorder.recent()
     parts = [f"watch: step {main.recorder.steps}"]
     if wait + loop and main.recorder.run.config.get("wait_told", True):
         parts.append(f"wait {wait / (wait + loop):.0%}")

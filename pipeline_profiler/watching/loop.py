@@ -12,13 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.recorder import Source
-from pipeline_profiler.record.recorder_live import LiveRecorder
+from pipeline_profiler.record.recorder_live import ASKED_AT
 from pipeline_profiler.record.session import MAIN
-from pipeline_profiler.record.stages import StageTimer, activate
+from pipeline_profiler.record.stages import activate
+from pipeline_profiler.watching.loop_recorder import LoopRecorder
 
-QUEUE_LOOK = 8  # steps
 EXPOSED = "training exposed"  # read by `Window.exposed`
 
 
@@ -41,10 +40,7 @@ class Loop:
     def __init__(self, source: Source) -> None:
         """Record what `source` delivers."""
         self.source = source
-        self.recorder = LiveRecorder(arm=Arm.WARM)
-        self.recorder.trims = True
-        # the wall time of a sampler or of a stage in the step: its CPU time is a system call more
-        self.recorder.timer = StageTimer(self.recorder.clock, lambda: 0)
+        self.recorder = LoopRecorder(bool(source.config.get("workers")))
         self.recorder.run.config |= source.config
         self.gaps: Gaps | None = None
         self.trained = self.trained_here = 0  # in all, and in this epoch
@@ -52,70 +48,72 @@ class Loop:
         self.thread = 0
         self.opened = 0  # when the epoch began
         self.returned = 0  # when next() gave the batch of the step that is open; 0: none is open
-        self._cpu = 0
-        self._waits: list[tuple[Any, ...]] = []
+        self._wait = (0, -1, -1)  # of the open step: when next() was called, its CPU, its queue
         self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
         self._busy = False
-        self._queued = self.recorder._queue_clock() if not source.config.get("workers") else None
 
     @property
     def in_step(self) -> bool:
         """Whether a batch was delivered and the next one not asked for."""
         return bool(self.returned)
 
+    @property
+    def waited(self) -> int:
+        """Nanoseconds of the next() that gave the batch in hand."""
+        return self.returned - self._wait[0]
+
     def open(self, start: int, end: int) -> None:
         """An epoch begins: its iter() call."""
-        self.end_step(start, self.recorder.cpu())
+        self.end_step(start)
         self.recorder.open_epoch(start, end)
         self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
 
     def ask(self, deliver: Callable[[], Any]) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
         r = self.recorder
-        clock, cpu = r.clock, r.cpu
-        # two system calls more: one next() of eight stands for the others
-        queued = self._queued if r.steps % QUEUE_LOOK == 0 else None
-        start, before = clock(), cpu()
-        self.end_step(start, before)
+        looks = r.looks_at
+        start = r.clock()
+        if self.returned:
+            self.end_step(start)
         if self.gaps is not None:
             self.gaps.asked()
         activate(r.timer)
-        delay = queued() if queued else -1
+        looks.left -= 1
+        if looks.left < 0:
+            looks.begin(start, r.steps)
         item = deliver()
-        used, end = cpu(), clock()
-        delay = max(0, queued() - delay) * QUEUE_LOOK if queued else -1
-        batch, self._waits = r.receive(
-            self.source, item, (start, end - start, used - before, delay), -1
-        )
+        end = r.clock()
+        self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
+        if r.parcels or r.steps == ASKED_AT or r.timer.has_sums:
+            item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
             self.gaps.delivered(r.steps, end - start)
-        self.returned, self._cpu, self._busy = end, used, False
-        return batch
+        self.returned, self._busy = end, False
+        return item
 
-    def end_step(self, now: int, cpu: int) -> None:
-        """The step that is open ends here; `cpu`: the thread's CPU time by now."""
-        if not self.returned:
+    def end_step(self, now: int) -> None:
+        """The step that is open ends here."""
+        start = self.returned
+        if not start:
             return
-        r, start = self.recorder, self.returned
+        r = self.recorder
         self.returned = 0
-        if self._others:
-            start = self._lengthen_wait(start)
-        r._rows.extend(self._waits)
+        cpu = r.looks_at.stepped(now - start) if r.looks_at.looking else -1
+        more = self._added_wait(start) if self._others else 0
         if self.gaps is not None:
             at = r.timeline.at(start)
             r._rows += [
                 (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
             ]
-        self.trained += self._busy
-        self.trained_here += self._busy
-        r.record_step(start, now, cpu - self._cpu)
+        if self._busy:
+            self.trained += 1
+            self.trained_here += 1
+        r.end_step((r.steps, *self._wait, start, more, now, cpu))
 
-    def _lengthen_wait(self, start: int) -> int:
+    def _added_wait(self, start: int) -> int:
         more = min(sum(self._others.values()), self.recorder.clock() - start)
         self._others.clear()
-        name, number, worker, begin, wall, *rest = self._waits[0]
-        self._waits[0] = (name, number, worker, begin, wall + more, *rest)
-        return start + more
+        return more
 
     def train(self) -> None:
         """Something was trained with the batch in hand."""
@@ -134,12 +132,10 @@ class Loop:
 
     def add_stage(self, name: str, start: int, end: int) -> None:
         """A part of the step that is open."""
-        at = self.recorder.timeline.at
-        row = (f"step:{name}", self.recorder.steps, MAIN, at(start), end - start, -1, -1, 1)
-        self.recorder._rows.append(row)
+        self.recorder.parts.append((name, self.recorder.steps, start, end))
 
     def close(self) -> None:
         """The epoch is over."""
-        self.end_step(self.recorder.clock(), self.recorder.cpu())
+        self.end_step(self.recorder.clock())
         self.recorder.close_epoch()
         activate(None)

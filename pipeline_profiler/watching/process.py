@@ -100,10 +100,9 @@ class WatchedProcess:
 
     def ask(self, loop: Loop, deliver: Any, trains: bool) -> Any:
         """The next batch of `loop`; `trains`: gradients are recorded here."""
-        if self.active != [loop]:
+        if len(self.active) != 1 or self.active[0] is not loop:
             self._put_in_order(loop)
         self.phase = "wait" if trains else "outside"
-        before = loop.recorder.clock()
         try:
             batch = loop.ask(deliver)
         except BaseException as error:
@@ -115,7 +114,7 @@ class WatchedProcess:
         if len(self.active) > 1:
             for outer in self.active:
                 if outer is not loop and outer.in_step:
-                    outer.wait_for_other(loop, loop.returned - before)
+                    outer.wait_for_other(loop, loop.waited)
         return batch
 
     def _put_in_order(self, loop: Loop) -> None:
@@ -142,10 +141,13 @@ class WatchedProcess:
 
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
+        booked = False
         for loop in self.active:
             if loop.returned:
                 loop.train()
-        self.add_stage(name, start, end)
+                if not booked:
+                    loop.add_stage(name, start, end)
+                booked = True
 
     def add_stage(self, name: str, start: int, end: int) -> None:
         """A part of the step, booked to the outermost loop that holds a batch."""

@@ -116,20 +116,26 @@ def _ratio(rows: Floats) -> Floats:
     return sums[:, 0] / sums[:, 1]
 
 
+RANK_HEAD = ("rank", "step", "loader wait", "own work", "collective", "last")
+
+
 def join_lines(sessions: Sequence[Session]) -> list[str]:
     """The table and what it says."""
     joined = join_ranks(sessions)
-    names = ("step", "loader wait", "own work", "collective", "last")
-    head = " rank " + " ".join(f"{n:>{w}}" for n, w in zip(names, (10, 12, 10, 11, 6), strict=True))
-    rows = [
-        f"{r.rank:>5} {r.period_ms:>7.1f} ms {r.wait_ms:>9.1f} ms {r.own_ms:>7.1f} ms "
-        f"{r.collective_ms:>8.1f} ms {r.last:>6.0%}"
-        for r in joined.rows
-    ]
-    return [head, *rows, _sentence(joined)]
+    widths = (5, 10, 12, 10, 11, 6)
+    table = [RANK_HEAD, *map(rank_cells, joined.rows)]
+    lines = [" ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in table]
+    return [*lines, ranks_sentence(joined)]
 
 
-def _sentence(joined: JoinedRanks) -> str:
+def rank_cells(row: RankRow) -> tuple[str, ...]:
+    """A row of the table, under `RANK_HEAD`."""
+    times = (row.period_ms, row.wait_ms, row.own_ms, row.collective_ms)
+    return (str(row.rank), *(f"{ms:.1f} ms" for ms in times), f"{row.last:.0%}")
+
+
+def ranks_sentence(joined: JoinedRanks) -> str:
+    """Who is waited for, and why."""
     late = joined.late
     interval = f"{late.value:.1%} of the step (95 %: {late.low:.1%} to {late.high:.1%})"
     if late.low < LATE:

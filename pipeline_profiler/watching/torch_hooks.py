@@ -31,6 +31,7 @@ COLLECTIVES = (
 )
 
 
+Book = Callable[[str, int, int], None]
 _UNDO: list[Callable[[], None]] = []
 
 
@@ -153,57 +154,61 @@ def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     _HOOKED.append(process.pid)
     process.undo.append(unhook_torch)
     _hook_backward(torch)
-    _hook_optimizers(torch)
-    _hook_function(torch, "save", "checkpoint", trains=False)
+    _hook_optimizers(torch, _Outermost(torch))
+    _hook_function(torch, "save", "checkpoint")
     if torch.distributed.is_available():
         for name in COLLECTIVES:
             if hasattr(torch.distributed, name):
-                _hook_function(torch.distributed, name, COLLECTIVE, trains=False)
-    _Outermost(torch).follow()
+                _hook_function(torch.distributed, name, COLLECTIVE)
 
 
-def _book(name: str, start: int, end: int, trains: bool) -> None:
+def _book(name: str, start: int, end: int) -> None:
     process = known_process()
-    if process is None:
-        return
-    if trains:
+    if process is not None:
+        process.add_stage(name, start, end)
+        if name == "checkpoint":
+            process.totals["checkpoint_ns"] += end - start
+
+
+def _book_training(name: str, start: int, end: int) -> None:
+    process = known_process()
+    if process is not None:
         process.train(name, start, end)
-        return
-    process.add_stage(name, start, end)
-    if name == "checkpoint":
-        process.totals["checkpoint_ns"] += end - start
 
 
-def _hook_function(owner: Any, attribute: str, name: str, trains: bool) -> None:
-    original = getattr(owner, attribute)
+def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) -> None:
+    original, compiling = getattr(owner, attribute), sys.modules["torch"].compiler.is_compiling
 
     @functools.wraps(original)
     def timed_call(*args: Any, **kwargs: Any) -> Any:
-        if sys.modules["torch"].compiler.is_compiling():
+        if compiling():
             return original(*args, **kwargs)
         start = perf_counter_ns()
         try:
             return original(*args, **kwargs)
         finally:
-            _book(name, start, perf_counter_ns(), trains)
+            book(name, start, perf_counter_ns())
 
     _replace(owner, attribute, timed_call)
 
 
 def _hook_backward(torch: Any) -> None:
-    _hook_function(torch.Tensor, "backward", "backward", trains=True)
+    _hook_function(torch.Tensor, "backward", "backward", _book_training)
 
 
-def _hook_optimizers(torch: Any) -> None:
+def _hook_optimizers(torch: Any, forward: _Outermost) -> None:
     began: list[int] = []
+    compiling = torch.compiler.is_compiling
+    forward.wrap()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            began[:] = [perf_counter_ns()]
+        if not compiling():
+            began[:] = (perf_counter_ns(),)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if began and not torch.compiler.is_compiling():
-            _book("optimizer", began.pop(), perf_counter_ns(), trains=True)
+        if began and not compiling():
+            _book_training("optimizer", began.pop(), perf_counter_ns())
+            forward.count()
 
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
@@ -225,23 +230,18 @@ class _Outermost:
         self.inside = False
         self.steps = 0
         self.plain = torch.nn.Module.__call__
+        self.looking = self._looking()
 
-    def follow(self) -> None:
-        """Look for 20 steps once the first ones are over, and again every thousand."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        looking = self._looking()
+    def wrap(self) -> None:
+        """Make ready to look."""
         _replace(self.torch.nn.Module, "__call__", self.plain)
 
-        def count(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if self.torch.compiler.is_compiling():
-                return
-            self.steps += 1
-            into = self.steps % LOOK_EVERY - FIRST_LOOK
-            if into in (0, LOOK):
-                self.torch.nn.Module.__call__ = self.plain if into else looking
-
-        _UNDO.append(register_optimizer_step_post_hook(count).remove)
+    def count(self) -> None:
+        """A step is over: look for 20 once the first ones are, and again every thousand."""
+        self.steps += 1
+        into = self.steps % LOOK_EVERY - FIRST_LOOK
+        if into in (0, LOOK):
+            self.torch.nn.Module.__call__ = self.plain if into else self.looking
 
     def _looking(self) -> Callable[..., Any]:
         plain, torch = self.plain, self.torch
@@ -255,6 +255,6 @@ class _Outermost:
                 return plain(module, *args, **kwargs)
             finally:
                 self.inside = False
-                _book("forward", start, perf_counter_ns(), trains=False)
+                _book("forward", start, perf_counter_ns())
 
         return __call__

@@ -86,3 +86,16 @@ def test_two_real_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "Rank 1 is the straggler" in said
     assert "its loader" in said
+
+
+def test_joined_ranks_are_a_page_with_a_bar_a_rank_on_one_scale(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"rank{i}.json") for i in range(2)]
+    for rank, (path, wait) in enumerate(zip(files, (1, 31), strict=True)):
+        rank_session(rank, wait, 5, 50).save(path)
+    page = tmp_path / "ranks.html"
+    assert main.command_line(["report", *files, "-o", str(page)]) == 0
+    text = page.read_text()
+    assert "Rank 1 is the straggler" in text
+    assert text.count("collective: ") == 1  # rank 1 waits for nobody
+    assert "0, collective: 30 ms" in text
+    assert main.command_line(["report", *files, "-o", str(tmp_path / "ranks.md")]) == 2
