@@ -389,8 +389,7 @@ def two_views(seed):
     model = nn.Sequential(convnet(32), nn.ReLU(), nn.Linear(32, 16))
 
     def views(batch):
-        moved = [x + 0.2 * torch.randn_like(x) for x in (batch[0], batch[0].roll(1, 3))]
-        return moved
+        return [x + 0.2 * torch.randn_like(x) for x in (batch[0], batch[0].roll(1, 3))]
 
     def loss(outputs, targets):
         a, b = outputs.chunk(2)
