@@ -13,12 +13,14 @@ from pipeline_profiler.checking.check import (
     wrong,
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
+from pipeline_profiler.checking.patience import Patience
 from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
 from pipeline_profiler.checking.user_calls import users_code
 from pipeline_profiler.checking.user_training import Training
 
 STEPS = 2000
+OWN_STEPS, OWN_SECONDS = 100, 6.0
 ZERO = 1e-12
 
 
@@ -26,7 +28,8 @@ class Schedule(Check):
     """What the learning rate does over the first 2,000 steps.
 
     ## What it does
-    Steps the schedule alone (no training) 2,000 times and reads the learning rates.
+    Steps the schedule alone (no training) 2,000 times and reads the learning rates. A schedule that
+    only your own train_step knows is watched for 100 of your steps.
 
     ## Why is this bad
     A warm-up counted in epochs but stepped in batches, or the other way round, leaves the rate at
@@ -60,6 +63,8 @@ class Schedule(Check):
                 "Give a learning rate.",
                 rates=rates,
             )
+        if training.schedule is None and training.train_step is not None:
+            return _own_steps(subject, training)
         if training.schedule is None:
             return unclear(f"There is no schedule; the learning rate is {rates[0]:g}.")
         if "Plateau" in type(training.schedule).__name__:
@@ -105,13 +110,36 @@ class Schedule(Check):
 
         return toy_training(schedule=lambda o: Restarts(o, 10))
 
+    @staticmethod
+    def _hidden(batches: int) -> Any:
+        """A schedule in the user's own step, moved on after so many batches."""
+        from torch.optim.lr_scheduler import StepLR
+
+        training, done = toy_training(), [0]
+        schedule = StepLR(training.optimizer, 3, gamma=0.1)
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            optimizer.zero_grad()
+            value = loss(model(batch[0]), batch[1])
+            value.backward()
+            optimizer.step()
+            done[0] += 1
+            if done[0] % batches == 0:
+                schedule.step()
+            return value
+
+        training.train_step = train_step
+        return training
+
     PLANTED = (
+        Example("an epoch's stairs by the batch", lambda: Schedule._hidden(1)),
         Example("restarts that stand still", lambda: Schedule._restarted(0)),
         Example("zero for long", lambda: Schedule._lambda(lambda step: max(0, step - 500) / 1000)),
         Example("gone within an epoch", lambda: Schedule._lambda(lambda step: 0.5**step)),
     )
     HEALTHY = (
         Example("a warm-up", lambda: Schedule._lambda(lambda step: min(1, step / 500))),
+        Example("an epoch's stairs", lambda: Schedule._hidden(16)),
         Example("restarts", lambda: Schedule._restarted(None)),
         Example("a rate for long", lambda: Schedule._lambda(lambda step: 1.0)),
         Example("a slow decay", lambda: Schedule._lambda(lambda step: 0.999**step)),
@@ -153,6 +181,23 @@ def _series(training: Training) -> tuple[list[float], bool]:
             break
         series.append(max(g["lr"] for g in training.optimizer.param_groups))
     return series, bool(middle) and middle == _state(training.schedule)
+
+
+def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
+    """What the learning rate does in the user's own steps, where a schedule may be hidden."""
+    patience = Patience(OWN_SECONDS, subject.time_left() / 5)
+    series = [max(g["lr"] for g in training.optimizer.param_groups)]
+    for number in range(OWN_STEPS):
+        subject.step(training, subject.batches[number % len(subject.batches)])
+        series.append(max(g["lr"] for g in training.optimizer.param_groups))
+        if patience.over:
+            break
+    steps = len(series) - 1
+    if len(set(series)) == 1:
+        return unclear(
+            f"The learning rate is {series[0]:g}, and {steps} of your own steps leave it there."
+        )
+    return _judge(series, {"first": series[0], "largest": max(series), "steps": steps})
 
 
 def _judge(series: list[float], numbers: dict[str, Any], stands: bool = False) -> Answer:
