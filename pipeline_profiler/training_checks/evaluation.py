@@ -17,7 +17,7 @@ from pipeline_profiler.checking.user_calls import UsersError, users_code
 from pipeline_profiler.checking.user_training import Training, call_evaluate
 
 MOST_BATCHES = 8
-ANSWERED, ORDERS, SURE, SECONDS = 2, 19, 10.0, 10.0
+ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 
 
 class Evaluation(Check):
@@ -27,7 +27,7 @@ class Evaluation(Check):
     Runs your evaluation twice on the same first batches, then on the same examples in batches of
     other sizes, and compares metrics and the model's weights and buffers before and after. Then it
     puts the targets of two batches in the place of the model's outputs, as a perfect model would
-    answer, and the same answers in 19 other orders.
+    answer, and the same answers in 39 other orders.
 
     ## Why is this bad
     A metric that depends on how examples are put into batches is not that of the dataset; an
@@ -37,8 +37,8 @@ class Evaluation(Check):
     Fails where a parameter or buffer has changed, two runs differ, or the metric changes by more
     than a millionth when one batch is split into parts of different size. Exact up to rounding,
     which stays below a millionth for metrics of size 1. Fails where no number that you return is
-    better (or worse) for perfect answers than for all 19 orders: with a metric that reads the
-    answers this cannot be, and one that does not passes by chance one time in ten.
+    better (or worse) for perfect answers than for all 39 orders: with a metric that reads the
+    answers this cannot be, and one that does not passes by chance one time in twenty.
 
     ## What to do
     torch.no_grad() and eval(); add up sums and counts over the dataset, divide once.
