@@ -158,7 +158,7 @@ def _beyond(subject: TrainingSubject, training: Training, start: Any, answer: An
                 float(subject.loss_of(training, _far(start, end, times), targets))
                 for times in (1, *BEYOND)
             ]
-    except (UsersError, TypeError):  # not numbers that any outputs can be
+    except (UsersError, TypeError, ValueError, KeyError, RuntimeError):  # outputs change their form
         return answer
     if not _bottomless(losses):
         return answer
