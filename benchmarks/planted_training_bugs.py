@@ -1,7 +1,7 @@
 """Planted defects in loaders and trainings: is each named first or second, and no twin failed?
 
     python benchmarks/planted_training_bugs.py [--runs 5] [--first-seed 0] [--only WORD,WORD]
-        [--kind loaders|streams|trainings|scripts|more|unseen|keras] [--results F.jsonl]
+        [--kind loaders|streams|trainings|scripts|more|unseen|unseen2|keras] [--results F.jsonl]
 
 A defect counts as named where one of its codes is the first or second failed check. The last line
 is one JSON document.
@@ -34,6 +34,7 @@ KINDS = {
     "scripts": ("TRAIN", "planted_scripts"),
     "more": ("TRAIN", "planted_scripts_more"),
     "unseen": ("TRAIN", "planted_scripts_unseen"),
+    "unseen2": ("TRAIN", "planted_scripts_unseen_second"),
     "keras": ("TRAIN", "planted_keras"),
 }
 SECONDS = 120.0

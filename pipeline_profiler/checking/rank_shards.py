@@ -19,7 +19,7 @@ import numpy as np
 from pipeline_profiler.checking.batch_parts import arrays_in, digest_of
 from pipeline_profiler.checking.loader_subject import LoaderSubject, set_epoch
 from pipeline_profiler.checking.torch_state import seed_everything
-from pipeline_profiler.checking.user_calls import users_code
+from pipeline_profiler.checking.user_calls import plain_augmentation, users_code
 
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
 WORLD_WORDS = ("world_size", "num_replicas", "num_shards", "num_hosts", "process_count", "hosts")
@@ -65,14 +65,6 @@ def shard_of(
         with users_code("make_loader()"):
             loader = subject.make_loader(**offers | plain_augmentation(subject.make_loader))
         return read_shard(subject, loader, most)
-
-
-def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
-    """`augment=False` for a factory that takes it."""
-    try:
-        return {"augment": False} if "augment" in inspect.signature(factory).parameters else {}
-    except (TypeError, ValueError):
-        return {}
 
 
 def read_shard(subject: LoaderSubject, loader: Any, most: int = MOST_READ) -> RankShard:

@@ -109,6 +109,14 @@ def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str
         return function(*positional, **named)
 
 
+def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
+    """`augment=False` for a factory that takes it."""
+    try:
+        return {"augment": False} if "augment" in inspect.signature(factory).parameters else {}
+    except (TypeError, ValueError):
+        return {}
+
+
 def _positional_only(parameters: list[inspect.Parameter], name: str) -> bool:
     only = inspect.Parameter.POSITIONAL_ONLY
     return any(p.name == name and p.kind is only for p in parameters)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_profiler.checking.nested_batches import FewBatches
-from pipeline_profiler.checking.user_calls import UsersError, call_with
+from pipeline_profiler.checking.user_calls import UsersError, call_with, plain_augmentation
 
 
 @dataclass
@@ -125,7 +125,8 @@ def as_training(made: Any, loader: Any = None) -> Training:
 def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
     """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
 
-    The loader is made once: the other parts are made again each time.
+    The loader is made once, without augmentation where it takes `augment`: what is examined is the
+    skeleton. The other parts are made again each time.
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")
@@ -142,7 +143,10 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
                     setattr(training, name, function)
             return training
         if "loader" not in kept:
-            kept["loader"] = _call(functions, "make_loader", {})
+            plain = (
+                plain_augmentation(functions["make_loader"]) if "make_loader" in functions else {}
+            )
+            kept["loader"] = _call(functions, "make_loader", plain)
             kept["eval"] = _call(functions, "make_eval_loader", {})
         model = _call(functions, "make_model", {})
         check_model(model)

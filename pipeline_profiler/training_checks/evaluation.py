@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 from typing import Any
 
+from pipeline_profiler.checking.batch_parts import inputs_and_targets
 from pipeline_profiler.checking.check import Answer, Check, Example, passed, unclear, wrong
 from pipeline_profiler.checking.nested_batches import as_tensors
 from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.toys import ToyImages, toy_loader
 from pipeline_profiler.checking.training_subject import TrainingSubject
-from pipeline_profiler.checking.user_calls import users_code
+from pipeline_profiler.checking.user_calls import UsersError, users_code
 from pipeline_profiler.checking.user_training import Training, call_evaluate
 
 MOST_BATCHES = 8
+ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 
 
 class Evaluation(Check):
@@ -21,7 +25,9 @@ class Evaluation(Check):
 
     ## What it does
     Runs your evaluation twice on the same first batches, then on the same examples in batches of
-    other sizes, and compares metrics and the model's weights and buffers before and after.
+    other sizes, and compares metrics and the model's weights and buffers before and after. Then it
+    puts the targets of two batches in the place of the model's outputs, as a perfect model would
+    answer, and the same answers in 39 other orders.
 
     ## Why is this bad
     A metric that depends on how examples are put into batches is not that of the dataset; an
@@ -30,7 +36,9 @@ class Evaluation(Check):
     ## How it decides
     Fails where a parameter or buffer has changed, two runs differ, or the metric changes by more
     than a millionth when one batch is split into parts of different size. Exact up to rounding,
-    which stays below a millionth for metrics of size 1.
+    which stays below a millionth for metrics of size 1. Fails where no number that you return is
+    at its best or worst for perfect answers, with most of the other orders on the same side: of a
+    metric that reads the answers this is always so, of another one by chance.
 
     ## What to do
     torch.no_grad() and eval(); add up sums and counts over the dataset, divide once.
@@ -74,10 +82,12 @@ class Evaluation(Check):
                 "dropout or random numbers in the evaluation",
                 {"metrics": metrics},
             )
-        return _in_other_batches(training, batches, metrics[0])
+        return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
+            training, batches, metrics[0]
+        )
 
     @staticmethod
-    def _evaluated(whole: bool) -> Any:
+    def _evaluated(whole: bool, axis: int = 1) -> Any:
         import torch
 
         def evaluate(model: Any, loader: Any) -> float:
@@ -85,7 +95,8 @@ class Evaluation(Check):
             hits, count, means = 0.0, 0, []
             with torch.no_grad():
                 for x, y in loader:
-                    right = (model(x).argmax(1) == y).float()
+                    best = model(x).argmax(axis)
+                    right = (best == y[: len(best)]).float()
                     hits, count = hits + float(right.sum()), count + len(y)
                     means.append(float(right.mean()))
             model.train()
@@ -93,7 +104,10 @@ class Evaluation(Check):
 
         return toy_training(evaluate=evaluate, eval_loader=toy_loader(ToyImages(90)))
 
-    PLANTED = (Example("a mean over batches", lambda: Evaluation._evaluated(False)),)
+    PLANTED = (
+        Example("a mean over batches", lambda: Evaluation._evaluated(False)),
+        Example("the best of the batch", lambda: Evaluation._evaluated(True, 0)),
+    )
     HEALTHY = (
         Example("a sum over the dataset", lambda: Evaluation._evaluated(True)),
         Example("none", toy_training),
@@ -101,19 +115,114 @@ class Evaluation(Check):
 
 
 def _metric(training: Training, batches: Any) -> float | None:
-    value = call_evaluate(training, batches)
+    return next(iter(_numbers(call_evaluate(training, batches))), None)
+
+
+def _numbers(value: Any) -> list[float]:
+    """The numbers that an evaluation returned, in order."""
     if isinstance(value, dict):
-        value = next(iter(value.values()), None)
-    if isinstance(value, tuple | list):
-        value = value[0] if value else None
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError):
-        return None
+        value = list(value.values())
+    parts = value if isinstance(value, tuple | list) else [value]
+    found = []
+    for part in parts:
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            found.append(float(part))
+    return found
 
 
 def _near(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6)
+
+
+# ---- answers of a perfect model ----
+
+
+def _beside_perfect(
+    subject: TrainingSubject, training: Training, batches: list[Any]
+) -> Answer | None:
+    """A failure where perfect answers score no better than the same in any other order."""
+    import torch
+
+    split = [inputs_and_targets(batch, training.split_batch)[1] for batch in batches]
+    targets = [part for part in split if isinstance(part, torch.Tensor) and part.ndim]
+    if len(targets) < len(batches) or subject.task.kind == "unknown" or not subject.takes_tensor:
+        return None
+    both = torch.cat(targets) if len({t.shape[1:] for t in targets}) == 1 else targets[0][:0]
+    if bool((both == both[:1]).all()):
+        return None
+    generator, start = torch.Generator().manual_seed(subject.seed), time.monotonic()
+    sizes, scores = [len(t) for t in targets], []
+    for number in range(ORDERS + 1):
+        order = torch.randperm(len(both), generator=generator) if number else slice(None)
+        score = _scored(subject, training, batches, torch.split(both[order], sizes))
+        slow = (time.monotonic() - start) * ORDERS > min(SECONDS, subject.time_left() / 3)
+        if score is None or (not number and slow):
+            return None
+        scores.append(score)
+    perfect, *others = scores
+    if any(len(row) != len(perfect) for row in others):
+        return None
+    columns = list(zip(*others, strict=True))
+    if any(reads_answers(p, column) for p, column in zip(perfect, columns, strict=True)):
+        return None
+    return _failed(
+        f"Perfect answers score {perfect[0]:.4g}, and the same answers in other orders "
+        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not tell them apart.",
+        "the maximum is taken over another axis, or the labels are those of other examples",
+        {"perfect": perfect, "others": [list(column) for column in columns]},
+    )
+
+
+def reads_answers(perfect: float, others: tuple[float, ...]) -> bool:
+    """Whether a number is at its best for perfect answers; true of what is no number."""
+    if not all(map(math.isfinite, (perfect, *others))):
+        return True
+    lower, higher = (sum(sign * (o - perfect) > 0 for o in others) for sign in (-1, 1))
+    return min(lower, higher) == 0 and max(lower, higher) > len(others) / 2
+
+
+def _scored(
+    subject: TrainingSubject, training: Training, batches: list[Any], answers: Any
+) -> list[float] | None:
+    """What evaluate() returns where the model gives these answers; None: they cannot be given."""
+    given: list[bool] = []
+
+    def answer(_model: Any, _inputs: Any, outputs: Any) -> Any:
+        made = (
+            _perfect(subject, outputs, answers[len(given)]) if len(given) < len(answers) else None
+        )
+        given.append(made is not None)
+        return made
+
+    hook = training.model.register_forward_hook(answer)
+    try:
+        numbers = _numbers(call_evaluate(training, batches))
+    except UsersError:  # the user's evaluation wants more of an output than we can say
+        return None
+    finally:
+        hook.remove()
+    return numbers if numbers and given == [True] * len(batches) else None
+
+
+def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
+    """Outputs of this form that say what the targets are, or None."""
+    import torch
+    from torch.nn import functional
+
+    task = subject.task
+    if not isinstance(outputs, torch.Tensor) or len(outputs) != len(targets):
+        return None
+    if task.kind == "classes" and outputs.ndim == targets.ndim + 1:
+        inside = targets.clamp(0, outputs.shape[task.axis] - 1)
+        made = functional.one_hot(inside.long(), outputs.shape[task.axis]).movedim(-1, task.axis)
+        return subject.formed(SURE * made.to(outputs.dtype))
+    if task.kind == "classes" or outputs.numel() != targets.numel():
+        return None
+    made = targets.reshape(outputs.shape).to(outputs.dtype)
+    return subject.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
+
+
+# ---- the same examples in other batches ----
 
 
 def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:

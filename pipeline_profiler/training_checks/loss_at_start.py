@@ -36,8 +36,9 @@ class LossAtStart(Check):
 
     ## How it decides
     Fails where the loss is no number, for classes where it lies more than 1 nat and half of log K
-    above that of zero outputs (outputs of deviation 1 cost 0.5), for numbers where it is more than
-    10 times that of the best constant, or where all seeds lie below 0.3 times the best constant.
+    above that of zero outputs (outputs of deviation 1 cost 0.5; a sum counts each nat as often as
+    it adds one), for numbers where it is more than 10 times that of the best constant, or where all
+    seeds lie below 0.3 times the best constant.
     Weights that do not depend on the seed are pretrained: then only NaN fails.
 
     ## What to do
@@ -114,7 +115,20 @@ class LossAtStart(Check):
     HEALTHY = (
         Example("classes", toy_training),
         Example("numbers", toy_regression),
+        Example("a sum over the batch", lambda: toy_training(_wide(), _summed())),
     )
+
+
+def _summed() -> Any:
+    from torch import nn
+
+    return nn.CrossEntropyLoss(reduction="sum")
+
+
+def _wide() -> Any:
+    model = toy_net()
+    model[-1].weight.data *= 4
+    return model
 
 
 def _judge(
@@ -136,7 +150,9 @@ def _judge(
             f"{said}; three seeds give the same weights, so they are pretrained.", **numbers
         )
     if kind in ("classes", "binary"):
-        high = mean - uniform > max(MOST_NATS, 0.5 * math.log(max(2, classes)))
+        knowing = math.log(max(2, classes))
+        summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
+        high = mean - uniform > summed * max(MOST_NATS, 0.5 * knowing)
     else:
         high = mean > MOST_FACTOR * constant > 0
     if high:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline_profiler.checking.check import (
     Answer,
     Check,
     Example,
+    Judgement,
     Nearness,
     passed,
     unclear,
@@ -16,10 +19,15 @@ from pipeline_profiler.checking.check import (
 )
 from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.patience import Patience
+from pipeline_profiler.checking.torch_state import seed_everything
 from pipeline_profiler.checking.toy_trainings import toy_regression, toy_training
 from pipeline_profiler.checking.training_subject import TrainingSubject
+from pipeline_profiler.checking.user_calls import UsersError
+from pipeline_profiler.checking.user_training import Training
 
 STEPS, LEAST_STEPS, SECONDS = 80, 40, 12.0
+BEYOND = (2, 4, 8, 16)  # times as far as training moved the outputs
+FASTER = math.sqrt(2)  # a power p makes the slope 2^(p-1) times as steep with each doubling
 T_999 = 3.7  # two-sided 99.9 % with some 20 batches
 
 
@@ -50,12 +58,17 @@ class LossFalls(Check):
     nearness = Nearness.SYMPTOM
 
     def run(self, subject: TrainingSubject) -> Answer:
-        """Before and after."""
-        return subject.weighed(self._compared(subject))
+        """Before and after, and beyond."""
+        training = subject.fresh()
+        start = _outputs(subject, training)
+        answer = self._compared(subject, training)
+        if answer.judgement is Judgement.PASS:
+            answer = _beyond(subject, training, start, answer)
+        return subject.weighed(answer)
 
     @staticmethod
-    def _compared(subject: Any) -> Answer:
-        training, batches = subject.fresh(), subject.batches
+    def _compared(subject: Any, training: Any) -> Answer:
+        batches = subject.batches
         before = [subject.measured(training, b, mode=True) for b in batches]
         patience = Patience(SECONDS, max(2.0, subject.time_left() / 5))
         number = 0
@@ -71,7 +84,7 @@ class LossFalls(Check):
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The same: the subject measures."""
-        return self._compared(subject)
+        return self._compared(subject, subject.fresh())
 
     @staticmethod
     def _rate(rate: float) -> Any:
@@ -82,10 +95,13 @@ class LossFalls(Check):
     PLANTED = (
         Example("upwards", lambda: LossFalls._rate_negative()),
         Example("hardly at all", lambda: LossFalls._rate(1e-7)),
+        Example("a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
     )
     HEALTHY = (
         Example("classes", toy_training),
         Example("numbers", toy_regression),
+        Example("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
+        Example("a density above one", lambda: _density()),
         Example("slow", lambda: LossFalls._rate(0.003)),
     )
 
@@ -96,6 +112,97 @@ class LossFalls(Check):
         return toy_training(
             optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.05, maximize=True)
         )
+
+
+def _signed(sign: float) -> Any:
+    """Cross-entropy and, by sign, a penalty or a reward of large outputs."""
+    from torch.nn import functional
+
+    return lambda o, t: functional.cross_entropy(o, t) + sign * 0.05 * (o**2).sum(1).mean()
+
+
+def _density() -> Any:
+    """The mean and logarithmic spread of numbers that spread by a hundredth."""
+
+    from torch import nn
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        mean, spread = outputs[:, :1], outputs[:, 1:]
+        return (spread + ((targets / 100 - mean) / spread.exp()) ** 2 / 2).mean()
+
+    return toy_regression(model=nn.Linear(8, 2), loss=loss)
+
+
+# ---- is there a least value on the way? ----
+
+
+def _outputs(subject: TrainingSubject, training: Training) -> Any:
+    import torch
+
+    seed_everything(subject.seed)  # a model may draw numbers
+    training.model.eval()
+    with torch.no_grad():
+        outputs = subject.forward(training, subject.batches[0][1])
+    training.model.train()
+    return outputs
+
+
+def _beyond(subject: TrainingSubject, training: Training, start: Any, answer: Answer) -> Answer:
+    """`answer`, or that the loss has no least value where training goes."""
+    import torch
+
+    end, targets = _outputs(subject, training), subject.batches[0][2]
+    try:
+        with torch.no_grad():
+            losses = [
+                float(subject.loss_of(training, _far(start, end, times), targets))
+                for times in (1, *BEYOND)
+            ]
+    except (UsersError, TypeError, ValueError, KeyError, RuntimeError):  # outputs change their form
+        return answer
+    if not _bottomless(losses):
+        return answer
+    return wrong(
+        f"{answer.sentence[:-1]}, and it falls ever faster where the outputs go: to "
+        f"{losses[-1]:.4g} with outputs {BEYOND[-1]} times as far. It has no least value.",
+        [
+            "a term of the loss has the wrong sign",
+            "a distance is made large that nothing bounds",
+        ],
+        "Print the terms of the loss one by one, and see which of them falls below its least.",
+        **answer.evidence,
+        beyond=losses,
+    )
+
+
+def _far(start: Any, end: Any, times: float) -> Any:
+    """What lies on the line from start to end, `times` as far as the end."""
+    import torch
+
+    if isinstance(end, torch.Tensor):
+        return start + times * (end - start) if end.is_floating_point() else end
+    if isinstance(end, Mapping):
+        return {key: _far(start[key], part, times) for key, part in end.items()}
+    if isinstance(end, tuple) and hasattr(end, "_fields"):
+        return type(end)(*(_far(a, b, times) for a, b in zip(start, end, strict=True)))
+    if isinstance(end, tuple | list):
+        return type(end)(_far(a, b, times) for a, b in zip(start, end, strict=True))
+    return end
+
+
+def _bottomless(losses: list[float]) -> bool:
+    """Whether the loss at 1, 2, 4, ... times falls by a power of the distance above 1.5."""
+    if any(math.isnan(loss) or loss == math.inf for loss in losses):
+        return False
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    slopes = [(a - b) / 2**n for n, (a, b) in enumerate(itertools.pairwise(finite))]
+    last = slopes[-3:]
+    if len(last) < 3 or last[0] <= 0:
+        return len(finite) < len(losses) and bool(last) and last[-1] > 0
+    return all(b > FASTER * a for a, b in itertools.pairwise(last))
+
+
+# ---- does it fall? ----
 
 
 def _judge(before: list[float], after: list[float], steps: int) -> Answer:

@@ -26,7 +26,8 @@ class LossPairsWrongly(Check):
     """A loss that does not care which target belongs to which output.
 
     ## What it does
-    Computes your loss of random outputs, and again with the targets in another order.
+    Computes your loss of random outputs, spread as the model's are at first (and for numbers as the
+    targets are), and again with the targets in another order.
 
     ## Why is this bad
     Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B): each output is compared
@@ -57,28 +58,24 @@ class LossPairsWrongly(Check):
         if tensor is None or tensor is not targets or len(tensor) < 3:
             return unclear("The targets are not one tensor of three or more examples.")
         generator = torch.Generator().manual_seed(1)
-        outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
+        drawn = torch.randn(shape.shape, generator=generator).to(shape.device)
+        orders = [torch.randperm(len(tensor), generator=generator) for _ in range(3)]
+        others = [tensor[order.to(tensor.device)] for order in orders]
+        if any(torch.equal(other, tensor) for other in others):
+            return unclear("All targets of the first batch are alike.")
+        places = [(float(shape.float().std()) + 1e-3, float(shape.float().mean()))]
         if subject.task.kind == "regression":  # about the targets, so that their order shows
-            outputs = outputs * tensor.float().std() + tensor.float().mean()
-        else:
-            outputs = outputs * float(shape.float().std() + 1e-3) + shape.float().mean()
-        outputs = subject.formed(outputs)
-        values = []
-        for number in range(4):
-            order = (
-                torch.arange(len(tensor))
-                if not number
-                else torch.randperm(len(tensor), generator=generator)
-            )
-            if number and torch.equal(tensor[order.to(tensor.device)], tensor):
-                return unclear("All targets of the first batch are alike.")
-            values.append(
-                float(
-                    subject.loss_of(
-                        subject.settings, outputs, tensor[order.to(tensor.device)]
-                    ).detach()
-                )
-            )
+            places.append((float(tensor.float().std()), float(tensor.float().mean())))
+        values = max(
+            (
+                [
+                    float(subject.loss_of(subject.settings, outputs, targets).detach())
+                    for targets in (tensor, *others)
+                ]
+                for outputs in (subject.formed(drawn * spread + mean) for spread, mean in places)
+            ),
+            key=_spread,
+        )
         return _judge(values, list(shape.shape), list(tensor.shape))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
@@ -113,12 +110,24 @@ class LossPairsWrongly(Check):
     HEALTHY = (
         Example("classes", toy_training),
         Example("numbers", toy_regression),
+        Example("counts", lambda: _counts()),
         Example("sequences", toy_language),
     )
 
 
+def _counts() -> Any:
+    """Counts of about 28 by Poisson's loss, which takes the logarithm of the mean."""
+    from torch import nn
+
+    return toy_regression(loss=nn.PoissonNLLLoss(), mean=20.0, scale=2.0)
+
+
+def _spread(values: list[float]) -> float:
+    return (max(values) - min(values)) / (abs(values[0]) + 1e-12)
+
+
 def _judge(values: list[float], outputs: list[int], targets: list[int]) -> Answer:
-    spread = (max(values) - min(values)) / (abs(values[0]) + 1e-12)
+    spread = _spread(values)
     numbers: dict[str, Any] = {
         "spread": spread,
         "outputs": outputs,

@@ -38,8 +38,8 @@ class LossWants(Check):
 
     ## How it decides
     Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
-    (of those not ignored), or correlate with the targets by less than 0.9. Weighted, smoothed and
-    focal losses have the target as their best answer too.
+    (of those not ignored), or where neither the numbers nor their ranks correlate with the targets
+    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too.
 
     ## What to do
     Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
@@ -99,6 +99,15 @@ class LossWants(Check):
 
         return toy_regression(loss=loss)
 
+    @staticmethod
+    def _counts() -> Any:
+        from torch.nn import functional
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            return functional.poisson_nll_loss(outputs, targets.clamp(min=0))
+
+        return toy_regression(mean=1.0, loss=loss)
+
     PLANTED = (
         Example("the sign turned round", lambda: LossWants._loss("sign")),
         Example("shifted by one", lambda: LossWants._loss("shift")),
@@ -107,6 +116,7 @@ class LossWants(Check):
         Example("label smoothing", lambda: LossWants._loss("right")),
         Example("numbers", toy_regression),
         Example("numbers, half of which do not count", _masked),
+        Example("counts, of which the loss takes logarithms", lambda: LossWants._counts()),
         Example("sequences with padding", toy_language),
     )
 
@@ -134,7 +144,6 @@ def _beyond(low: int, high: int, classes: int) -> Answer:
 
 
 def _agreement(subject: TrainingSubject, best: Any) -> float:
-    import torch
 
     task, targets = subject.task, main_tensor(subject.batches[0][2])
     if task.kind == "classes":
@@ -146,10 +155,7 @@ def _agreement(subject: TrainingSubject, best: Any) -> float:
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if wanted.unique().numel() > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).float().mean())
-    used = flat != 0  # an output that the loss leaves out stays where it started
-    if int(used.sum()) < LEAST_USED:
-        return 0.0
-    return float(torch.corrcoef(torch.stack([flat[used], wanted[used]]))[0, 1].nan_to_num(0.0))
+    return _follows(flat.cpu().numpy(), wanted.cpu().numpy())
 
 
 def _equal_share(kind: str, best: Any, wanted: Any) -> float:
@@ -161,10 +167,24 @@ def _equal_share(kind: str, best: Any, wanted: Any) -> float:
     if kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).mean())
-    used = flat != 0  # an output that the loss leaves out stays where it started
+    return _follows(flat, wanted)
+
+
+def _follows(outputs: Any, wanted: Any) -> float:
+    """The larger of correlation and rank correlation: a loss may want the logarithm, say."""
+    used = outputs != 0  # an output that the loss leaves out stays where it started
     if used.sum() < LEAST_USED:
         return 0.0
-    return float(np.nan_to_num(np.corrcoef(flat[used], wanted[used])[0, 1]))
+    both = outputs[used], wanted[used]
+    pairs = (both, tuple(_ranks(values) for values in both))
+    with np.errstate(invalid="ignore", divide="ignore"):  # all alike: no correlation
+        return max(float(np.nan_to_num(np.corrcoef(*pair)[0, 1])) for pair in pairs)
+
+
+def _ranks(values: Any) -> Any:
+    """Ranks, equal values sharing their mean."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
 def _judge(share: float, least: float, zero: float) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,13 +35,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@cache
+def training_subject(make: Any) -> TrainingSubject:
+    """One subject for all examples of the same training, as a run of all checks has one."""
+    return TrainingSubject(make)
+
+
 def answer(family: str, check: Check, example: Any) -> Any:
     made = example.make
     subject: Any
     if family == "LOAD":
         subject = as_loader_subject(made)
     else:
-        subject = TrainingSubject(made) if family == "TRAIN" else made()
+        subject = training_subject(made) if family == "TRAIN" else made()
     result = run_check(check, subject)
     assert not result.broken, result.broken
     return result.answer

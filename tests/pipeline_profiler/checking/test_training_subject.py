@@ -102,6 +102,17 @@ def parts(**changes: Any) -> dict[str, Any]:
     return functions | changes
 
 
+def test_a_loader_that_can_is_made_without_augmentation() -> None:
+    asked = []
+
+    def make_loader(augment: bool = True) -> Any:
+        asked.append(augment)
+        return toy_training().loader
+
+    _ = TrainingSubject(made_from(parts(make_loader=make_loader))).settings
+    assert asked == [False]
+
+
 def test_a_training_is_made_from_single_functions() -> None:
     subject = TrainingSubject(made_from(parts()))
     assert subject.task.kind == "classes"

@@ -15,6 +15,7 @@ from pipeline_profiler.checking.toy_trainings import toy_training
 from pipeline_profiler.checking.training_subject import Training, TrainingSubject
 from pipeline_profiler.training_checks import baselines
 from pipeline_profiler.training_checks.baselines import Baselines, behind, share_interval
+from pipeline_profiler.training_checks.evaluation import reads_answers
 from pipeline_profiler.training_checks.prediction_dynamics import (
     PredictionDynamics,
     follow_predictions,
@@ -154,3 +155,11 @@ def test_a_loader_that_knows_its_place_is_resumed(broken: bool) -> None:
     answer = run_check(Resume(), subject).answer
     assert (answer.judgement is Judgement.FAIL) is broken, answer.sentence
     assert math.isfinite(answer.evidence["apart"])
+
+
+def test_a_metric_that_reads_the_answers_is_at_its_best_for_perfect_ones() -> None:
+    assert reads_answers(1.0, (1.0, 0.5, 0.2))  # one other order may be right by chance
+    assert reads_answers(0.0, (0.4, 0.5, 0.2))  # a loss
+    assert reads_answers(math.nan, (0.4, 0.5, 0.2))
+    assert not reads_answers(0.3, (0.4, 0.5, 0.2))
+    assert not reads_answers(0.3, (0.3, 0.3, 0.3))
