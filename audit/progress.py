@@ -28,6 +28,7 @@ PHASE_WORDS = {
     "open": "opening pictures",
     "embed": "asking the model for vectors",
     "judge": "running checks",
+    "apply": "making files",
 }
 
 

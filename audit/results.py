@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from audit.applying.application import ApplyResult, How, apply_plan
+from audit.applying.new_splits import SplitRequest, parse_shares
+from audit.applying.plan_document import DatasetPlan, read_plan
+from audit.applying.planning import plan_dataset
 from audit.checking.check import select_checks
 from audit.errors import UsageError
 from audit.printable import visible
@@ -230,6 +234,31 @@ class Run:
     def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
         """Take back your last `n` batches; returns the decisions that were taken back."""
         return Ledger(self.path).undo(n, by)
+
+    def plan(
+        self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
+        seed: int = 0, resplit: bool = False,
+    ) -> DatasetPlan:  # fmt: skip
+        """Return the plan of the dataset as decided, written to `path` where one is given.
+
+        `splits`: shares of new splits, such as "train=.8,val=.1,test=.1" or a mapping; `resplit`
+        makes new ones of samples that have a split too. With a path annotations go along.
+        """
+        request = None
+        if splits is not None:
+            shares = parse_shares(splits) if isinstance(splits, str) else dict(splits)
+            request = SplitRequest(shares, seed, resplit)
+        return plan_dataset(self.path, None if path is None else Path(path), request)
+
+    def apply(
+        self, plan: DatasetPlan | Place, folder: Place, *, how: How = "copy"
+    ) -> ApplyResult:  # fmt: skip
+        """Make the dataset of a plan in a new folder: "copy", "hardlink" or "symlink".
+
+        Raises UsageError for a folder that is not empty and for an edited dataset.
+        """
+        found = plan if isinstance(plan, DatasetPlan) else read_plan(Path(plan))
+        return apply_plan(found, Path(folder), how)
 
     def subset(
         self, *, split: str | None = "test", seed: int = 0, by: Sequence[str] = (),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli import terminal
+from audit.cli.apply import apply_command
 from audit.cli.diff import diff_command
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
@@ -104,7 +105,7 @@ for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
     ("export", export_command), ("verify", verify_command),
     ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
-    ("labels", labels_command), ("needs", needs_command),
+    ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
 ):  # fmt: skip
     app.command(name)(command)
 

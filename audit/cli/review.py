@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli import terminal
+from audit.cli.apply import write_plan
 from audit.printable import visible
 
 if TYPE_CHECKING:
@@ -238,6 +239,16 @@ def export_command(
     scores: Annotated[
         Path | None, typer.Option("--scores", help="Every feature of every sample: x.csv, .parquet")
     ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="The decided dataset as a plan for `audit apply`.")
+    ] = None,
+    splits: Annotated[
+        str | None, typer.Option("--splits", help="New splits in --plan: train=.8,val=.1,test=.1.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Draws the order of --splits.")] = 0,
+    resplit: Annotated[
+        bool, typer.Option("--resplit", help="New splits for samples that have one, too.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
     """Write what a run found and what was decided, as tables; touches no file of the dataset."""
@@ -249,6 +260,13 @@ def export_command(
         "scores": scores,
     }  # fmt: skip
     targets = {name: path for name, path in named.items() if path is not None}
+    if plan is not None:
+        if out or targets:
+            raise UsageError("--plan is written alone: leave --out and the tables to another call.")
+        write_plan(run, plan, splits, seed, resplit, replace)
+        return
+    if splits or resplit:
+        raise UsageError("--splits and --resplit go with --plan PLAN.json.")
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
     if format.value not in (ExportFormat.CSV, ExportFormat.PARQUET):
