@@ -38,7 +38,8 @@ def open_bulk() -> None:
 
 def bulk_dialogue(conditions: Sequence[Condition]) -> None:
     """Show the dialogue over the pictures under these conditions, if the link asks for it."""
-    if link.get("act") == "all":
+    # One dialogue at a time: a picture that is open lies in front.
+    if link.get("act") == "all" and not link.get("image"):
         _dialogue(conditions)
 
 
@@ -60,9 +61,11 @@ def _draw(conditions: Sequence[Condition]) -> None:
     show_gallery("bulk preview", found.cards, run.thumbnails().many(found.cards), width=110)
     if n > PREVIEW:
         html.paragraph(f"The first {PREVIEW} of {n:,}.", "quiet small")
-    verb = VERBS[
-        str(st.segmented_control("Decision", list(VERBS), default="Drop", key=VERB) or "Drop")
-    ]
+    chosen = st.segmented_control("Decision", list(VERBS), key=VERB)
+    if not chosen:
+        html.paragraph("Choose what to decide.", "quiet small")
+        return
+    verb = VERBS[str(chosen)]
     if verb in TO:
         st.text_input(TO[verb], key=VALUE)
     st.text_input("Note, kept with the decision", key=NOTE)

@@ -123,6 +123,9 @@ def _keys(run: Opened, sample: str) -> None:
         _key("Zoom", "Z", _zoom)
         for label, key, there in (("Previous", "Left", before), ("Next", "Right", after)):
             _key(label, key, partial(link.put, image="".join(there)), disabled=not there)
+        if st.button("More like this", "image alike"):
+            link.go("explore", run=link.get("run"), like=sample)
+            st.rerun()
 
 
 def _key(label: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:

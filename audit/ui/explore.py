@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,6 +17,7 @@ from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
 from audit.browse.images import Edge, Order, Page
+from audit.embeddings.similar import similar_pictures
 from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
@@ -31,8 +33,15 @@ from audit.ui.strip import show_extremes, show_strip
 
 SIZES = ("24", "36", "60")
 SCATTER, EXTREMES = "Scatter", "Extremes"
-VIEWS = ("Grid", SCATTER, EXTREMES)
+MAP = "Map"
+VIEWS = ("Grid", SCATTER, MAP, EXTREMES)
+ALIKE = 60  # pictures at most that are shown as like one
+NO_VECTORS = (
+    "Likeness and the map come from vectors, which a scan makes of up to 200,000 readable "
+    "pictures; `audit scan SOURCE --embeddings FILE` takes your own."
+)
 PICKED = "picked in explore"
+MAP_X, MAP_Y = "map.x", "map.y"
 X, Y, COLOUR = "brightness", "sharpness", "split"
 
 
@@ -71,21 +80,58 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
         size = link.choose("Cards", "size", SIZES, any_=None)
     with head[4]:
         view = link.switch("View", "view", VIEWS)
-    ring = _ring(link.get("lasso")) if view == SCATTER else []
-    draw_chips(conditions, {"lasso": "inside the lasso"} if ring else {})
+    drawn_on = view in (SCATTER, MAP)
+    ring = _ring(link.get("lasso")) if drawn_on else []
+    like = link.get("like")
+    others = {"lasso": "inside the lasso"} if ring else {}
+    draw_chips(conditions, others | ({"like": f"like {like}"} if like else {}))
     sort = link.get("sort") if link.get("sort") in known else "id"
     order = Order(sort, descending == "descending")
-    total = _count(run.key, link.get("where"), run)
     show_strip(run, known[drawn], conditions)
     if view == EXTREMES:
         show_extremes(run, known[drawn], link.get("where"))
         return
-    lasso = _scatter(run, known, conditions, ring) if view == SCATTER else None
-    if lasso is not None:
-        total = len(lasso.ids)
-    fitting = (*conditions, *([lasso] if lasso else []))
-    _grid(run, fitting, order, int(size), total)
+    if like:
+        near = _alike(run.key, like, link.get("where"), run)
+        _show(run, conditions, order, int(size), Among(tuple(near)), near)
+    elif drawn_on:
+        left, right = st.columns([5, 6], gap="medium")
+        with left:
+            lasso = _scatter(run, known, conditions, ring, of_map=view == MAP)
+        with right:
+            _show(run, conditions, order, int(size), lasso)
+    else:
+        _show(run, conditions, order, int(size))
+
+
+def _show(
+    run: Opened,
+    conditions: tuple[Condition, ...],
+    order: Order,
+    size: int,
+    among: Among | None = None,
+    near: Mapping[str, float] | None = None,
+) -> None:
+    """Show the pictures that fit and lie among some, in the order of likeness where one is asked
+    for.
+    """
+    if near is not None and not near:
+        html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
+        return
+    total = _count(run.key, link.get("where"), run) if among is None else len(among.ids)
+    fitting = conditions if among is None else (*conditions, among)
+    _grid(run, fitting, order, size, total, near)
     bulk_dialogue(fitting)
+
+
+@cached
+def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
+    """Return how like (cosine) the pictures under a filter are, the most alike first."""
+    with _run.store() as store:
+        found = similar_pictures(store, like, ALIKE)
+        near = dict(found.select("sample_id", "similarity").iter_rows())
+        fitting = set(images.list_ids(store, (*from_link(where), Among(tuple(near)))))
+    return {name: alike for name, alike in near.items() if name in fitting}
 
 
 @cached
@@ -102,15 +148,22 @@ def _scatter(
     known: dict[str, ColumnOf],
     conditions: Sequence[Condition],
     ring: list[tuple[float, float]],
+    *,
+    of_map: bool,
 ) -> Among | None:
+    if of_map and MAP_X not in known:
+        html.empty("This run has no map of its pictures.", NO_VECTORS)
+        return None
     numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
     others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
     box = st.columns(3)
-    with box[0]:
-        x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
-    with box[1]:
-        y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
-    with box[2]:
+    x, y = MAP_X, MAP_Y
+    if not of_map:
+        with box[0]:
+            x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
+        with box[1]:
+            y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
+    with box[0 if of_map else 2]:
         colour = link.choose("Colour", "colour", _first(others, COLOUR), any_=None)
     found = _points(run.key, x, y, colour, link.get("where"), run)
     if found.rows.is_empty():
@@ -133,7 +186,7 @@ def _scatter(
     ids = distributions.inside(found.rows, ring)
     html.paragraph(
         f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
-        "below are these.",
+        "beside it are these.",
         "strong",
     )
     return Among(ids)
@@ -171,17 +224,27 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
 
 @make_fragment
 def _grid(
-    run: Opened, conditions: tuple[Condition, ...], order: Order, size: int, total: int
+    run: Opened,
+    conditions: tuple[Condition, ...],
+    order: Order,
+    size: int,
+    total: int,
+    near: Mapping[str, float] | None,
 ) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
     with run.store() as store:
-        found = images.page(store, conditions, order, after=after, before=before, size=size)
+        if near is None:
+            found = images.page(store, conditions, order, after=after, before=before, size=size)
+        else:
+            cards = images.cards(store, list(near))
+            found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
     picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
     _bar(run, found, conditions, picked, total)
-    lines = default_lines if order.column in ("id", "split", "label") else _with_value(order.column)
+    named = "likeness" if near is not None else order.column
+    lines = default_lines if named in ("id", "split", "label") else _with_value(named)
     show_gallery(
         "grid",
         found.cards,

@@ -165,6 +165,11 @@ def put_conditions(conditions: Sequence[Condition]) -> None:
     link.put(where=to_link(conditions))
 
 
+def explore_where(*conditions: Condition) -> None:
+    """Open Explore with the pictures under these conditions."""
+    link.go("explore", run=link.get("run"), where=to_link(conditions))
+
+
 # ---- charts ----
 
 

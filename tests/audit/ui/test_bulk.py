@@ -22,6 +22,8 @@ def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(
     assert "11 files: label: dog." in text(at)
     assert not [b.key for b in at.button if b.proto.shortcut]  # no key acts behind the dialogue
     assert not Ledger(run).log()
+    assert not [b for b in at.button if b.key == "bulk"]  # nothing is chosen unasked
+    at.segmented_control(key="verb for all that fit").set_value("Drop").run()
     at.text_input(key="note of the decision").set_value("all dogs")
     at.button(key="bulk").click().run()
     done = Ledger(run).log()
