@@ -107,7 +107,7 @@ def words_of(condition: Condition) -> str:
         case Contains(name, text):
             return f"{name} has {text}"
         case Among(ids):
-            return f"{len(ids):,} drawn around"
+            return f"{len(ids):,} chosen pictures"
 
 
 # Lists, not objects: each quote and brace takes three characters in a link.

@@ -32,8 +32,7 @@ from audit.ui.scatter import show_scatter
 from audit.ui.strip import show_extremes, show_strip
 
 SIZES = ("24", "36", "60")
-SCATTER, EXTREMES = "Scatter", "Extremes"
-MAP = "Map"
+SCATTER, MAP, EXTREMES = "Scatter", "Map", "Extremes"
 VIEWS = ("Grid", SCATTER, MAP, EXTREMES)
 ALIKE = 60  # pictures at most that are shown as like one
 NO_VECTORS = (
@@ -79,7 +78,7 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
     with head[3]:
         size = link.choose("Cards", "size", SIZES, any_=None)
     with head[4]:
-        view = link.switch("View", "view", VIEWS)
+        view = link.switch("View", "view", VIEWS, resets=["lasso"])
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
     like = link.get("like")

@@ -43,3 +43,18 @@ def test_a_relabel_without_a_class_decides_nothing(
     at.button(key="bulk").click().run()
     assert "is not complete" in text(at)
     assert not Ledger(run).log()
+
+
+def test_digits_are_classes_in_the_labelling_mode_alone(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "explore", run, image="train/cat/dark.jpg")
+    assert "1" not in {b.proto.shortcut for b in at.button}
+    at.toggle(key="toggle labelling").set_value(True).run()
+    keys = {b.proto.shortcut: b.label for b in at.button if b.key and b.key.startswith("class ")}
+    assert keys == {"1": "Cat", "2": "cat", "3": "dog"}
+    at.button(key="class 3").click().run()
+    at.button(key="class 2").click().run()  # the class that the file has
+    done = [(d.subject, d.verb, d.value) for d in reversed(Ledger(run).log())]
+    dark = "train/cat/dark.jpg"
+    assert done == [(dark, Action.RELABEL, "dog"), (dark, Action.KEEP, None)]

@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 from audit.browse.conditions import Among, Between, Contains, OneOf, without, words_of
+from audit.browse.images import count_images
+from audit.browse.labels import bar_conditions, label_table
+from audit.embeddings.similar import similar_pictures
+from audit.report import collect_report
+from audit.run import generations
 from audit.ui.strip import clicked_place, range_of, toggled
 from tests.audit.ui.pages import link_of, shown, text
 
@@ -69,3 +74,33 @@ def test_what_a_lasso_holds_is_what_is_counted(
 ) -> None:
     at = shown(monkeypatch, "explore", scanned, view="Scatter", lasso="[[9,9],[9,10],[10,10]]")
     assert "24 files" not in text(at)
+
+
+@pytest.mark.slow
+def test_pictures_like_one_are_those_of_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    with generations.open_run(scanned) as store:
+        asked = str(store.scalar("SELECT sample_id FROM vector_neighbours ORDER BY 1 LIMIT 1"))
+        n = similar_pictures(store, asked).height
+    at = shown(monkeypatch, "explore", scanned, image=asked)
+    at.button(key="image alike").click().run()
+    assert at.session_state["go"] == ("explore", {"run": scanned.name, "like": asked})
+    at = shown(monkeypatch, "explore", scanned, like=asked)
+    assert f"{n} files, page 1" in text(at)
+    at = shown(monkeypatch, "explore", scanned, like="nowhere.jpg")
+    assert "--embeddings FILE" in text(at)
+    at = shown(monkeypatch, "explore", scanned, view="Map", lasso="[[-9,-9],[9,-9],[9,9],[-9,9]]")
+    assert "The lasso holds" in text(at)
+    at.segmented_control(key="switch view").set_value("Scatter").run()
+    assert "lasso" not in link_of(at)  # it is in the units of the axes that were shown
+
+
+@pytest.mark.slow
+def test_a_bar_of_a_class_opens_as_many_pictures_as_it_counts(scanned: Path) -> None:
+    data = collect_report(scanned, worst=1).dataset
+    with generations.open_run(scanned) as store:
+        for row in label_table(data).iter_rows(named=True):
+            wanted = bar_conditions(data, row["class"], row["split"])
+            assert count_images(store, wanted) == row["files"]
+    assert bar_conditions(data, "no such class", "train") == []
