@@ -67,7 +67,7 @@ def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
 
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
-    head = st.columns([3, 2, 3, 2, 4], vertical_alignment="bottom")
+    head = st.columns([2.5, 2, 2.5, 1.5, 5.4], vertical_alignment="bottom")
     with head[0]:
         link.choose("Sort by", "sort", list(known), any_=None)
     with head[1]:

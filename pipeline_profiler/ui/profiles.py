@@ -177,17 +177,19 @@ def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
     names = parts["part"].to_list()
     told = ["part", _share("share"), _share("low"), _share("high")]
     base = alt.Chart(parts).encode(tooltip=told)
+    known = base.transform_filter("isValid(datum.low)")
     colour = alt.Color(
         "part:N", sort=None, title=None, legend=alt.Legend(orient="bottom"),
         scale=alt.Scale(domain=names, range=[STEP[name] for name in names]),
     )  # fmt: skip
-    x = alt.X("start:Q", title="share of the step; the line: 95 % interval of where the part ends",
+    x = alt.X("start:Q", title="share of the step; ticks: 95 % interval of where a part ends",
               axis=alt.Axis(format="%", tickCount=5))  # fmt: skip
     return alt.layer(
         base.mark_bar(height=22).encode(x=x, x2="end:Q", color=colour),
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(strokeWidth=2.5, color=INTERVAL, yOffset=18)
-        .encode(x="end_low:Q", x2="end_high:Q"),
+        known.mark_rule(strokeWidth=2.5, color=INTERVAL).encode(x="end_low:Q", x2="end_high:Q"),
+        # A narrow interval would not be seen without its ends, which stand out of the bar.
+        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_low:Q"),
+        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_high:Q"),
     ).properties(height=120)
 
 
