@@ -14,7 +14,7 @@ from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.run.statistics_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store, identifier
-from audit.run.tables import SAMPLES
+from audit.run.tables import OTHER_TABLES, SAMPLES
 
 NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "HUGEINT", "DECIMAL")
 # Numbers that say nothing by their size: hashes, times in nanoseconds.
@@ -27,6 +27,8 @@ DERIVED = {
 DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED, *BOX_STATISTICS_TABLES["box_images"])}
 DOCS |= DERIVED
 METADATA = "manifest"
+MAP = "map"
+MAP_DOCS = {c.name: c.doc for c in OTHER_TABLES["embedding_map"] if c.name != "sample_id"}
 OF_SAMPLES = {c.name for c in SAMPLES}
 OF_FEATURES = {c.name for c in MEASURED} | {"id"}
 FEW = 1000  # distinct texts up to which a column is offered as a choice
@@ -69,18 +71,26 @@ def list_columns(store: Store) -> Mapping[str, ColumnOf]:
             found[key] = ColumnOf(
                 key, _kind(name, kind), f"m.{identifier(name)}", doc, kind == "VARCHAR"
             )
+    if store.scalar("SELECT EXISTS (FROM embedding_map)"):
+        for name, doc in MAP_DOCS.items():
+            found[f"{MAP}.{name}"] = ColumnOf(f"{MAP}.{name}", Kind.NUMBER, f"e.{name}", doc)
     return found
 
 
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
-    """Return the FROM clause, as `i` (and `m`), that holds the named columns and `id`.
+    """Return the FROM clause, as `i` (and `m`, `e`), that holds the named columns and `id`.
 
     Where one table has them all, it is read alone: joining a million rows takes ten times as long
     as reading one column of them.
     """
     wanted = set(names)
-    if any(n.startswith(f"{METADATA}.") for n in wanted):
-        return "images i LEFT JOIN metadata m ON m.sample_id = i.id"
+    joined = [
+        f"LEFT JOIN {table} {short} ON {short}.sample_id = i.id"
+        for prefix, table, short in ((METADATA, "metadata", "m"), (MAP, "embedding_map", "e"))
+        if any(name.startswith(f"{prefix}.") for name in wanted)
+    ]
+    if joined:
+        return f"images i {' '.join(joined)}"
     sources = {"samples": "samples i", "features": "(SELECT *, sample_id AS id FROM features) i"}
     return sources.get(table_of(wanted), "images i")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from audit.browse.columns import ColumnOf, Kind, column
 from audit.errors import UsageError
+from audit.report.wording import number_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,24 @@ def _one_of(column: ColumnOf, values: Sequence[str | None]) -> Where:
 def used(conditions: Sequence[Condition]) -> list[str]:
     """Return the columns that the conditions name."""
     return [c.column for c in conditions if not isinstance(c, Among)]
+
+
+def without(conditions: Sequence[Condition], name: str) -> list[Condition]:
+    """Return the conditions that do not name this column."""
+    return [c for c in conditions if isinstance(c, Among) or c.column != name]
+
+
+def words_of(condition: Condition) -> str:
+    """Return what a condition asks for, in a few words."""
+    match condition:
+        case Between(name, low, high):
+            return f"{name} {number_text(low)} to {number_text(high)}"
+        case OneOf(name, values):
+            return f"{name}: {', '.join('(none)' if v is None else v for v in values)}"
+        case Contains(name, text):
+            return f"{name} has {text}"
+        case Among(ids):
+            return f"{len(ids):,} chosen pictures"
 
 
 # Lists, not objects: each quote and brace takes three characters in a link.

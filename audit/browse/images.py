@@ -111,6 +111,16 @@ def count_images(store: Store, conditions: Sequence[Condition] = ()) -> int:
     )
 
 
+def list_ids(store: Store, conditions: Sequence[Condition] = ()) -> list[str]:
+    """Return the ids of all samples that the conditions leave, sorted."""
+    sql, values = where(list_columns(store), conditions)
+    source = source_of(store, used(conditions))
+    found: list[str] = store.query(f"SELECT i.id FROM {source} WHERE {sql} ORDER BY i.id", values)[
+        "id"
+    ].to_list()
+    return found
+
+
 def page(
     store: Store,
     conditions: Sequence[Condition] = (),

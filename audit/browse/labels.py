@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
+from audit.browse.conditions import Condition, OneOf
 from audit.report.contents import Dataset
 
 MOST, FEWEST = 25, 15
+ALL_FILES, NO_LABEL = "all files", "(no label)"
 
 
 def label_table(data: Dataset) -> pl.DataFrame:
     """Return `class, split, files, share` (of the split), the largest classes first."""
-    rows = [(c.label, c.split or "all files", c.n) for c in data.classes]
+    rows = [(c.label, c.split or ALL_FILES, c.n) for c in data.classes]
     frame = pl.DataFrame(
         rows, schema={"class": pl.String, "split": pl.String, "files": pl.Int64}, orient="row"
     )
@@ -19,13 +21,21 @@ def label_table(data: Dataset) -> pl.DataFrame:
         return frame.clear()
     return (
         frame.with_columns(
-            pl.col("class").fill_null("(no label)"),
+            pl.col("class").fill_null(NO_LABEL),
             (pl.col("files") / pl.col("files").sum().over("split")).fill_nan(0.0).alias("share"),
             pl.col("files").sum().over("class").alias("total"),
         )
         .sort("total", "class", descending=[True, False], maintain_order=True)
         .drop("total")
     )
+
+
+def bar_conditions(data: Dataset, name: str, split: str) -> list[Condition]:
+    """Return the filter of a bar of the table, by the names that the table has; [] for no bar."""
+    for c in data.classes:
+        if (NO_LABEL if c.label is None else c.label, c.split or ALL_FILES) == (name, split):
+            return [OneOf("label", (c.label,)), OneOf("split", (c.split,))]
+    return []
 
 
 def shown_classes(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:

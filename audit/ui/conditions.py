@@ -9,7 +9,16 @@ import streamlit as st
 from audit.browse import columns as browse_columns
 from audit.browse import distributions
 from audit.browse.columns import ColumnOf, Kind
-from audit.browse.conditions import Between, Condition, Contains, OneOf, to_link, used
+from audit.browse.conditions import (
+    Between,
+    Condition,
+    Contains,
+    OneOf,
+    to_link,
+    used,
+    without,
+    words_of,
+)
 from audit.browse.distributions import Extent
 from audit.printable import visible
 from audit.ui import html, link
@@ -17,6 +26,7 @@ from audit.ui.opened import Opened, cached
 
 MISSING = "(none)"
 USUAL = ("split", "label")
+CHIP = 48  # characters of a filter that a chip shows
 
 
 def conditions_bar(
@@ -41,6 +51,34 @@ def conditions_bar(
     )
     if conditions:
         st.button("Clear the filters", on_click=_clear)
+
+
+def draw_chips(conditions: Sequence[Condition], more: Mapping[str, str]) -> None:
+    """Draw each filter as a chip that lets go of it; `more` are others: the name in the link of
+    each and what it says.
+    """
+    if not conditions and not more:
+        return
+    with st.container(horizontal=True, gap="small"):
+        for condition in conditions:
+            rest = without(conditions, condition.column) if hasattr(condition, "column") else []
+            _chip(words_of(condition), f"chip {condition}", where=to_link(rest), lasso=None)
+        for name, said in more.items():
+            _chip(said, f"chip of {name}", **{name: None})
+
+
+def _chip(said: str, key: str, **then: str | None) -> None:
+    def let_go() -> None:
+        link.first_page()
+        link.put(**then)
+
+    st.button(
+        html.label(said if len(said) <= CHIP else f"{said[:CHIP]}…"),
+        key=key,
+        icon=":material/close:",
+        help="Click to let go of this filter.",
+        on_click=let_go,
+    )
 
 
 def _add() -> None:

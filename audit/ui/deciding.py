@@ -40,7 +40,7 @@ ELSEWHERE = (
 
 def page_key(key: str | None) -> str | None:
     """Return a key of the page; None while a picture lies in front of it and has the keys."""
-    return None if link.get("image") else key
+    return None if link.get("image") or link.get("act") else key
 
 
 def note() -> str:

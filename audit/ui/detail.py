@@ -1,7 +1,8 @@
 """One image: the picture with its boxes, everything measured, findings, copies, and decisions.
 
 While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
-back, Z zooms. The page behind it has none, so that no key decides about what is not shown.
+back, Z zooms, and in the labelling mode 1 to 9 are classes. The page behind it has none, so that no
+key decides about what is not shown.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from audit.ui.deciding import decide_selected, undo
 from audit.ui.gallery import BESIDE
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
 
+KEYED = 9  # classes that have a digit
 ZOOMED = "image is zoomed"
 ZOOM_LONGEST, ZOOM_HEIGHT = 2400, 620  # px
 
@@ -123,6 +125,36 @@ def _keys(run: Opened, sample: str) -> None:
         _key("Zoom", "Z", _zoom)
         for label, key, there in (("Previous", "Left", before), ("Next", "Right", after)):
             _key(label, key, partial(link.put, image="".join(there)), disabled=not there)
+        if st.button("More like this", "image alike"):
+            link.go("explore", run=link.get("run"), like=sample)
+            st.rerun()
+    if link.toggle("Label by keys: 1 to 9 are classes", "labelling"):
+        _class_keys(run, sample, "".join(after))
+
+
+def _class_keys(run: Opened, sample: str, then: str) -> None:
+    """Draw a button for each of the largest classes, in the order of their names."""
+    counted_by = run.report().dataset.by_class()
+    largest = sorted((c for c in counted_by if c), key=lambda c: -counted_by[c])[:KEYED]
+    with st.container(horizontal=True):
+        for digit, name in enumerate(sorted(largest), 1):
+            st.button(
+                html.label(name),
+                f"class {digit}",
+                on_click=answering(_label),
+                args=(run, sample, name, then),
+                shortcut=str(digit),
+            )
+
+
+def _label(run: Opened, sample: str, name: str, then: str) -> None:
+    """Relabel the picture, keep one that has the class already, and turn to the next."""
+    with run.store() as store:
+        same = cards(store, [sample])[0].label == name
+    verb = Action.KEEP if same else Action.RELABEL
+    decide_selected(run, [sample], verb, None if same else name)
+    if then:
+        link.put(image=then)
 
 
 def _key(label: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:

@@ -1,40 +1,46 @@
-"""Explore: every column filtered, sorted and drawn; a lasso; one image; export what is selected."""
+"""Explore: pictures first; every column filtered, sorted and drawn; a lasso; one image; export."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
-import altair as alt
-import polars as pl
 import streamlit as st
 
 from audit.browse import columns as browse_columns
 from audit.browse import distributions, images
 from audit.browse.columns import ColumnOf, Kind
 from audit.browse.conditions import Among, Condition, from_link, used
-from audit.browse.images import Card, Edge, Order, Page
-from audit.printable import visible, visible_frame
+from audit.browse.images import Edge, Order, Page
+from audit.embeddings.similar import similar_pictures
 from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
-from audit.ui.conditions import conditions_bar
+from audit.ui.bulk import bulk_dialogue, open_bulk
+from audit.ui.conditions import conditions_bar, draw_chips
 from audit.ui.deciding import button, decide_selected, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import default_lines, show_gallery
 from audit.ui.opened import Opened, cached, open_chosen_run
 from audit.ui.scatter import show_scatter
+from audit.ui.strip import show_extremes, show_strip
 
 SIZES = ("24", "36", "60")
-VIEWS = ("Grid", "Scatter")
+SCATTER, MAP, EXTREMES = "Scatter", "Map", "Extremes"
+VIEWS = ("Grid", SCATTER, MAP, EXTREMES)
+ALIKE = 60  # pictures at most that are shown as like one
+NO_VECTORS = (
+    "Likeness and the map come from vectors, which a scan makes of up to 200,000 readable "
+    "pictures; `audit scan SOURCE --embeddings FILE` takes your own."
+)
 PICKED = "picked in explore"
-EXTREMES = 8
-LARGE = 1000
+MAP_X, MAP_Y = "map.x", "map.y"
 X, Y, COLOUR = "brightness", "sharpness", "split"
 
 
@@ -61,7 +67,7 @@ def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
 
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
-    head = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
+    head = st.columns([2.5, 2, 2.5, 1.5, 5.4], vertical_alignment="bottom")
     with head[0]:
         link.choose("Sort by", "sort", list(known), any_=None)
     with head[1]:
@@ -72,13 +78,59 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
     with head[3]:
         size = link.choose("Cards", "size", SIZES, any_=None)
     with head[4]:
-        view = link.switch("View", "view", VIEWS)
+        view = link.switch("View", "view", VIEWS, resets=["lasso"])
+    drawn_on = view in (SCATTER, MAP)
+    ring = _ring(link.get("lasso")) if drawn_on else []
+    like = link.get("like")
+    others = {"lasso": "inside the lasso"} if ring else {}
+    draw_chips(conditions, others | ({"like": f"like {like}"} if like else {}))
     sort = link.get("sort") if link.get("sort") in known else "id"
     order = Order(sort, descending == "descending")
-    total = _count(run.key, link.get("where"), run)
-    _distribution(run, known, drawn, total)
-    lasso = _scatter(run, known, conditions) if view == "Scatter" else None
-    _grid(run, (*conditions, *([lasso] if lasso else [])), order, int(size), total)
+    show_strip(run, known[drawn], conditions)
+    if view == EXTREMES:
+        show_extremes(run, known[drawn], link.get("where"))
+        return
+    if like:
+        near = _alike(run.key, like, link.get("where"), run)
+        _show(run, conditions, order, int(size), Among(tuple(near)), near)
+    elif drawn_on:
+        left, right = st.columns([5, 6], gap="medium")
+        with left:
+            lasso = _scatter(run, known, conditions, ring, of_map=view == MAP)
+        with right:
+            _show(run, conditions, order, int(size), lasso)
+    else:
+        _show(run, conditions, order, int(size))
+
+
+def _show(
+    run: Opened,
+    conditions: tuple[Condition, ...],
+    order: Order,
+    size: int,
+    among: Among | None = None,
+    near: Mapping[str, float] | None = None,
+) -> None:
+    """Show the pictures that fit and lie among some, in the order of likeness where one is asked
+    for.
+    """
+    if near is not None and not near:
+        html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
+        return
+    total = _count(run.key, link.get("where"), run) if among is None else len(among.ids)
+    fitting = conditions if among is None else (*conditions, among)
+    _grid(run, fitting, order, size, total, near)
+    bulk_dialogue(fitting)
+
+
+@cached
+def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
+    """Return how like (cosine) the pictures under a filter are, the most alike first."""
+    with _run.store() as store:
+        found = similar_pictures(store, like, ALIKE)
+        near = dict(found.select("sample_id", "similarity").iter_rows())
+        fitting = set(images.list_ids(store, (*from_link(where), Among(tuple(near)))))
+    return {name: alike for name, alike in near.items() if name in fitting}
 
 
 @cached
@@ -87,84 +139,32 @@ def _count(key: str, where: str, _run: Opened) -> int:
         return images.count_images(store, from_link(where))
 
 
-# ---- distribution ----
-
-
-def _distribution(run: Opened, known: dict[str, ColumnOf], name: str, total: int) -> None:
-    bars, least, greatest = _drawn(run.key, name, link.get("where"), run)
-    if bars.is_empty() or not total:
-        return
-    with st.expander(f"Distribution of {html.label(name)} and its extremes", expanded=True):
-        doc = known[name].doc
-        html.paragraph(f"{name}: {doc}" if doc else name, "quiet small")
-        st.altair_chart(_chart(bars, name), width="stretch")
-        if known[name].kind is Kind.NUMBER and least:
-            _strip(run, "Lowest", "low strip", least)
-            _strip(run, "Highest", "high strip", greatest)
-
-
-def _strip(run: Opened, title: str, key: str, cards: tuple[Card, ...]) -> None:
-    html.paragraph(title, "quiet small")
-    show_gallery(
-        key,
-        cards,
-        run.thumbnails().many(cards),
-        on_open=open_image,
-        lines=lambda card: [number_text(card.value)],
-        width=88,
-    )
-
-
-@cached
-def _drawn(
-    key: str, name: str, where: str, _run: Opened
-) -> tuple[pl.DataFrame, tuple[Card, ...], tuple[Card, ...]]:
-    conditions = from_link(where)
-    with _run.store() as store:
-        bars = distributions.histogram(store, name, conditions)
-        if "low" not in bars.columns:
-            return bars, (), ()
-        return (bars, *distributions.extremes(store, name, conditions, EXTREMES))
-
-
-def _chart(bars: pl.DataFrame, name: str) -> alt.Chart:
-    y = alt.Y("files:Q", title="files", axis=alt.Axis(format="~s", tickMinStep=1))
-    name = visible(name)
-    base = alt.Chart(visible_frame(bars)).properties(height=150)
-    if "low" in bars.columns:
-        x = alt.X("low:Q", title=name, bin="binned", axis=alt.Axis(format=_digits(bars)))
-        tooltip = [
-            alt.Tooltip("low:Q", format=".4~g", title="from"),
-            alt.Tooltip("high:Q", format=".4~g", title="to"),
-            alt.Tooltip("files:Q", format=","),
-        ]
-        return base.mark_bar().encode(x=x, x2="high:Q", y=y, tooltip=tooltip)
-    x = alt.X("value:N", sort=None, title=name, axis=alt.Axis(labelAngle=-30, labelLimit=120))
-    return base.mark_bar().encode(x=x, y=y, tooltip=["value", alt.Tooltip("files:Q", format=",")])
-
-
-def _digits(bars: pl.DataFrame) -> str:
-    """Return the format of the axis: 25k for large numbers, 0.25 for small ones."""
-    return "~s" if bars["high"].max() >= LARGE else ".4~g"  # type: ignore[operator]
-
-
 # ---- scatter ----
 
 
 def _scatter(
-    run: Opened, known: dict[str, ColumnOf], conditions: Sequence[Condition]
-) -> Condition | None:
+    run: Opened,
+    known: dict[str, ColumnOf],
+    conditions: Sequence[Condition],
+    ring: list[tuple[float, float]],
+    *,
+    of_map: bool,
+) -> Among | None:
+    if of_map and MAP_X not in known:
+        html.empty("This run has no map of its pictures.", NO_VECTORS)
+        return None
     numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
     others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
     box = st.columns(3)
-    with box[0]:
-        x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
-    with box[1]:
-        y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
-    with box[2]:
+    x, y = MAP_X, MAP_Y
+    if not of_map:
+        with box[0]:
+            x = link.choose("Across", "x", _first(numbers, X), any_=None, resets=["lasso"])
+        with box[1]:
+            y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
+    with box[0 if of_map else 2]:
         colour = link.choose("Colour", "colour", _first(others, COLOUR), any_=None)
     found = _points(run.key, x, y, colour, link.get("where"), run)
-    ring = _ring(link.get("lasso"))
     if found.rows.is_empty():
         html.empty("No file here has both numbers.", "Choose other columns or widen the filters.")
         return None
@@ -185,7 +185,7 @@ def _scatter(
     ids = distributions.inside(found.rows, ring)
     html.paragraph(
         f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
-        "below are these.",
+        "beside it are these.",
         "strong",
     )
     return Among(ids)
@@ -223,17 +223,27 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
 
 @make_fragment
 def _grid(
-    run: Opened, conditions: tuple[Condition, ...], order: Order, size: int, total: int
+    run: Opened,
+    conditions: tuple[Condition, ...],
+    order: Order,
+    size: int,
+    total: int,
+    near: Mapping[str, float] | None,
 ) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
     with run.store() as store:
-        found = images.page(store, conditions, order, after=after, before=before, size=size)
+        if near is None:
+            found = images.page(store, conditions, order, after=after, before=before, size=size)
+        else:
+            cards = images.cards(store, list(near))
+            found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
     picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
     _bar(run, found, conditions, picked, total)
-    lines = default_lines if order.column in ("id", "split", "label") else _with_value(order.column)
+    named = "likeness" if near is not None else order.column
+    lines = default_lines if named in ("id", "split", "label") else _with_value(named)
     show_gallery(
         "grid",
         found.cards,
@@ -285,6 +295,8 @@ def _bar(
                     partial(decide_selected, run, picked, verb),
                 )
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
+        else:
+            st.button(f"Decide on all {total:,} that fit", "act on all", on_click=open_bulk)
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
             data=lambda: _export(run, (Among(tuple(picked)),) if picked else conditions),

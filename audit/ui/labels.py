@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import altair as alt
 import polars as pl
 import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
-from audit.browse.labels import class_by_split, label_table, shown_classes
+from audit.browse.labels import bar_conditions, class_by_split, label_table, shown_classes
 from audit.printable import visible_frame
+from audit.report.contents import Dataset
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.boxes import draw_boxes_view
@@ -17,6 +21,7 @@ from audit.ui.detail import dialogue, open_image
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.strip import clickable, clicked_place, explore_where, show_selectable
 
 FAMILIES = ("LABEL", "BOX", "DIST")
 COLUMNS = (
@@ -50,24 +55,25 @@ def page() -> None:
             "Scan a manifest with a label column, or folders named by class.",
         )
     else:
-        _classes(table)
+        _classes(data, table)
     _findings(run)
     _conflicts(run)
     dialogue()
 
 
-def _classes(table: pl.DataFrame) -> None:
+def _classes(data: Dataset, table: pl.DataFrame) -> None:
+    """Draw a bar a class and split; a click on one opens Explore with its files."""
     st.header("Files by class and split")
     chosen = link.switch("Scale", "scale", ("Files", "Share of the split"))
-    rows, said = shown_classes(table)
-    rows = visible_frame(rows)
+    named, said = shown_classes(table)
+    rows = visible_frame(named).with_row_index("place")
     share = chosen != "Files"
     field, title = ("share:Q", "share of the split") if share else ("files:Q", "files")
     axis = alt.Axis(format="%" if share else "~s", tickMinStep=0 if share else 1)
     order = rows["class"].unique(maintain_order=True).to_list()
     bars = (
         alt.Chart(rows)
-        .mark_bar()
+        .mark_bar(cursor="pointer")
         .encode(
             y=alt.Y("class:N", sort=order, title=None, axis=alt.Axis(labelLimit=180)),
             x=alt.X(field, title=title, axis=axis),
@@ -82,9 +88,16 @@ def _classes(table: pl.DataFrame) -> None:
         )
         .properties(height=max(160, 30 * len(order)))
     )
+
+    def explore(chosen: Mapping[str, Any]) -> None:
+        place = clicked_place(chosen, named.height)
+        if place is not None:
+            row = named.row(place, named=True)
+            explore_where(*bar_conditions(data, row["class"], row["split"]))
+
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.altair_chart(bars, width="stretch")
+        show_selectable(clickable(bars), "class bars", explore)
         if said:
             html.paragraph(said, "quiet small")
     with right:

@@ -116,13 +116,15 @@ def write_link(label: str, name: str, *, resets: Sequence[str] = (), **more: Any
     return str(st.text_input(label, key=key, on_change=changed, **more)).strip()
 
 
-def switch(label: str, name: str, options: Sequence[str], **more: Any) -> str:
+def switch(
+    label: str, name: str, options: Sequence[str], *, resets: Sequence[str] = (), **more: Any
+) -> str:
     """Draw a segmented choice of the link; the options are our own words. The first is default."""
     key = f"switch {name}"
     st.session_state[key] = chosen_option(name, options)
 
     def changed() -> None:
-        first_page()
+        first_page(*resets)
         # A click on the chosen segment lets go of it: None, which stands for the default.
         put_unless_default(name, st.session_state[key] or options[0], options[0])
 

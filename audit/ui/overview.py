@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import polars as pl
 import streamlit as st
 
+from audit.browse.conditions import OneOf
 from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
 from audit.report import Report
@@ -16,6 +18,7 @@ from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import open_chosen_run
+from audit.ui.strip import clickable, clicked_place, explore_where, show_selectable
 
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
@@ -163,9 +166,10 @@ def _line(check: CheckSummary, progress: FindingTally, n: int) -> ListRow:
 def _contents(report: Report) -> None:
     st.header("Files by split")
     data = report.dataset
-    rows = [(split or "(no split)", n) for split, n in data.by_split().items()]
+    by_split = data.by_split()
+    rows = [(split or "(no split)", n) for split, n in by_split.items()]
     if rows:
-        _split_bars(rows)
+        _split_bars(rows, list(by_split))
     else:
         html.empty("This run lists no file.")
     formats = ", ".join(f"{name} {n:,}" for name, n in data.formats.items())
@@ -181,18 +185,25 @@ def _contents(report: Report) -> None:
     html.write_html(html.value_table([("formats", formats), ("decoded", status), *sizes]))
 
 
-def _split_bars(rows: list[tuple[str, int]]) -> None:
-    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row")
+def _split_bars(rows: list[tuple[str, int]], splits: Sequence[str | None]) -> None:
+    """Draw the bars; a click on one opens Explore with the files of that split."""
+    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row").with_row_index("place")
     bars = (
         alt.Chart(visible_frame(frame))
-        .mark_bar(size=18)
+        .mark_bar(size=18, cursor="pointer")
         .encode(
             x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),
             y=alt.Y("split:N", sort=None, title=None),
             tooltip=["split", alt.Tooltip("files", format=",")],
         )
     )
-    st.altair_chart(bars.properties(height=alt.Step(38)), width="stretch")
+
+    def explore(chosen: Mapping[str, Any]) -> None:
+        place = clicked_place(chosen, len(splits))
+        if place is not None:
+            explore_where(OneOf("split", (splits[place],)))
+
+    show_selectable(clickable(bars.properties(height=alt.Step(38))), "split bars", explore)
 
 
 def _examined(report: Report) -> None:

@@ -32,6 +32,7 @@ DRAWN = (
 CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
 INTERVAL = "#8d96a3"  # to be seen on light and dark
+STEP = dict(zip(frames.STEP_PARTS, COLOURS, strict=False))
 PERCENT = st.column_config.NumberColumn(format="percent")
 
 
@@ -140,7 +141,7 @@ def _loaded(path: Path, changed: int) -> Session:
 def _head(name: str, session: Session) -> None:
     verdict = next(s for s in report_sections(session) if s.title == "Verdict")
     with st.container(border=True):
-        write_text(str(session.results.get("verdict", "no verdict")), strong=True)
+        _verdict(session)
         failed = failed_rules(session)
         for sentence in failed:
             write_notice(sentence)
@@ -156,6 +157,40 @@ def _head(name: str, session: Session) -> None:
                     icon=":material/download:",
                     help="Open it at ui.perfetto.dev, which reads it inside the browser.",
                 )
+
+
+def _verdict(session: Session) -> None:
+    """Draw the verdict as a word, a number and what to do next; below it, the step in its parts."""
+    word, number, after = st.columns([2, 2, 5])
+    with word:
+        write_text(str(session.results.get("verdict", "no verdict")), strong=True)
+    with number:
+        write_text(frames.stall_text(session), strong=True)
+    with after:
+        write_text(frames.next_text(session))
+    parts = frames.step_parts(session)
+    if not parts.is_empty():
+        st.altair_chart(_step_chart(parts), width="stretch")
+
+
+def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
+    names = parts["part"].to_list()
+    told = ["part", _share("share"), _share("low"), _share("high")]
+    base = alt.Chart(parts).encode(tooltip=told)
+    known = base.transform_filter("isValid(datum.low)")
+    colour = alt.Color(
+        "part:N", sort=None, title=None, legend=alt.Legend(orient="bottom"),
+        scale=alt.Scale(domain=names, range=[STEP[name] for name in names]),
+    )  # fmt: skip
+    x = alt.X("start:Q", title="share of the step; ticks: 95 % interval of where a part ends",
+              axis=alt.Axis(format="%", tickCount=5))  # fmt: skip
+    return alt.layer(
+        base.mark_bar(height=22).encode(x=x, x2="end:Q", color=colour),
+        known.mark_rule(strokeWidth=2.5, color=INTERVAL).encode(x="end_low:Q", x2="end_high:Q"),
+        # A narrow interval would not be seen without its ends, which stand out of the bar.
+        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_low:Q"),
+        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_high:Q"),
+    ).properties(height=120)
 
 
 def _causes(session: Session) -> None:
@@ -374,6 +409,6 @@ def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
         st.header(found.title)
-    write_text("\n".join(found.lines))
     if found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
+    write_text("\n".join(found.lines))

@@ -24,14 +24,23 @@ HEAD = 400  # bytes that tell a session from other JSON
 
 
 def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
-    """Return files of a schema by name: given on the command line first, then in known folders."""
+    """Return files of a schema by name: as given on the command line, then those in known folders,
+    the latest first.
+    """
     given = [Path(word) for word in sys.argv[1:] if word.endswith(ENDINGS)]
     found = [p for folder in FOLDERS for p in sorted(Path(folder).glob("*.json*"))]
     sessions: dict[str, Path] = {}
     for path in dict.fromkeys(p.resolve() for p in (*given, *found)):
         if path.name.endswith(ENDINGS) and looks_like_one(path, schema):
             sessions[_free_name(path, sessions)] = path
-    return sessions
+    # Names are given before the sorting: a link goes on naming the same file when another is newer.
+    named = {path.resolve(): place for place, path in enumerate(given)}
+    order = sorted(sessions.items(), key=lambda item: _rank(item[1], named))
+    return dict(order)
+
+
+def _rank(path: Path, named: Mapping[Path, int]) -> tuple[float, float]:
+    return (named[path], 0.0) if path in named else (float("inf"), -path.stat().st_mtime)
 
 
 def _free_name(path: Path, taken: Mapping[str, Path]) -> str:

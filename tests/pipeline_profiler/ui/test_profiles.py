@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -179,3 +180,40 @@ def test_sessions_of_different_steps_are_not_compared_without_a_word() -> None:
     assert frames.other_step(slow, mended) == ""
     said = frames.other_step(slow, session(False, step_ms=290.0))
     assert "takes 10.0 ms in A and 290.0 ms in B" in said
+
+
+def test_the_latest_session_of_the_folder_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["app.py"])
+    paths = [session(False).save(tmp_path / f"{name}.json") for name in "abc"]
+    for path, second in zip(paths, (100, 300, 200), strict=True):
+        os.utime(path, (second, second))
+    assert list(sessions.nearby()) == ["b", "c", "a"]
+    monkeypatch.setattr(sys, "argv", ["app.py", str(paths[0])])
+    assert list(sessions.nearby()) == ["a", "b", "c"]
+
+
+def test_a_step_is_split_into_parts_that_add_up() -> None:
+    made = session(True)
+    assert frames.step_parts(made).is_empty()
+    assert frames.stall_text(made) == frames.next_text(made) == ""
+    made.results = diagnose_session(made).as_results()
+    parts = frames.step_parts(made)
+    assert parts["part"].to_list() == ["compute", "waiting for the loader"]
+    assert parts["end"].to_list() == pytest.approx([10 / 19.556, 1.0], abs=1e-4)
+    assert parts["start"].to_list() == [0.0, parts["end"][0]]
+    assert parts["end_low"][1] < parts["end"][1] < parts["end_high"][1]
+    assert frames.stall_text(made) == "48.9% of the step is stall (40.9% to 56.8%)"
+    assert "smaller or faster-decoding files" in frames.next_text(made)
+
+
+def test_the_verdict_is_a_word_a_number_and_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = session(True)
+    made.results = diagnose_session(made).as_results()
+    said = text(opened(monkeypatch, made.save(tmp_path / "slow.json")))
+    assert "48.9% of the step is stall (40.9% to 56.8%)" in said
+    assert said.index("Next:") < said.index("data stall 48.9%")
