@@ -16,6 +16,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
+from audit.ui.frame import draw_frame
 from audit.ui.html import icon, write_style
 from audit.ui.link import follow
 from audit.ui.opened import guarded, sizes_of
@@ -60,6 +61,8 @@ def draw_app() -> None:
         sections.setdefault(section, []).append(pages[name])
     chosen = st.navigation(sections)
     follow(pages)
+    name = chosen.url_path or "overview"
+    draw_frame(name, listed[name][2])
     draw_sidebar()
     chosen.run()
 

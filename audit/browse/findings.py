@@ -28,14 +28,22 @@ INDEX_SQL = f"""
         SELECT m.fingerprint, list(DISTINCT s.split) AS splits, list(DISTINCT s.label) AS labels,
             arg_min(m.sample_id, m.position) AS first
         FROM finding_samples m LEFT JOIN samples s ON s.id = m.sample_id GROUP BY m.fingerprint
+    ), copies AS (
+        SELECT f.fingerprint, f.code, list(m.sample_id ORDER BY m.sample_id) AS ids
+        FROM findings f JOIN finding_samples m USING (fingerprint)
+        WHERE starts_with(f.code, 'DUP') OR f.code = 'SPLIT001' GROUP BY ALL
+    ), twins AS (
+        SELECT d.fingerprint, min(s.fingerprint) AS twin FROM copies d JOIN copies s USING (ids)
+        WHERE d.code <> 'SPLIT001' AND s.code = 'SPLIT001' GROUP BY ALL
     )
     SELECT row_number() OVER (
             ORDER BY CASE f.severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, f.code,
                 d.fold, f.n_samples DESC, f.fingerprint
         ) AS place, f.fingerprint, f.code, f.name, f.severity, f.n_samples, f.action, m.first,
-        d.fold,
+        d.fold, w.twin,
         coalesce(m.splits, []) AS splits, coalesce(m.labels, []) AS labels
     FROM findings f LEFT JOIN members m USING (fingerprint) LEFT JOIN {FOLDS} d USING (fingerprint)
+        LEFT JOIN twins w USING (fingerprint)
     ORDER BY place
 """
 
@@ -45,7 +53,7 @@ class FindingFilter:
     """Which findings: empty means any. `codes` may be beginnings, such as DUP.
 
     `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
-    one whose findings are wanted.
+    one whose findings are wanted. `once` leaves out copies that SPLIT001 names as well.
     """
 
     codes: tuple[str, ...] = ()
@@ -56,6 +64,7 @@ class FindingFilter:
     text: str = ""
     fold: str = ""
     folded: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,8 @@ def _where(filters: FindingFilter) -> tuple[str, list[Any]]:
             parts.append((f"list_contains(x.{column}, ?)", [value]))
     if filters.fold:
         parts.append(("x.fold = ?", [filters.fold]))
+    if filters.once:
+        parts.append(("x.twin IS NULL", []))
     if filters.status:
         parts.append((f"coalesce(t.status, '{OPEN}') = ?", [filters.status]))
     if filters.text:
@@ -227,6 +238,12 @@ def place_of(store: Store, fingerprint: str) -> int | None:
     """Return a finding's place in the order, None where this run has no such finding."""
     found = store.scalar(f"SELECT place FROM {INDEX} WHERE fingerprint = ?", [fingerprint])
     return None if found is None else int(found)
+
+
+def twins_of(store: Store, fingerprint: str) -> list[str]:
+    """Return the findings of the same copies that `once` leaves out for this one."""
+    found = store.query(f"SELECT fingerprint FROM {INDEX} WHERE twin = ? ORDER BY 1", [fingerprint])
+    return found["fingerprint"].to_list()
 
 
 def neighbour(

@@ -12,11 +12,13 @@ from pathlib import Path
 import streamlit as st
 
 from audit.browse.decided import LedgerSummary
+from audit.browse.findings import open_finding, twins_of
 from audit.errors import UsageError
 from audit.printable import visible
 from audit.records import Action
 from audit.report.wording import counted
 from audit.review import decisions
+from audit.review.decisions import COPIES, sample_entries
 from audit.review.ledger import Decision, Ledger
 from audit.ui import link
 from audit.ui.opened import Opened, answering, open_chosen_run, say
@@ -64,8 +66,11 @@ def decide_finding(
     *,
     samples: Sequence[str] = (),
     then: Callable[[], None] | None = None,
+    once: bool = False,
 ) -> None:
     """Decide a finding, or only the selected samples of it; then go on.
+
+    With `once`, findings of the same copies that its page leaves out are decided with it.
 
     Raises UsageError where somebody else decided about it after the page was drawn.
     """
@@ -77,7 +82,10 @@ def decide_finding(
     if samples and verb is not Action.FALSE_POSITIVE:
         done = decisions.decide_samples(opened.run, samples, verb, value, note())
     else:
-        done = decisions.decide_findings(opened.run, [fingerprint], verb, value, note())
+        with opened.store() as store:
+            twins = twins_of(store, fingerprint) if once else []
+        left = [twin for twin in twins if twin not in now.settled]
+        done = decisions.decide_findings(opened.run, [fingerprint, *left], verb, value, note())
     finish(done, verb, value, then)
 
 
@@ -87,6 +95,40 @@ def decide_selected(
     """Decide samples; raises UsageError where somebody else did after the page was drawn."""
     _refuse_changed(opened, open_chosen_run().ledger, ids)
     finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
+
+
+def decide_keeper(
+    opened: Opened, fingerprint: str, chosen: Sequence[str], then: Callable[[], None]
+) -> None:
+    """Keep the chosen copy of a group and drop its others, as one batch.
+
+    Raises UsageError where it is no copy of the group or was dropped, and where somebody else
+    decided about the group after the page was drawn.
+    """
+    now = open_chosen_run()
+    with now.store() as store:
+        group = open_finding(store, fingerprint)
+    ids = [card.id for card in group.members] if group is not None else []
+    if fingerprint in now.ledger.settled - opened.ledger.settled:
+        raise UsageError(ELSEWHERE)
+    _refuse_changed(opened, now.ledger, ids)
+    if len(chosen) != 1 or chosen[0] not in ids or group is None:
+        raise UsageError("This copy is not in the group any more: choose one that is shown.")
+    if len(ids) != group.finding.n_samples or not group.finding.code.startswith(COPIES):
+        raise UsageError("This finding is no group that is shown whole: select the files to drop.")
+    keeper = chosen[0]
+    if now.ledger.by_sample.get(keeper) == Action.DROP.value:
+        raise UsageError(f"{keeper} was dropped, so it cannot be the copy that stays.")
+    stays = sample_entries(opened.run, [keeper], Action.KEEP, note=note())
+    why = note() or f"{keeper} stays, chosen by hand"
+    others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
+    goes = sample_entries(opened.run, others, Action.DROP, note=why) if others else []
+    Ledger(opened.run).record(stays + goes)
+    say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(goes), 'copy')} dropped. "
+        "U takes it back.")  # fmt: skip
+    st.session_state[NOTE] = ""
+    leave_trail()
+    then()
 
 
 def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> None:

@@ -18,10 +18,11 @@ from audit.report.wording import counted, number_text, size_text
 from audit.ui import html, link
 from audit.ui.deciding import button, decide_finding
 from audit.ui.detail import open_image
-from audit.ui.findings import go_on, pick, selected, step
+from audit.ui.findings import go_on, pick, selected, step, step_from
 from audit.ui.gallery import place, show_gallery
-from audit.ui.keeper_rule import explained, marks, proposed, record_rule, would_drop
+from audit.ui.keeper_rule import explained, marks, proposed, record_rule, rule, would_drop
 from audit.ui.opened import Opened, cached
+from audit.ui.queue import DIGITS, copies_left, show_queue
 
 
 def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
@@ -45,7 +46,7 @@ def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
         on_open=open_image,
         on_pick=pick,
         picked=picked,
-        lines=_lines,
+        lines=partial(_lines, copies_left(run, current.members)[:DIGITS]),
         width=230 if len(current.members) <= 4 else 170,
     )
     if proposal is not None and proposal["keep"].null_count():
@@ -56,11 +57,17 @@ def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
         html.write_html(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
 
 
-def _lines(card: Card) -> list[str]:
+def _rule_of_link() -> tuple[str, str]:
+    chosen, splits = rule()
+    return chosen, "".join(splits)
+
+
+def _lines(keyed: Sequence[str], card: Card) -> list[str]:
+    key = f"{keyed.index(card.id) + 1} · " if card.id in keyed else ""
     quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
     sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
     return [
-        place(card),
+        f"{key}{place(card)}",
         size_text(card.width, card.height, card.n_bytes),
         f"{card.format or 'no format'}{quality}",
         sharp,
@@ -77,29 +84,27 @@ def _group_bar(
     fingerprint = current.finding.fingerprint
     then = partial(step, run, filters, current.place)
     go = partial(go_on, run, filters, current.place)
-    ready = would_drop(proposal)
+    show_queue(run, filters, current, picked, partial(step_from, run, filters), _rule_of_link())
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
         button(
-            "Apply the rule",
+            "Keep by the rule `K`",
             "apply rule",
             partial(record_rule, run, proposal, then),
-            shortcut="A",
-            disabled=not ready,
+            disabled=not would_drop(proposal),
             help_="Drops the copies marked drop (rule).",
         )
-        label = f"Drop {counted(len(picked), 'selected')}" if picked else "Drop selected"
+        label = f"Drop {counted(len(picked), 'selected')} `D`" if picked else "Drop selected `D`"
         button(
             label,
             "drop selected",
             lambda: decide_finding(run, fingerprint, Action.DROP, samples=picked, then=then),
-            shortcut="D",
             disabled=not picked,
         )
         button(
-            "False positive",
+            "False positive `F`",
             "waive group",
-            lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then),
-            shortcut="F",
+            lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then, once=True),
         )
         button("Previous", "previous group", partial(go, back=True), shortcut="P")
         button("Next", "next group", go, shortcut="N", primary=True)

@@ -1,7 +1,8 @@
 """Duplicates: groups side by side with what differs, keeper rules with a preview, and the overlap
 of the splits.
 
-Keys: N next group, P previous, A apply the rule to this group, F false positive, U take back.
+Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U take
+back, N next group, P previous.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
 from audit.ui.findings import COLUMNS, page_buttons
 from audit.ui.fragment import make_fragment, page_changed
-from audit.ui.keeper_rule import rule_for_all
+from audit.ui.keeper_rule import choose_rule, rule_for_all
 from audit.ui.listing import ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.split_overlap import show_overlap
@@ -36,7 +37,9 @@ def page() -> None:
         show_overlap(run)
         return
     _filters(run)
+    choose_rule(run)
     _body(run)
+    _for_all(run)
     dialogue()
 
 
@@ -60,9 +63,21 @@ def _body(run: Opened) -> None:
     left, right = st.columns([4, 9], gap="medium")
     with left:
         _list(rows, total, current)
-        rule_for_all(run, current.finding.code)
     with right:
         group(run, filters, current)
+
+
+def _for_all(run: Opened) -> None:
+    """Draw the rule for all groups of the chosen kind, which each decision changes: not with it."""
+    with run.store() as store:
+        counts = browse.facet(store, FindingFilter(codes=CODES, status="open"), "code")
+    code = (
+        link.get("code")
+        if link.get("code") in CODES
+        else next((c for c in CODES if c in counts), "")
+    )
+    if code:
+        rule_for_all(run, code)
 
 
 def _filters(run: Opened) -> None:
@@ -102,6 +117,7 @@ def _asked() -> FindingFilter:
         label=link.get("class") or None,
         status=None if status == "all" else status,
         text=link.get("q"),
+        once=link.get("code") not in CODES,
     )
 
 

@@ -6,18 +6,22 @@ finding of the list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from audit.browse import findings as browse
+from audit.browse.boxes import load_boxes
 from audit.browse.findings import FindingFilter, OpenedFinding, Rows
+from audit.browse.images import Card
+from audit.browse.thumbnails import with_boxes
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
 from audit.printable import visible
 from audit.records import Action, Severity
+from audit.report.thumbnails import Thumbnail
 from audit.report.wording import counted, number_text
 from audit.review.decisions import COPIES
 from audit.ui import html, link
@@ -305,22 +309,19 @@ def _decision_bar(
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
     go = partial(go_on, run, filters, current.place)
-    show_queue(run, filters, current, picked, partial(_step_from, run, filters))
+    show_queue(run, filters, current, picked, partial(step_from, run, filters))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
         button(f"Keep {what} `K`", "keep", act(Action.KEEP))
-        button(
-            f"Drop {what} `D`",
-            "drop",
-            act(Action.DROP),
-            disabled=not (picked or may_drop(current.finding.code, current.finding.n_samples)),
-            help_="Of copies one stays: select those to drop, or use the page Duplicates."
-            if current.finding.code.startswith(COPIES)
-            else None,
-        )
+        if picked or may_drop(current.finding.code, current.finding.n_samples):
+            button(f"Drop {what} `D`", "drop", act(Action.DROP))
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
+    if current.finding.code.startswith(COPIES) and not picked:
+        html.paragraph(
+            "Of copies one stays: select those to drop, or use the page Duplicates.", "quiet small"
+        )
     with st.expander("Relabel, move, note"):
         _values(run, act, disabled=current.finding.n_samples == 0)
 
@@ -366,7 +367,7 @@ def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False)
     link.put(finding=other)
 
 
-def _step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
+def step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
     """Open the neighbour of a finding that was decided."""
     with run.store() as store:
         place = browse.place_of(store, fingerprint)
@@ -387,7 +388,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         html.paragraph(f"This finding is about {about}.", "quiet")
         return
     # Thumbnails of the members that are drawn, not of all: a group may have thousands.
-    thumbs = run.thumbnails().many(current.members)
+    thumbs = _drawn(run, current.members)
     several = len(current.members) > 1
     if found.n_samples > len(current.members):
         html.paragraph(
@@ -403,6 +404,17 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         picked=picked,
         width=260 if len(current.members) <= 4 else 170,
     )
+
+
+def _drawn(run: Opened, members: Sequence[Card]) -> list[Thumbnail]:
+    """Return the thumbnails, with boxes and outlines where annotations were read."""
+    thumbs = run.thumbnails().many(members)
+    with run.store() as store:
+        boxes = load_boxes(store, [card.id for card in members])
+    return [
+        with_boxes(thumb, card, boxes.get(card.id, ()))
+        for thumb, card in zip(thumbs, members, strict=True)
+    ]
 
 
 def pick(ids: list[str]) -> None:

@@ -1,9 +1,9 @@
 """A fragment of a page: drawn again alone where a click changed nothing outside it.
 
 Streamlit draws the whole page after each click. A fragment is drawn alone where the click only
-turned one of its own pages and called `page_changed`; after any other click, and where the run has
-changed meanwhile, it asks for the whole page, so that nothing beside it is out of date. What fails
-in a fragment is one sentence in its place; the rest of the page stays.
+turned one of its own pages and called `page_changed`, with the ledger as it is now; after any other
+click, and where the run was scanned meanwhile, it asks for the whole page, so that nothing beside
+it is out of date. What fails in a fragment is one sentence in its place; the rest stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.ui.opened import Opened, open_chosen_run, safely
+from audit.ui.opened import Opened, open_chosen_run, safely, show_said
 
 WITH_ITS_PAGE = "fragment drawn with its page"
 CHANGED = "page of the fragment changed"
@@ -42,11 +42,11 @@ def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
     # Both marks are taken whatever follows: one left over would count for a later click.
     whole = st.session_state.pop(WITH_ITS_PAGE, False)
     only_page_changed = st.session_state.pop(CHANGED, False)
-    if not whole and not (only_page_changed and _is_current(run)):
-        st.rerun()
-    draw(run, *args)
-
-
-def _is_current(run: Opened) -> bool:
+    if whole:
+        draw(run, *args)
+        return
     now = open_chosen_run()
-    return now.key == run.key and now.ledger.revision == run.ledger.revision
+    if not only_page_changed or now.key != run.key:
+        st.rerun()
+    show_said(once=False)  # its page shows it again, above what is drawn alone
+    draw(now, *args)

@@ -8,6 +8,8 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
+from audit.browse.findings import open_finding
+from audit.errors import UsageError
 from audit.review import keeper_rules
 from audit.ui import html, link
 from audit.ui.deciding import about, button, leave_trail
@@ -52,25 +54,28 @@ def _propose(
     return keeper_rules.propose(_run.run, code, chosen, fingerprints, splits)
 
 
-def rule_for_all(run: Opened, code: str) -> None:
-    """Draw the rule, what it would do to all open groups of a code, and the button that does it."""
-    with st.container(border=True):
-        st.markdown(
-            "**Keeper rule**",
-            help="Ranks the copies of a group. A group whose labels "
-            "differ, or that lies in several splits while no split to drop from is chosen, is "
-            "left open.",
-        )
-        splits = [s for s in run.report().dataset.by_split() if s]
-        options = [*RULES, *(f"split:{s}" for s in splits)]
+def choose_rule(run: Opened) -> None:
+    """Ask, once for all groups, which copy K keeps and which split gives way."""
+    splits = [s for s in run.report().dataset.by_split() if s]
+    left, right = st.columns(2)
+    with left:
         link.choose(
-            "Keep",
+            "K keeps",
             "rule",
-            options,
+            [*RULES, *(f"split:{s}" for s in splits)],
             any_=None,
             shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
+            help="A group whose labels differ, or that lies in several splits while no split "
+            "gives way, is left open.",
         )
-        link.choose("Across splits, drop from", "from", splits, any_="nowhere: leave open")
+    if len(splits) > 1:
+        with right:
+            link.choose("Which split gives way?", "from", splits, any_="none: leave groups open")
+
+
+def rule_for_all(run: Opened, code: str) -> None:
+    """Draw what the rule would do to all open groups of a code, and the button that does it."""
+    with st.container(border=True):
         proposal = proposed(run, code, None)
         if proposal is None:
             html.paragraph(f"No open group of {code} for a rule.", "quiet small")
@@ -98,7 +103,11 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
-    return f"{why}: choose one under Keeper rule" if why == keeper_rules.SPLIT_NEEDED else why
+    return (
+        f"{why}: choose one above, at Which split gives way"
+        if why == keeper_rules.SPLIT_NEEDED
+        else why
+    )
 
 
 def marks(proposal: pl.DataFrame | None) -> dict[str, str]:
@@ -126,3 +135,24 @@ def record_rule(
     leave_trail()
     if then is not None:
         then()
+
+
+def decide_by_rule(
+    run: Opened, fingerprint: str, chosen: tuple[str, str], then: Callable[[], None]
+) -> None:
+    """Let a rule (its name, the split to drop from) decide a group; then go on.
+
+    Raises UsageError where the rule leaves the group open.
+    """
+    with run.store() as store:
+        found = open_finding(store, fingerprint)
+    if found is None or found.finding.code not in keeper_rules.CODES:
+        raise UsageError("This is no group of copies that a rule can decide.")
+    code = found.finding.code
+    splits = [chosen[1]] if chosen[1] else []
+    proposal = keeper_rules.propose(run.run, code, chosen[0], [fingerprint], splits)
+    if not would_drop(proposal):
+        why = proposal["why"].drop_nulls()
+        said = explained(why[0]) if why.len() else "nothing is left to drop"
+        raise UsageError(f"The rule leaves this group open: {said}.")
+    record_rule(run, proposal, then)

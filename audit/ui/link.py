@@ -1,4 +1,4 @@
-"""The view in the link: filters, page and selection live in the URL, and nowhere else.
+"""The view in the link: filters, page and selection live in the URL, which is the truth.
 
 A widget takes its value from the link before it is drawn and writes it back when it changes, so a
 reload, a bookmark and a link sent to a colleague open the same view. What a link says is checked
@@ -15,6 +15,7 @@ import streamlit as st
 from audit.printable import visible
 
 ANY = "Any"
+PAGE, VIEWS = "page of the link", "views of the pages"
 # Changing a filter goes back to the first page.
 PAGING = ("start", "after", "before", "page")
 
@@ -31,6 +32,34 @@ def put(**values: str | None) -> None:
             st.query_params[name] = value
         elif name in st.query_params:
             del st.query_params[name]
+    _note_view()
+
+
+def turn_to(page: str) -> None:
+    """Say which page the link is of; where the link says nothing, its latest view comes back.
+
+    The navigation opens a page without its filters. A link that has some is the truth.
+    """
+    if st.session_state.get(PAGE) != page:
+        st.session_state[PAGE] = page
+        seen = st.session_state.get(VIEWS, {}).get(page, {})
+        if not _view() and seen:
+            put(**seen)
+    _note_view()
+
+
+def forget_views() -> None:
+    """Forget the views of all pages: they were of another run."""
+    st.session_state.pop(VIEWS, None)
+
+
+def _view() -> dict[str, str]:
+    return {name: str(v) for name, v in st.query_params.items() if name not in ("run", "image")}
+
+
+def _note_view() -> None:
+    if page := st.session_state.get(PAGE):
+        st.session_state.setdefault(VIEWS, {})[page] = _view()
 
 
 def chosen_option(name: str, options: Sequence[str]) -> str:

@@ -116,6 +116,7 @@ def choose_run(name: str) -> None:
     """Turn to another run, at its first view."""
     st.session_state["run"] = name
     st.query_params.clear()
+    link.forget_views()
     link.put(run=name)
 
 
@@ -234,9 +235,11 @@ def say(text: str, kind: str = "good") -> None:
     st.session_state["said"] = (text, kind)
 
 
-def show_said() -> None:
-    """Show the sentence of the latest callback, once."""
-    message = st.session_state.pop("said", None)
+def show_said(*, once: bool = True) -> None:
+    """Show the sentence of the latest callback, once or until it is shown once."""
+    message = st.session_state.get("said")
+    if once:
+        st.session_state.pop("said", None)
     if message is not None:
         html.notice(*message)
 

@@ -1,0 +1,48 @@
+// Around every page: the key `?` lists the keys, and a page that is opened is one entry to go back to.
+const make = (tag, cls, text) => {
+  const node = document.createElement(tag);
+  if (cls) node.className = cls;
+  if (text) node.textContent = text;
+  return node;
+};
+const frame = { box: null };
+
+function typing(event) {
+  const at = event.composedPath()[0];
+  return at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
+}
+
+if (!globalThis.preflightFrame) {
+  addEventListener("keydown", (event) => {
+    const { box } = globalThis.preflightFrame;
+    if (event.key !== "?" || typing(event) || !box || !box.isConnected) return;
+    if (box.open) box.close();
+    else box.showModal();
+  });
+  const push = history.pushState.bind(history);
+  // A page opens without what its link says of it, and says so a moment later: one entry.
+  history.pushState = (state, unused, url) => {
+    const to = new URL(url ?? location.href, location.href);
+    const opening = to.pathname === location.pathname && !location.search;
+    if (opening) history.replaceState(state, unused, url);
+    else push(state, unused, url);
+  };
+}
+globalThis.preflightFrame = frame;
+
+export default function (component) {
+  const { data, parentElement } = component;
+  const root = parentElement.querySelector(".frame");
+  root.replaceChildren();
+  const box = make("dialog");
+  box.setAttribute("aria-label", `Keys of ${data.title}`);
+  box.append(make("div", "title", `Keys of ${data.title}`));
+  for (const [key, what] of data.keys) {
+    const row = make("div", "row");
+    row.append(make("kbd", "", key), make("span", "", what));
+    box.append(row);
+  }
+  box.onclick = () => box.close();
+  root.append(box);
+  frame.box = box;
+}
