@@ -111,7 +111,8 @@ def stall_text(session: Session) -> str:
 
 def next_text(session: Session) -> str:
     """Return what to do next: the advice of the first cause; "" where none is named."""
-    first = next(iter(session.results.get("causes") or []), {})
+    causes: list[dict[str, Any]] = session.results.get("causes") or []
+    first = next(iter(causes), {})
     return f"Next: {first['next']}" if first.get("next") else ""
 
 
@@ -131,7 +132,7 @@ def step_parts(session: Session) -> pl.DataFrame:
     added = pl.DataFrame(rows, schema=schema, orient="row")
     if added.is_empty():
         return added
-    rest = pl.DataFrame([(COMPUTE, max(1.0 - added["share"].sum(), 0.0), None, None)],
+    rest = pl.DataFrame([(COMPUTE, max(1.0 - float(added["share"].sum()), 0.0), None, None)],
                         schema=schema, orient="row")  # fmt: skip
     end = pl.col("share").cum_sum()
     return pl.concat([rest, added]).with_columns(
