@@ -22,14 +22,16 @@ from audit.applying.plan_document import DatasetPlan, PlannedFile
 from audit.applying.receipt import Receipt, open_receipt, receipt_path
 from audit.applying.targets import RECEIPT_FOLDER, case_clash
 from audit.errors import MachineError, UsageError
+from audit.picture.decode import DecodeError, Limits, read_bytes
 from audit.review.export import neutralise
-from audit.sources.paths import path_of
+from audit.sources.paths import file_of, path_of, reading_place
 
 How = Literal["copy", "hardlink", "symlink"]
 HOWS: tuple[How, ...] = ("copy", "hardlink", "symlink")
 MANIFEST_NAME = "manifest.csv"
 BATCH = 64  # files between two syncs of the receipt
 SHOWN = 3  # names in a sentence
+ANY_SIZE = Limits(max_bytes=1 << 40)  # what was measured may be copied
 _PIECE = 1 << 20  # bytes
 Advance = Callable[[int, int], None]
 
@@ -58,6 +60,7 @@ def apply_plan(
     as it was scanned or the folder is not empty, MachineError where the disk has no room.
     """
     _refuse_inside(plan, folder)
+    _refuse_links_into_packs(plan.files, how)
     made_before = _claimed(plan, folder)
     _refuse_edited_sources(plan.files)
     left = [file for file in plan.files if file.target not in made_before]
@@ -91,6 +94,11 @@ def _refuse_inside(plan: DatasetPlan, folder: Path) -> None:
                 f"{folder} and {root}, which is read, lie one in the other: choose a folder "
                 "outside of it."
             )
+
+
+def _refuse_links_into_packs(files: Sequence[PlannedFile], how: How) -> None:
+    if how != "copy" and any(path_of(file.source) is None for file in files):
+        raise UsageError("Pictures in packs and stores can be copied, not linked: use --copy.")
 
 
 def _claimed(plan: DatasetPlan, folder: Path) -> set[str]:
@@ -155,12 +163,31 @@ def _edited(wrong: Sequence[PlannedFile]) -> UsageError:
 def _is_as_planned(file: PlannedFile) -> bool:
     path = path_of(file.source)
     try:
-        status = os.stat(path or "")
+        if path is None:
+            return _is_inside_as_planned(file)
+        status = os.stat(path)
         if (status.st_size, status.st_mtime_ns) == (file.n_bytes, file.mtime_ns):
             return True
-        return path is not None and content_of(path) == file.content_hash
+        return content_of(path) == file.content_hash
     except OSError:
         return False
+
+
+def _is_inside_as_planned(file: PlannedFile) -> bool:
+    """Say so of a picture in a pack, whose pack is as old as it was, or that is read."""
+    pack = file_of(file.source)
+    if pack is not None and os.stat(pack).st_mtime_ns == file.mtime_ns:
+        return True
+    data = _read_inside(file)
+    return data is not None and blake3.blake3(data).hexdigest() == file.content_hash
+
+
+def _read_inside(file: PlannedFile) -> bytes | None:
+    """Return the bytes of a picture in a pack or a store, None where they cannot be read."""
+    try:
+        return read_bytes(reading_place(file.source) or "", ANY_SIZE)
+    except DecodeError as error:
+        return b"" if error.kind == "empty" else None
 
 
 def content_of(path: str | os.PathLike[str]) -> str:
@@ -211,17 +238,19 @@ class _Maker:
             return
         part = part_of(place)
         part.unlink(missing_ok=True)
-        source = path_of(file.source) or ""
-        if self._how == "copy":
+        source = path_of(file.source)
+        if source is None:
+            copied = _write_inside(file, part)
+        elif self._how == "copy":
             copied = _copy(source, part)
         else:
             copied = content_of(source)
         if copied != file.content_hash:
             part.unlink(missing_ok=True)
             raise _edited([file])
-        if self._how == "hardlink":
+        if source is not None and self._how == "hardlink":
             _link(source, part)
-        elif self._how == "symlink":
+        elif source is not None and self._how == "symlink":
             os.symlink(os.path.realpath(source), part)
         os.rename(part, place)
 
@@ -262,6 +291,18 @@ def _copy(source: str, part: Path) -> str:
         writer.flush()
         os.fsync(writer.fileno())
     return digest.hexdigest()
+
+
+def _write_inside(file: PlannedFile, part: Path) -> str:
+    """Write a picture of a pack or a store as a file and sync it; returns the hash of its bytes."""
+    data = _read_inside(file)
+    if data is None:
+        raise _edited([file])
+    with part.open("xb") as writer:
+        writer.write(data)
+        writer.flush()
+        os.fsync(writer.fileno())
+    return blake3.blake3(data).hexdigest()
 
 
 def _link(source: str, part: Path) -> None:

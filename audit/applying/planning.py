@@ -23,11 +23,13 @@ from audit.review.export import open_tables
 from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
-from audit.sources.paths import path_of
+from audit.sources.formats import extension_of_name
+from audit.sources.paths import path_of, reading_place
 
+EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 _KNOWN = """
     SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
-        s.mtime_ns, f.content_hash, f.pixel_hash, p.unit
+        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, p.unit
     FROM measurements.main.samples s
     LEFT JOIN measurements.main.features f ON f.sample_id = s.id
     LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
@@ -78,7 +80,7 @@ def _with_files(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut
         row["content_hash"] = row["content_hash"] or _hash_of(row["uri"])
         same = (row["uri"], row["split"], row["label"])
         why = None
-        if path_of(row["uri"]) is None:
+        if reading_place(row["uri"]) is None:
             why = "its bytes are on another machine"
         elif row["content_hash"] is None:
             why = "its file could not be read"
@@ -123,7 +125,17 @@ def _place(
 
 def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     """Return a sample's path below its root; of one outside of it, its name."""
-    path = path_of(row["uri"]) or ""
+    path = path_of(row["uri"])
+    if path is None:
+        return _name_inside(row)
     root = path_of(roots.get(row["source"], "")) or ""
     relative = os.path.relpath(path, root) if root else os.path.basename(path)
     return os.path.basename(path) if relative.split("/")[0] == ".." else relative
+
+
+def _name_inside(row: Mapping[str, Any]) -> str:
+    """Return the name of a picture in a pack or a store; a row of a table has no extension."""
+    name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
+    if extension_of_name(name) or not row["format"]:
+        return name
+    return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"

@@ -18,6 +18,7 @@ from audit.applying.receipt import open_receipt
 from audit.applying.rollback import roll_back
 from audit.errors import LockedError, MachineError, UsageError
 from tests.audit.run.scanned import scan_tree
+from tests.audit.sources.packed_sets import pictures, write_tar
 from tests.conftest import make_tree
 from tests.warm import warm_audit, warm_line
 
@@ -249,3 +250,20 @@ def test_the_command_line_makes_and_takes_back(own: audit.Run, tmp_path: Path) -
     assert "0 files made in new" in call("apply", "plan.json", "--to", "new")
     assert "25 files taken away" in call("apply", "--rollback", "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_pictures_of_an_archive_are_written_as_files_and_never_linked(tmp_path: Path) -> None:
+    files = pictures(6)
+    scan_tree(write_tar(tmp_path / "set.tar", files), tmp_path / "run")
+    plan = audit.open(tmp_path / "run").plan(tmp_path / "plan.json")
+    assert not plan.left_out
+    with pytest.raises(UsageError, match="use --copy"):
+        apply_plan(plan, tmp_path / "linked", "symlink")
+    apply_plan(plan, tmp_path / "new")
+    made = tree_of(tmp_path / "new")
+    made.pop("manifest.csv")
+    assert made == files
+    other = {**files, "train/cat/00.png": files["train/dog/01.png"]}
+    write_tar(tmp_path / "set.tar", other)
+    with pytest.raises(UsageError, match="not as planned"):
+        apply_plan(plan, tmp_path / "again")
