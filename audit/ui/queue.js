@@ -85,8 +85,6 @@ function pressed(event) {
   const verb = digit && page.data ? page.data.keys.digit : page.data?.keys[event.key.toLowerCase()];
   if (!verb || !page.root || !page.root.isConnected || page.data.held) return;
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
-  // Only where something waits must an undo wait for it: else the button of the sidebar has the key.
-  if (verb === "undo" && !page.pending.length) return;
   event.preventDefault();
   event.stopImmediatePropagation();
   // A key held down is one decision.

@@ -151,12 +151,14 @@ class Visitor:
     def barriers(self) -> list[str]:
         """What axe-core calls critical or serious on this page: rule and element.
 
-        Streamlit's own list of pages is no list by its rules, and not ours to mend.
+        Streamlit's own list of pages is no list by its rules, and Vega's brush has no name: neither
+        is ours to mend.
         """
         if not self.page.evaluate("Boolean(window.axe)"):
             self.page.evaluate(axe_script())
         found = self.page.evaluate(
-            "axe.run(document, {resultTypes: ['violations'], iframes: false,"
+            "axe.run({include: [document], exclude: [['.brush_brush'], ['.brush_brush_bg']]},"
+            " {resultTypes: ['violations'], iframes: false,"
             " rules: {list: {enabled: false}, listitem: {enabled: false}}})"
             ".then((r) => r.violations.filter((v) => ['critical', 'serious'].includes(v.impact))"
             ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)}`)))"

@@ -33,6 +33,7 @@ class Address:
 
     def __init__(self) -> None:
         self.query_params: dict[str, str] = {}
+        self.session_state: dict[str, object] = {}
 
     def reload(self) -> None:
         sent = urlencode(self.query_params)
