@@ -19,9 +19,10 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.sources.csv_text import MARK, original_text
+from audit.sources.image_list import is_image_list, list_rows
 
 FORMATS = {
-    "csv": "csv", "tsv": "csv", "txt": "csv",
+    "csv": "csv", "tsv": "csv", "txt": "csv", "lst": "csv",
     "jsonl": "jsonl", "ndjson": "jsonl",
     "parquet": "parquet", "pq": "parquet", "parq": "parquet",
 }  # fmt: skip
@@ -52,6 +53,9 @@ class Table:
         """Yield (line or row number from 1, values of the wanted columns, by column number)."""
         if self.format == "csv":
             return self._csv_rows(wanted)
+        if self.format == "list":
+            rows = list_rows(self.path, text_lines(self.path))
+            return ((number, [cells[i] for i in wanted]) for number, *cells in rows)
         names = [self.columns[i] for i in wanted]
         return self._jsonl_rows(names) if self.format == "jsonl" else self._parquet_rows(names)
 
@@ -146,6 +150,8 @@ def _hint(extension: str) -> str:
 
 def _open_csv(path: str) -> Table:
     header = next(text_lines(path)).rstrip("\r\n")
+    if is_image_list(path, header):
+        return Table(path, "list", ("path", "label"))
     delimiter = max(",;\t", key=header.count)
     try:
         if exported := _exported_header(path):

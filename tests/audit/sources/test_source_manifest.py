@@ -377,3 +377,24 @@ def test_column_names_are_distinct_for_sql(tmp_path: Path) -> None:
 
 def test_no_metadata(tmp_path: Path) -> None:
     assert table(tmp_path, "path,label\na,b\n").metadata is None
+
+
+def test_a_list_without_a_header_is_read_with_the_names_of_its_classes(tmp_path: Path) -> None:
+    make_files(tmp_path / "images", "a b.jpg", "c.PNG")
+    (tmp_path / "synsets.txt").write_text("cat\ndog\n")
+    (tmp_path / "train.txt").write_text("a b.jpg 1\n\nc.PNG\t0\nimages/gone.jpg 7\nc.PNG\n")
+    source = open_source([str(tmp_path / "train.txt")])
+    found = read(source)
+    assert [(s.id, s.label) for s in found] == [
+        ("images/a b.jpg", "dog"), ("images/c.PNG", "cat"), ("images/images/gone.jpg", "7"),
+        ("images/c.PNG#2", None),
+    ]  # fmt: skip
+    assert [s.n_bytes > 0 for s in found] == [True, True, False, True]
+    (tmp_path / "table.txt").write_text("path,label\nimages/c.PNG,owl\n")
+    assert [s.label for s in read(open_source([str(tmp_path / "table.txt")]))] == ["owl"]
+
+
+def make_files(folder: Path, *names: str) -> None:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes(PNG)
