@@ -264,12 +264,28 @@ def _metadata(
         if names_class(name, column, label):
             left_out.append(name)
         elif column.dtype.is_numeric() and column.n_unique() > MAX_LEVELS:
-            if not (column.dtype.is_integer() and column.n_unique() >= len(column.drop_nulls())):
+            if not _numbers_rows(column, table[name]):
                 prop = Property(name, f"column {name}", "nuisance", False)
                 found.append((prop, column.cast(pl.Float64).to_numpy()))
         elif column.n_unique() <= max(MAX_LEVELS, len(column) // 20):
             found += _levels(column, f"column {name}", name + " = {}")
     return found, left_out
+
+
+def _numbers_rows(column: pl.Series, listed: pl.Series) -> bool:
+    """Say whether a column numbers the rows: a value of its own each, or counted anew by part.
+
+    A count that begins again with each shard has every value from 0 or 1 on, and a later one never
+    more often than an earlier one. `listed`: the column of all rows, undecodable pictures too.
+    """
+    if not column.dtype.is_integer():
+        return False
+    if column.n_unique() >= len(column.drop_nulls()):
+        return True
+    counts = listed.drop_nulls().value_counts().sort(listed.name)
+    values, often = counts[listed.name].to_numpy(), counts["count"].to_numpy().astype(np.int64)
+    dense = values[0] in (0, 1) and values[-1] - values[0] == len(values) - 1
+    return bool(dense and (np.diff(often) <= 0).all())
 
 
 def names_class(name: str, column: pl.Series, label: pl.Series) -> bool:

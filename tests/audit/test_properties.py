@@ -60,9 +60,12 @@ def test_columns_that_say_something_else_are_properties() -> None:
         site=[("north", "south")[int(x)] for x in RNG.integers(0, 2, 200)],
         age=RNG.uniform(20, 80, 200).tolist(),
         row=list(range(200)),  # a number of its own for each picture
+        row_of_shard=[i % 70 for i in range(200)],  # which begins again
         note=[f"note {i}" for i in range(200)],
     )
     assert names(found) == {"column site", "column age"}
+    years = table(year=RNG.integers(0, 40, 200).tolist())
+    assert names(years) == {"column year"}
     assert found.left_out == []
 
 
