@@ -58,6 +58,18 @@ class DamagedPack(Check):
             ["dataset:a-001.tar"],
             tables={"source_notes": [SHARD]},
         ),
+        Case(
+            "two shards, beside a note of another kind",
+            [{}],
+            ["dataset:a-001.tar", "dataset:sub/b.zip"],
+            tables={
+                "source_notes": [
+                    {**SHARD, "message": "sub/b.zip: its directory cannot be read: 3 were found."},
+                    SHARD,
+                    {"kind": "link-loop", "sample_id": None, "message": "x: y"},
+                ]
+            },
+        ),
     )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:

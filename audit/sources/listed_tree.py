@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class Status:
     ctime_ns: int
 
 
-class ListedTree:
+class ListedTree(ABC):
     """Folders and files by their path below `root`; what a file is, its makers say."""
 
     def __init__(self, root: str) -> None:
@@ -65,9 +66,9 @@ class ListedTree:
             for name in entries.files
         )
 
+    @abstractmethod
     def status(self, path: str) -> Status:
         """Return where the bytes of a file are, and what is known of it."""
-        raise NotImplementedError
 
     def label_beside(self, path: str) -> str | None:
         """Return the label that a file beside it gives, None without one."""

@@ -74,6 +74,7 @@ function refusal(verb, line, digit) {
   if (verb === "drop" && !line.drops) {
     return "Nothing here can be dropped whole: of copies one stays, so select those to drop.";
   }
+  if (verb === "keeper" && line.left < 2) return "Nothing is left to choose here: N goes on.";
   if (verb === "keeper" && digit > line.digits) {
     return line.digits ? `This group has the digits 1 to ${line.digits}.` : "This group is not shown whole: use the rule (K).";
   }

@@ -185,8 +185,9 @@ def _line(
         "drops": not groups and may_drop(found.code, found.n_samples),
         "images": members[: DIGITS if groups else 1],
         "members": members[:DIGITS] if groups else [],
-        # Never by a digit where members are left out of sight.
-        "digits": min(len(members), DIGITS) if whole else 0,
+        "left": len(members),
+        # Never by a digit where members are left out of sight, or one alone is left.
+        "digits": min(len(members), DIGITS) if whole and len(members) > 1 else 0,
     }
 
 

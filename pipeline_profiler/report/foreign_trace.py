@@ -43,7 +43,7 @@ def is_foreign_trace(path: str) -> bool:
     try:
         with _open(path) as file:
             head = file.read(_HEAD)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, ValueError, zlib.error):  # a value: no path, with a NUL in it
         return False
     return b'"traceEvents"' in head and b'"pipeline-profiler"' not in head
 

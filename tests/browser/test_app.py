@@ -66,6 +66,8 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     visitor.open("duplicates?run=decided&code=DUP003")
     visitor.says("9 groups")
     visitor.page.locator(".gallery .card").nth(1).wait_for()
+    strip = visitor.page.locator(".queue[data-finding]")
+    first = strip.get_attribute("data-finding")
     visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
     dropped = [d.subject for d in Ledger(run).log() if d.kind == "sample"]
@@ -73,6 +75,7 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     visitor.press("u", "Taken back")
     visitor.says("9 groups")
     assert all(d.undone for d in Ledger(run).log())
+    visitor.page.locator(f'.queue[data-finding="{first}"]').wait_for()  # a key is about this one
     visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
     visitor.turn_to("Decisions")

@@ -29,7 +29,7 @@ _LABELS = re.compile(r"^(y|labels?|targets?|class(es)?|arr_1)$", re.IGNORECASE)
 # what NumPy and h5py raise for damaged files
 _CANNOT = (
     OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, SyntaxError, IndexError,
-    OverflowError, NotImplementedError, tokenize.TokenError, struct.error,
+    OverflowError, RuntimeError, tokenize.TokenError, struct.error,
     zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ def list_members(path: str) -> Iterator[PackMember]:
     try:
         with open_pack(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+    except (zipfile.BadZipFile, ValueError, RuntimeError, struct.error) as error:
         found = list(_without_directory(path))
         yield from found
         raise DamagedPackError(

@@ -89,6 +89,7 @@ def documents(run: Path) -> dict[str, str]:
 def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> None:
     document = json.loads(documents["json"])
     page = (ROOT / "docs/report.md").read_text("utf-8").partition("## JSON")[2]
+    page = page.partition("A cost has")[0]  # of which this run has none
     tables = page.partition("## SARIF")[0].split("\n| Field |")[1:]
     whole, dataset, _, of_finding = [
         {name for line in table.splitlines() if line.startswith("| `")

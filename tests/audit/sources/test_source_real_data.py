@@ -51,16 +51,28 @@ def test_published_layouts(
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("cifar10_dataset", "contains no images among its 3 files"),
-        ("mnist_dataset", "packed dataset: unpack it"),
         ("mnist_csv_dataset", r"2 \.csv"),
-        ("tf_detection_api_dataset", "packed dataset: unpack it"),
         ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)"),
     ],
 )
 def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_source([str(DATA / "formats" / folder)])
+
+
+@pytest.mark.parametrize(
+    ("folder", "splits", "labels"),
+    [
+        ("cifar10_dataset", {"train": 1, "test": 4}, 4),
+        ("mnist_dataset", {"train": 2, "test": 3}, 4),
+        ("tf_detection_api_dataset", {"train": 1, "val": 1, "test": 1}, 0),
+        ("imagenet_txt_dataset/basic/train.txt", {None: 4}, 4),
+    ],
+)
+def test_packs_and_lists_are_read(folder: str, splits: dict[str | None, int], labels: int) -> None:
+    found = read(open_source([str(DATA / "formats" / folder)]))
+    assert Counter(sample.split for sample in found) == splits
+    assert len({sample.label for sample in found} - {None}) == labels
 
 
 def test_every_format_folder_opens_or_says_why() -> None:

@@ -197,7 +197,7 @@ def raising() -> Any:
         (flat_model, lambda size: Batches(2), "batch 4 is larger than the data (2 samples)"),
         (flat_model, lambda size: [], "the loader gave no batch"),
         (flat_model, lambda size: Batches(8), "gives 8 samples per batch, not 4"),
-        (flat_model, lambda size: [(1, 2, 3)], "not (inputs, labels)"),
+        (flat_model, lambda size: [(1, 2, 3)], "gave a batch of type tuple"),
         (flat_model, lambda size: 1 / 0, "the loader failed with ZeroDivisionError"),
         (flat_model, lambda size: 3, "No adapter knows how to iterate"),
         (raising, Batches, "KeyError: 'head'"),
