@@ -22,7 +22,8 @@ from audit.applying.plan_document import DatasetPlan, PlannedFile
 from audit.applying.receipt import Receipt, open_receipt, receipt_path
 from audit.applying.targets import RECEIPT_FOLDER, case_clash
 from audit.errors import MachineError, UsageError
-from audit.picture.decode import DecodeError, Limits, read_bytes
+from audit.picture.decode import DecodeError, Limits
+from audit.picture.reading import read_bytes
 from audit.review.export import neutralise
 from audit.sources.paths import file_of, path_of, reading_place
 

@@ -1,4 +1,4 @@
-"""Bytes to picture: the only place that opens image bytes, and the policy for hostile files.
+"""Bytes to picture: the only place that decodes image bytes, and the policy for hostile files.
 
 One read and one strict full-colour decode per file. JPEG goes through libjpeg-turbo in strict mode
 (simplejpeg), because Pillow drops libjpeg's warnings and so loads damage in the middle of a file
@@ -34,10 +34,8 @@ import contextlib
 import io
 import os
 import re
-import stat
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +51,6 @@ from audit.picture.header import exif_columns, header_columns
 from audit.picture.jpeg_walk import walk_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
-from audit.sources.object_store import SCHEME, ObjectError, is_object, read_object
-from audit.sources.packs.members import MemberError, is_member
 
 # Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
 # programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder). They are tried in this
@@ -108,60 +104,6 @@ class DecodeError(Exception):
         self.kind = kind
 
 
-def _opener(path: str, flags: int) -> int:
-    # Opening a named pipe without a writer would wait forever.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
-    """Return the bytes of a file, or of a member of a pack or an object of a store by its uri.
-
-    Raises DecodeError: missing, permission, empty, bomb or io, and what a pack adds; MachineError
-    where the machine has run out of something. `coming`: the bytes are being read already.
-    """
-    try:
-        if isinstance(place, str) and (is_member(place) or is_object(place)):
-            data = _distant_bytes(place, limits, coming)
-        else:
-            data = _file_bytes(place, limits)
-    except FileNotFoundError:
-        raise DecodeError("missing", "the file does not exist") from None
-    except PermissionError:
-        raise DecodeError("permission", "the file may not be read by this user") from None
-    except OSError as error:
-        _raise_machine_error(error)
-        raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None
-    if not data:
-        raise DecodeError("empty", "the file has no bytes")
-    return data
-
-
-def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> bytes:
-    from audit.sources.packs.formats import read_packed
-
-    try:
-        if is_member(place):
-            return read_packed(place, limits.max_bytes)
-        if coming is not None:
-            return coming.result()
-        return read_object(place.removeprefix(SCHEME), limits.max_bytes)
-    except (MemberError, ObjectError) as error:
-        raise DecodeError(error.kind, str(error)) from None
-
-
-def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
-    with open(path, "rb", buffering=0, opener=_opener) as file:
-        status = os.fstat(file.fileno())
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            raise DecodeError("not-an-image", "it is a device or a folder, not a file")
-        if size > limits.max_bytes:
-            raise DecodeError(
-                "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
-            )
-        return file.read()
-
-
 def decode_picture(
     data: bytes,
     name: str,
@@ -193,14 +135,14 @@ def decode_picture(
         except DecodeError as error:
             columns |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
-            _raise_machine_error(error)
+            raise_machine_error(error)
             kind = "unsupported" if "nsupported" in str(error) else "corrupt"
             columns |= _unreadable(kind, f"{type(error).__name__}: {error}")
     _note_warnings(columns, [str(w.message) for w in decoder_warnings])
     return columns, picture
 
 
-def _raise_machine_error(error: Exception) -> None:
+def raise_machine_error(error: Exception) -> None:
     """Raise what the machine ran out of, where that is what stopped a decoder."""
     if machine := find_machine_error(error):
         raise machine from error
@@ -293,7 +235,7 @@ def _replace_stderr(descriptor: int) -> int | None:
     try:
         saved = os.dup(2)
     except OSError as error:
-        _raise_machine_error(error)
+        raise_machine_error(error)
         saved = None
     os.dup2(descriptor, 2)
     return saved
@@ -368,7 +310,7 @@ def _decode_other(
     try:
         image.load()
     except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
-        _raise_machine_error(error)
+        raise_machine_error(error)
         image = _tolerant_load(data, error)
         text = f"{type(error).__name__}: {error}"
         kind = "truncated" if re.search("truncated|end of file|Truncated", text) else "corrupt"
@@ -398,7 +340,7 @@ def _tolerant_load(data: bytes, error: Exception) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         image.load()
     except Exception as second:  # noqa: BLE001 - decoders raise anything on hostile bytes
-        _raise_machine_error(second)
+        raise_machine_error(second)
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from None
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -17,12 +17,13 @@ import numpy as np
 
 from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
-from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
+from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
 from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
 from audit.picture.pixels import Picture
+from audit.picture.reading import read_bytes
 from audit.records import Column, arrow_schema, arrow_table
 from audit.sources.object_store import reading_ahead
 
@@ -80,7 +81,9 @@ class Measurer:
         scratch = Scratch()
         rows: list[dict[str, Any]] = []
         records: dict[str, np.void] = {}
-        with reading_ahead([job.path for job in list(jobs)], self.limits.max_bytes) as coming:
+        # by number: going through the list says which item was begun
+        places = [jobs[number].path for number in range(len(jobs))]
+        with reading_ahead(places, self.limits.max_bytes) as coming:
             for job in jobs:
                 row, record = self._row(job, scratch, coming.get(job.path or ""))
                 rows.append(row)

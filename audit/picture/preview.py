@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from audit.executors import Executor, Failure, Processes, usable_cores
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture
 from audit.picture.pixels import Pixels
+from audit.picture.reading import read_bytes
 
 # Tighter than a scan's: a page must not take a minute for one poster.
 LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)

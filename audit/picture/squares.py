@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture, read_bytes
+from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
 from audit.picture.pixels import Pixels
+from audit.picture.reading import read_bytes
 
 
 class SquareJob(NamedTuple):

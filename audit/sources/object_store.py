@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from audit.errors import UsageError
+from audit.sources.reading_error import ReadingError
 
 SCHEME = "fetch+"
 TRIES = 5
@@ -28,15 +29,6 @@ AT_ONCE = 16
 """Objects that a process asks for at a time."""
 _TAGS = ("ETag", "etag", "md5", "md5Hash", "checksum", "Content-MD5", "sha256", "e_tag")
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "modified")
-
-
-class ObjectError(Exception):
-    """An object that cannot be read: `kind` is an error kind of the table `features`."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        """Keep the kind beside the text."""
-        super().__init__(text)
-        self.kind = kind
 
 
 def is_object(place: str) -> bool:
@@ -97,7 +89,7 @@ def list_store(url: str) -> dict[str, dict[str, Any]]:
     prefix = root.rstrip("/") + "/"
     try:
         found = _tried(lambda: store.find(root, detail=True), url)
-    except ObjectError as error:
+    except ReadingError as error:
         raise UsageError(f"{url} cannot be listed: {error}.") from None
     if not found:
         raise UsageError(
@@ -117,7 +109,7 @@ def _asked_one_by_one(
     def ask(name: str) -> dict[str, Any]:
         try:
             return dict(_tried(lambda: store.info(prefix + name if name else prefix[:-1]), name))
-        except ObjectError:
+        except ReadingError:
             return dict(objects[name])
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -156,7 +148,7 @@ def _nanoseconds(when: Any) -> int:
 
 
 def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
-    """Return the bytes of an object, or a range of them; raises ObjectError, bomb above `limit`."""
+    """Return the bytes of an object, or a range; raises ReadingError, bomb above `limit`."""
     store, path = _on_store(url)
     wanted = limit + 1 if size is None else min(size, limit + 1)
 
@@ -168,27 +160,27 @@ def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -
 
     data: bytes = _tried(read, url)
     if len(data) > limit:
-        raise ObjectError("bomb", f"the object has more than max_bytes, {limit:,} bytes")
+        raise ReadingError("bomb", f"the object has more than max_bytes, {limit:,} bytes")
     return data
 
 
 def _tried(ask: Callable[[], Any], what: str) -> Any:
-    """Ask up to `TRIES` times, with growing pauses; raises ObjectError."""
+    """Ask up to `TRIES` times, with growing pauses; raises ReadingError."""
     pause = FIRST_PAUSE_S
     for attempt in range(1, TRIES + 1):
         try:
             return ask()
         except FileNotFoundError:
-            raise ObjectError("missing", "the object does not exist") from None
+            raise ReadingError("missing", "the object does not exist") from None
         except PermissionError as error:
-            raise ObjectError("permission", f"the store refuses access ({error})") from None
+            raise ReadingError("permission", f"the store refuses access ({error})") from None
         except (MemoryError, KeyboardInterrupt):
             raise
         except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
             if attempt == TRIES:
                 name = type(error).__name__
                 text = f"the store failed {TRIES} times: {name}: {error}"
-                raise ObjectError("io", text) from None
+                raise ReadingError("io", text) from None
         time.sleep(pause)
         pause *= 2
     raise AssertionError(what)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from audit.sources.listed_tree import ListedTree, Status
 from audit.sources.packs.formats import PackFormat
-from audit.sources.packs.members import MemberError, PackMember, member_uri
+from audit.sources.packs.members import PackMember, member_uri
 from audit.sources.read_log import ReadLog
+from audit.sources.reading_error import ReadingError
 
 LABEL_FILES = (".cls", ".cls.txt")
 _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
@@ -106,5 +107,5 @@ class PackedTree(ListedTree):
         pack, key, _ = self._members[path]
         try:
             return pack.form.read_member(pack.path, key, _MOST_BESIDE).decode("utf-8", "replace")
-        except (MemberError, OSError):
+        except (ReadingError, OSError):
             return None

@@ -17,7 +17,8 @@ from PIL import Image
 from polars.testing import assert_frame_equal
 
 from audit import scanning
-from audit.picture.decode import DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.decode import DecodeError, Limits, decode_picture
+from audit.picture.reading import read_bytes
 from audit.run.generations import open_run
 from audit.sources import open_source
 

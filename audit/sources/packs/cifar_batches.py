@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember
+from audit.sources.packs.members import DamagedPackError, PackMember
 from audit.sources.packs.opened import kept_open
+from audit.sources.reading_error import ReadingError
 
 NAME = "cifar"
 NAMED = False
@@ -77,7 +78,7 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     try:
         return encode_picture(kept_open(open_batch, path).pictures[int(key)], key)
     except (*_CANNOT, IndexError) as error:
-        raise MemberError("corrupt", f"the batch cannot be read: {error}") from None
+        raise ReadingError("corrupt", f"the batch cannot be read: {error}") from None
 
 
 def open_batch(path: str) -> Batch:

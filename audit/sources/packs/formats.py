@@ -10,7 +10,8 @@ from functools import cache
 from typing import Protocol, cast
 
 from audit.sources.formats import KINDS, extension_of_name
-from audit.sources.packs.members import MemberError, PackMember, member_place
+from audit.sources.packs.members import PackMember, member_place
+from audit.sources.reading_error import ReadingError
 
 FOLDERS_DEEP = 3
 
@@ -29,7 +30,7 @@ class PackFormat(Protocol):
         """Yield the members in a fixed order; raises DamagedPackError after the last one."""
 
     def read_member(self, path: str, key: str, limit: int) -> bytes:
-        """Return the bytes of a picture; raises MemberError, for more than `limit` bytes too."""
+        """Return the bytes of a picture; raises ReadingError, for more than `limit` bytes too."""
 
 
 @cache
@@ -48,14 +49,14 @@ def format_of(path: str) -> PackFormat | None:
 
 
 def read_packed(uri: str, limit: int) -> bytes:
-    """Return the bytes of a member by its uri; raises MemberError, OSError.
+    """Return the bytes of a member by its uri; raises ReadingError, OSError.
 
     `limit` is the most bytes that a member may have: more is a bomb.
     """
     form, path, key = member_place(uri)
     found = pack_formats().get(form)
     if found is None:
-        raise MemberError("unsupported", f"packs of the format {form!r} are not known")
+        raise ReadingError("unsupported", f"packs of the format {form!r} are not known")
     return found.read_member(path, key, limit)
 
 

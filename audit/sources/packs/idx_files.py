@@ -13,8 +13,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember
+from audit.sources.packs.members import DamagedPackError, PackMember
 from audit.sources.packs.opened import kept_open
+from audit.sources.reading_error import ReadingError
 
 NAME = "idx"
 NAMED = False
@@ -90,4 +91,4 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     try:
         return encode_picture(kept_open(open_idx, path, _PICTURES)[0][int(key)], key)
     except (EOFError, ValueError, IndexError) as error:
-        raise MemberError("corrupt", f"the file cannot be read: {error}") from None
+        raise ReadingError("corrupt", f"the file cannot be read: {error}") from None

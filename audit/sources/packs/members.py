@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from audit.sources.object_store import ObjectError, open_object, read_object
+from audit.sources.object_store import open_object, read_object
+from audit.sources.reading_error import ReadingError
 
 SCHEME = "pack+"
 
@@ -38,15 +39,6 @@ class DamagedPackError(Exception):
     """A pack, or the rest of it, cannot be read: the text says where and what was lost."""
 
 
-class MemberError(Exception):
-    """One member cannot be read: `kind` is an error kind of the table `features`."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        """Keep the kind beside the text."""
-        super().__init__(text)
-        self.kind = kind
-
-
 def member_uri(form: str, path: str, key: str) -> str:
     """Return the uri of a member of a pack."""
     return f"{SCHEME}{form}://{quote(os.fsencode(path))}#{quote(key)}"
@@ -65,21 +57,18 @@ def is_member(place: str) -> bool:
 
 
 def read_range(path: str, start: int, size: int) -> bytes:
-    """Return a range of a pack; raises MemberError where the pack ends before."""
+    """Return a range of a pack; raises ReadingError where the pack ends before."""
     if is_distant(path):
         if not size:
             return b""
-        try:
-            return read_object(path, size, start, size)
-        except ObjectError as error:
-            raise MemberError(error.kind, str(error)) from None
+        return read_object(path, size, start, size)
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         data = file.read(size) or b""
         while len(data) < size and (more := file.read(size - len(data))):
             data += more
     if len(data) < size:
-        raise MemberError(
+        raise ReadingError(
             "truncated", f"the pack ends {size - len(data):,} bytes before the end of this member"
         )
     return data

@@ -19,8 +19,9 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.sources.names import split_word
-from audit.sources.packs.members import DamagedPackError, MemberError, PackMember
+from audit.sources.packs.members import DamagedPackError, PackMember
 from audit.sources.packs.opened import kept_open
+from audit.sources.reading_error import ReadingError
 
 NAME = "arrays"
 NAMED = False
@@ -69,9 +70,9 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     try:
         return encode_picture(kept_open(open_arrays, path)[name][int(index)], index)
     except UsageError as error:
-        raise MemberError("unsupported", str(error)) from None
+        raise ReadingError("unsupported", str(error)) from None
     except _CANNOT as error:
-        raise MemberError("corrupt", f"the array cannot be read: {error}") from None
+        raise ReadingError("corrupt", f"the array cannot be read: {error}") from None
 
 
 def open_arrays(path: str) -> Mapping[str, Any]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from audit.sources.packs.members import (
     DamagedPackError,
-    MemberError,
     PackMember,
     is_distant,
     open_pack,
 )
 from audit.sources.packs.opened import kept_open
+from audit.sources.reading_error import ReadingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,12 +79,12 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     try:
         value = kept_open(_bytes_column, path, int(group), column)[int(number)]
     except (*_NO_PICTURE, pa.ArrowException, IndexError) as error:
-        raise MemberError("corrupt", f"its row group cannot be read: {error}") from None
+        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
     data = value.as_py()
     if data is None:
-        raise MemberError("empty", "the row has no picture")
+        raise ReadingError("empty", "the row has no picture")
     if len(data) > limit:
-        raise MemberError("bomb", f"the row has {len(data):,} bytes; max_bytes is {limit:,}")
+        raise ReadingError("bomb", f"the row has {len(data):,} bytes; max_bytes is {limit:,}")
     return bytes(data)
 
 

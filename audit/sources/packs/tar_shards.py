@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from audit.sources.packs.members import (
     DamagedPackError,
-    MemberError,
     PackMember,
     open_pack,
     read_range,
 )
+from audit.sources.reading_error import ReadingError
 
 NAME = "tar"
 NAMED = True
@@ -100,5 +100,5 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     """Return the bytes of a member: `start+size`."""
     start, _, size = key.partition("+")
     if int(size) > limit:
-        raise MemberError("bomb", f"the member has {int(size):,} bytes; max_bytes is {limit:,}")
+        raise ReadingError("bomb", f"the member has {int(size):,} bytes; max_bytes is {limit:,}")
     return read_range(path, int(start), int(size))

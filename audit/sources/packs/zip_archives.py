@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from audit.sources.packs.members import (
     DamagedPackError,
-    MemberError,
     PackMember,
     open_pack,
     read_range,
 )
+from audit.sources.reading_error import ReadingError
 
 NAME = "zip"
 NAMED = True
@@ -72,17 +72,17 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     """Return the bytes of a member: `header offset + packed size + size + checksum`."""
     offset, packed, size, crc = map(int, key.split("+"))
     if max(size, packed) > limit:
-        raise MemberError("bomb", f"the member has {size:,} bytes; max_bytes is {limit:,}")
+        raise ReadingError("bomb", f"the member has {size:,} bytes; max_bytes is {limit:,}")
     head = read_range(path, offset, _LOCAL.size)
     fields = _LOCAL.unpack(head)
     if fields[0] != _SIGNATURE:
-        raise MemberError("truncated", "the archive's directory points to no member here")
+        raise ReadingError("truncated", "the archive's directory points to no member here")
     if fields[2] & _ENCRYPTED:
-        raise MemberError("unsupported", "the member is encrypted")
+        raise ReadingError("unsupported", "the member is encrypted")
     stored = read_range(path, offset + _LOCAL.size + fields[9] + fields[10], packed)
     data = _unpacked(stored, fields[3], size)
     if len(data) != size or zlib.crc32(data) != crc:
-        raise MemberError("corrupt", "the member's checksum differs from what the archive says")
+        raise ReadingError("corrupt", "the member's checksum differs from what the archive says")
     return data
 
 
@@ -90,9 +90,9 @@ def _unpacked(stored: bytes, method: int, size: int) -> bytes:
     if method == zipfile.ZIP_STORED:
         return stored
     if method != zipfile.ZIP_DEFLATED:
-        raise MemberError("unsupported", f"the member is packed by method {method}")
+        raise ReadingError("unsupported", f"the member is packed by method {method}")
     try:
         # never more than it says: what unpacks to more is a bomb, or damaged
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, size + 1)
     except zlib.error as error:
-        raise MemberError("corrupt", f"the member cannot be unpacked: {error}") from None
+        raise ReadingError("corrupt", f"the member cannot be unpacked: {error}") from None

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.picture.decode import FORMATS, DecodeError, Limits, decode_picture, read_bytes
+from audit.picture.decode import FORMATS, DecodeError, Limits, decode_picture
 from audit.picture.pixels import Picture, grey_tail, orient_pixels
+from audit.picture.reading import read_bytes
 from tests.conftest import picture
 
 LIMITS = Limits()

@@ -16,7 +16,8 @@ from PIL import Image
 
 from audit.checking.config import Config
 from audit.errors import MachineError
-from audit.picture.decode import Limits, decode_picture, read_bytes
+from audit.picture.decode import Limits, decode_picture
+from audit.picture.reading import read_bytes
 from audit.run.generations import open_run
 from audit.scanning import scan
 from audit.sources import open_source

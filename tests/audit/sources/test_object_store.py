@@ -12,7 +12,8 @@ import pytest
 import audit
 from audit.errors import UsageError
 from audit.executors import Serial
-from audit.picture.decode import DecodeError, Limits, read_bytes
+from audit.picture.decode import DecodeError, Limits
+from audit.picture.reading import read_bytes
 from audit.records import Sample
 from audit.scanning import scan
 from audit.sources import object_store, open_source

@@ -15,7 +15,8 @@ from PIL import Image
 
 import audit
 from audit.errors import UsageError
-from audit.picture.decode import DecodeError, Limits, read_bytes
+from audit.picture.decode import DecodeError, Limits
+from audit.picture.reading import read_bytes
 from audit.records import Sample
 from audit.sources import Source, open_source
 from audit.sources.paths import reading_place

@@ -64,9 +64,9 @@ def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, mes
     ("folder", "splits", "labels"),
     [
         ("cifar10_dataset", {"train": 1, "test": 4}, 4),
-        ("mnist_dataset", {"train": 2, "test": 3}, 4),
+        ("mnist_dataset", {"train": 2, "test": 3}, 5),
         ("tf_detection_api_dataset", {"train": 1, "val": 1, "test": 1}, 0),
-        ("imagenet_txt_dataset/basic/train.txt", {None: 4}, 4),
+        ("imagenet_txt_dataset/basic/train.txt", {None: 4}, 3),
     ],
 )
 def test_packs_and_lists_are_read(folder: str, splits: dict[str | None, int], labels: int) -> None:

@@ -1,0 +1,70 @@
+"""Place to bytes: the files, members of packs and objects of stores that pictures lie in.
+
+A file is opened without waiting, read once and bounded in size; what cannot be read is an error
+kind of its row, what the machine lacks is raised.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import Future
+
+from audit.picture.decode import DecodeError, Limits, raise_machine_error
+from audit.sources.object_store import SCHEME, is_object, read_object
+from audit.sources.packs.members import is_member
+from audit.sources.reading_error import ReadingError
+
+
+def _opener(path: str, flags: int) -> int:
+    # Opening a named pipe without a writer would wait forever.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
+    """Return the bytes of a file, or of a member of a pack or an object of a store by its uri.
+
+    Raises DecodeError: missing, permission, empty, bomb or io, and what a pack adds; MachineError
+    where the machine has run out of something. `coming`: the bytes are being read already.
+    """
+    try:
+        if isinstance(place, str) and (is_member(place) or is_object(place)):
+            data = _distant_bytes(place, limits, coming)
+        else:
+            data = _file_bytes(place, limits)
+    except FileNotFoundError:
+        raise DecodeError("missing", "the file does not exist") from None
+    except PermissionError:
+        raise DecodeError("permission", "the file may not be read by this user") from None
+    except OSError as error:
+        raise_machine_error(error)
+        raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    return data
+
+
+def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> bytes:
+    from audit.sources.packs.formats import read_packed
+
+    try:
+        if is_member(place):
+            return read_packed(place, limits.max_bytes)
+        if coming is not None:
+            return coming.result()
+        return read_object(place.removeprefix(SCHEME), limits.max_bytes)
+    except ReadingError as error:
+        raise DecodeError(error.kind, str(error)) from None
+
+
+def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
+    with open(path, "rb", buffering=0, opener=_opener) as file:
+        status = os.fstat(file.fileno())
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise DecodeError("not-an-image", "it is a device or a folder, not a file")
+        if size > limits.max_bytes:
+            raise DecodeError(
+                "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
+            )
+        return file.read()
