@@ -11,7 +11,7 @@ a rare or isolated cost before a setting, a setting before a stage of everybody'
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -159,12 +159,11 @@ def _only_the_hand_over(e: Evidence) -> bool:
 def _perhaps_neighbours(e: Evidence) -> bool:
     """On a busy machine, whether the stall is one without the wait for a core behind others."""
     waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
-    return _others(e) >= BUSY and e.stall.low - waiting < MODERATE
+    return share_of_others(e.session.environment) >= BUSY and e.stall.low - waiting < MODERATE
 
 
-def _others(e: Evidence) -> float:
+def share_of_others(environment: Mapping[str, Any]) -> float:
     """Share of the cores that other programs and other virtual machines took, where measured."""
-    environment = e.session.environment
     return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
 
 
@@ -231,7 +230,7 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
-        others = _others(evidence)
+        others = share_of_others(evidence.session.environment)
         busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
         return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
     words = "repeat" if more == 1 else "repeats"

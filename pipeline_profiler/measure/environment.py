@@ -74,7 +74,9 @@ class Neighbours:
         total, steal = max(1, sum(spent)), spent[STEAL]
         busy = sum(spent[i] for i in range(STEAL) if i not in IDLE)
         others = max(0.0, busy - (own - own_before)) / total
-        return {"others_cpu": round(others, 3), "steal": round(steal / total, 3)}
+        idle = sum(spent[i] for i in IDLE) / total
+        shares = {"others_cpu": others, "steal": steal / total, "idle": idle}
+        return {name: round(share, 3) for name, share in shares.items()}
 
 
 def _jiffies() -> list[int]:
@@ -86,8 +88,21 @@ def _jiffies() -> list[int]:
 
 
 def _own_ticks() -> float:
-    """CPU time of this process and of the children that have ended, in clock ticks."""
-    return sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+    """CPU time of this process, its living children and those that have ended, in clock ticks."""
+    ticks = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            ticks += sum(_ticks_of(int(child)) for child in task.read_text().split())
+    return ticks
+
+
+def _ticks_of(pid: int) -> int:
+    """CPU time of a child and of what it has waited for, in clock ticks; 0 when it is gone."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, after_name[11:15]))
+    except (OSError, ValueError):
+        return 0
 
 
 def _frameworks() -> dict[str, Any]:

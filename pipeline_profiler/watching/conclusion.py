@@ -7,17 +7,27 @@ in another thread than the one that trains, the wait at the iterator is not the 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose.verdict import MODERATE, Verdict, diagnose_session
+from pipeline_profiler.diagnose.verdict import (
+    BUSY,
+    HIGH,
+    MODERATE,
+    Verdict,
+    diagnose_session,
+    share_of_others,
+)
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import Run, Session
 
 LEAST_STEPS = 5
 PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
+FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 
@@ -34,7 +44,7 @@ def long_enough(session: Session) -> bool:
 def judge_watched(session: Session) -> None:
     """Fill the results of a watched session; its evidence stays as it is."""
     run = session.runs[0] if session.runs else None
-    why = "no loader was iterated" if run is None else _untold(run)
+    why = "no loader was iterated" if run is None else _untold(run, session.environment)
     if run is None or why:
         session.results |= {"verdict": Verdict.INCONCLUSIVE.value, "sentence": _cannot_tell(why)}
         session.results |= {"stall": None, "causes": []}
@@ -49,7 +59,7 @@ def _cannot_tell(why: str) -> str:
     return f"{Verdict.INCONCLUSIVE}: whether the loader is waited for cannot be told, because {why}"
 
 
-def _untold(run: Run) -> str:
+def _untold(run: Run, environment: Mapping[str, Any]) -> str:
     """Why the wait of this run is not known; '' where it is."""
     window = Window.of(run)
     if len(window) < LEAST_STEPS:
@@ -59,19 +69,33 @@ def _untold(run: Run) -> str:
     trained = run.totals.get("trained_steps", 0)
     if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
         return "batches are drawn in another thread than the one that trains"
-    return _crowded(window)
+    return _crowded(window, {} if "rank" in run.totals else environment)
 
 
-def _crowded(window: Window) -> str:
-    """A wait that is moderate only because other programs had the core is nobody's fault here."""
+def _crowded(window: Window, environment: Mapping[str, Any]) -> str:
+    """A moderate wait that other programs may have caused is nobody's fault here."""
     period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
+    if wait < MODERATE * period:
+        return ""
     queued = wait * _queued_share(window)
-    if wait < MODERATE * period or wait - queued >= MODERATE * period:
+    if wait - queued < MODERATE * period:
+        return (
+            f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that "
+            "waiting for a core that other programs have"
+        )
+    others = share_of_others(environment)
+    if wait >= HIGH * period or others < BUSY or _free_cores(environment) >= FREE_CORES:
         return ""
     return (
-        f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that waiting "
-        "for a core that other programs have"
+        f"next() takes {wait / period:.1%} of the step where other programs took {others:.0%} of "
+        "the cores meanwhile: watch it again on a quieter machine"
     )
+
+
+def _free_cores(environment: Mapping[str, Any]) -> float:
+    """How many cores did nothing meanwhile; infinite where that is not known."""
+    idle, cores = environment.get("idle"), environment.get("cores_of_machine")
+    return math.inf if idle is None or not cores else float(idle) * float(cores)
 
 
 def _queued_share(window: Window) -> float:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline_profiler.measure.environment import Neighbours, describe
 from pipeline_profiler.record.autosave import Autosave
 from pipeline_profiler.record.recorder import Source
 from pipeline_profiler.record.recorder_live import (
@@ -68,6 +69,7 @@ class WatchedProcess:
         self.rank: int | None = None
         self.undo: list[Callable[[], None]] = []  # takes the hooks out again
         self._saved: Path | None = None
+        self._neighbours = Neighbours()
         self._saving = threading.Lock()
         self._stacks: dict[str, int] = {}
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
@@ -196,11 +198,9 @@ class WatchedProcess:
         interval = WORKER_INTERVAL_S if run.config.get("workers") else MAIN_INTERVAL_S
         run.totals["stack_us"] = round(interval * 1e6)
 
-    @staticmethod
-    def _environment() -> dict[str, Any]:
-        from pipeline_profiler.measure.environment import describe
-
-        return describe() | {"watched": " ".join(sys.argv)[:200]}
+    def _environment(self) -> dict[str, Any]:
+        taken = self._neighbours.taken()
+        return describe() | taken | {"watched": " ".join(sys.argv)[:200]}
 
     def save(self) -> None:
         """Write the session, in silence: nothing here may end a training."""

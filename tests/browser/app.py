@@ -176,8 +176,15 @@ class Visitor:
         self.page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
 
     def press(self, key: str, said: str) -> None:
-        """Press a key and wait for what the page says then."""
+        """Press a key and wait for what the page says then.
+
+        On a crowded machine a page may be drawn before it listens: pressed once more at rest.
+        """
         self.page.locator("body").press(key)
+        if not self._comes(said, PATIENCE_MS / 3):
+            self.rest()
+            if not self._comes(said, 0):
+                self.page.locator("body").press(key)
         self.says(said)
 
     def choose(self, label: str, option: str) -> None:
@@ -191,9 +198,19 @@ class Visitor:
         listed.click()
 
     def says(self, words: str) -> None:
-        """Wait until the words are on the page."""
-        self.page.get_by_text(words).first.wait_for()
+        """Wait until the words are on the page; the page is told where they never are."""
+        shown = self._comes(words, PATIENCE_MS) or self.page.locator("body").inner_text()
+        assert shown is True, f"{words!r} is not on the page:\n{shown}"
         self.rest()
+
+    def _comes(self, words: str, within_ms: float) -> bool:
+        """Whether the words are on the page before the time is over."""
+        until = time.monotonic() + within_ms / 1000
+        while not (there := self.page.get_by_text(words).first.is_visible()):
+            if time.monotonic() > until:
+                break
+            self.page.wait_for_timeout(50)
+        return bool(there)
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements that fit, now."""

@@ -53,7 +53,9 @@ def test_the_overview_counts_and_leads_to_the_finding(visitor: Visitor) -> None:
     visitor.open("?run=looked")
     visitor.says("sample_data")
     visitor.page.get_by_test_id("stMetricValue").get_by_text("307", exact=True).first.wait_for()
-    visitor.page.get_by_role("button", name="Look and decide").first.click()
+    buttons = visitor.page.get_by_role("button", name="Look and decide")
+    buttons.nth(2).wait_for()  # all three steps are drawn
+    buttons.first.click()
     visitor.page.get_by_role("heading", level=1, name="Findings", exact=True).wait_for()
     visitor.says("SPLIT001 split-overlap")
     assert "code=SPLIT001" in visitor.page.url
@@ -227,7 +229,7 @@ def test_a_subset_is_planned_drawn_and_downloaded(visitor: Visitor, tmp_path: Pa
 def _downloaded(visitor: Visitor, name: str, folder: Path) -> Path:
     with visitor.page.expect_download() as waiting:
         visitor.page.get_by_role("button", name=name).click()
-    target = folder / waiting.value.suggested_filename
+    target = folder / str(waiting.value.suggested_filename)
     waiting.value.save_as(target)
     return target
 

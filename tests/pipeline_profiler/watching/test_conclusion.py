@@ -49,6 +49,20 @@ def test_waiting_for_a_core_that_others_have_is_no_accusation() -> None:
     assert judged(watched_loop(0.4, 40))["verdict"] == Verdict.NOT_BOUND
 
 
+def test_a_moderate_wait_on_a_crowded_machine_accuses_nobody() -> None:
+    crowd = {"cores_of_machine": 4, "others_cpu": 0.4, "steal": 0.1, "idle": 0.3}
+
+    def verdict(wait_ms: float, **change: float) -> str:
+        session = watched_loop(wait_ms, 36)
+        session.environment |= crowd | change
+        return str(judged(session)["verdict"])
+
+    assert verdict(4) == Verdict.INCONCLUSIVE
+    assert verdict(4, cores_of_machine=64) == Verdict.MODERATE  # 19 cores did nothing
+    assert verdict(4, others_cpu=0.05, steal=0.0) == Verdict.MODERATE
+    assert verdict(30) == Verdict.HIGH
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
