@@ -1,11 +1,13 @@
 """Session -> Chrome JSON for ui.perfetto.dev: every batch a flow from dispatch to step.
 
-Tracks: the trainer (next(), step), receipt, each worker (fetch with its stages inside, and the
-pickling thread beside it). A flow ties a batch together: dispatch -> fetch -> serialise ->
-receive -> step; batches in the queue or the reorder buffer are async slices, as they overlap; the
-counter shows ready batches. Slices nest on each track, as the importer demands. Stages inside a
-fetch are sums over the batch's samples, laid end to end: lengths are right, order is not.
-Bounded: at most MAX_EVENTS events; what is cut is said in the metadata.
+Tracks: the trainer (next(), step), its stalls, receipt, each worker (fetch with its stages inside,
+and the pickling thread beside it), the causes that were found, the arms as they were measured. A
+flow ties a batch together: dispatch -> fetch -> serialise -> receive -> step; batches in the queue
+or the reorder buffer are async slices, as they overlap; the counter shows ready batches. Slices
+nest on each track, as the importer demands. Stages inside a fetch are sums over the batch's
+samples, laid end to end: lengths are right, order is not.
+Bounded: at most MAX_EVENTS events. Of a longer run the window with the longest waits is kept, and
+what is cut is said in the metadata.
 """
 
 from __future__ import annotations
@@ -15,45 +17,69 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.diagnose.verdict import MODERATE
 from pipeline_profiler.diagnose.window import Window
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, ProfileError, Session
 
 GENERATOR = "pipeline-profiler"
 MAX_EVENTS = 200_000
-EVENTS_A_BATCH = 28  # upper estimate, decides how many batches fit
-TRAINER, MAIN_THREAD, RECEIVE, READY = 1, 1, 2, 3
+EVENTS_A_BATCH = 29  # upper estimate, decides how many batches fit
+TRAINER, MAIN_THREAD, RECEIVE, READY, STALLS = 1, 1, 2, 3, 4
 FETCH, PICKLE = 1, 2
+CAUSES, MOST_CAUSES, ARMS, MOST_ARMS = 2, 5, 3, 1_000
 
 Event = dict[str, Any]
 
 
 def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
-    """The trace document of the session's first run of the warm loader."""
+    """The trace document: one run of the warm loader, and the arms and causes around it."""
     windows = [Window.whole_of(run) for run in session.arm(Arm.WARM)]
-    whole = next((window for window in windows if len(window)), None)
+    whole = max((w for w in windows if len(w)), key=_waited, default=None)
     if whole is None:
         raise ProfileError("The session holds no recorded loop to trace: record one with `run`.")
-    events = list(_names(whole))
-    last = max(1, (max_events - len(events)) // EVENTS_A_BATCH)
-    total, origin = len(whole), int(whole.steps.entry[0])
-    if len(whole.epochs["start"]):
-        origin = min(origin, int(whole.epochs["start"][0]))
-    builder = _Builder(whole, origin, min(total, last))
+    measured = [w for w in map(Window.whole_of, session.runs[:MOST_ARMS]) if len(w)]
+    events = [*_names(whole), *_names_around(session)]
+    room = max(1, (max_events - len(events) - len(measured) - MOST_CAUSES) // EVENTS_A_BATCH)
+    count = min(len(whole), room)
+    origin = min(_begun(window) for window in [whole, *measured])
+    builder = _Builder(whole, origin, _worst(whole, count), count)
     events += builder.events()
+    events += builder.causes(session)
+    events += [builder.arm(window) for window in measured]
     other = {
         "generator": GENERATOR,
-        "batches": total,
-        "batches_shown": builder.count,
+        "batches": len(whole),
+        "batches_shown": count,
+        "first_batch_shown": int(whole.steps.batch[builder.first]),
         "stages": "sums, laid end to end",
     }
     # the mark first: it is looked for in the first bytes of a file that a report would replace
     return {"otherData": other, "traceEvents": events, "displayTimeUnit": "ms"}
 
 
+def _waited(whole: Window) -> float:
+    """The share of a run in which the training waited."""
+    return float(whole.exposed.sum() / max(1, whole.steps.period.sum()))
+
+
+def _worst(whole: Window, count: int) -> int:
+    """The row at which the `count` rows with the longest waits begin."""
+    waited = np.concatenate([[0], np.cumsum(whole.exposed)])
+    return int(np.argmax(waited[count:] - waited[: len(waited) - count]))
+
+
+def _begun(whole: Window) -> int:
+    """The clock's nanoseconds at the first iter() or next() of a run."""
+    starts = whole.epochs["start"]
+    entry = int(whole.steps.entry[0])
+    return min(entry, int(starts[0])) if len(starts) else entry
+
+
 def _names(whole: Window) -> Iterator[Event]:
     workers = sorted(set(whole.batches.worker.tolist()) - {MAIN})
-    rows = [(TRAINER, "trainer", {MAIN_THREAD: "next() and step", RECEIVE: "receipt"})]
+    own = {MAIN_THREAD: "next() and step", RECEIVE: "receipt", STALLS: "stalls"}
+    rows = [(TRAINER, "trainer", own)]
     rows += [(10 + w, f"worker {w}", {FETCH: "fetch", PICKLE: "pickling"}) for w in workers]
     for order, (pid, name, threads) in enumerate(rows):
         yield _meta("process_name", pid, 0, name=name)
@@ -62,16 +88,31 @@ def _names(whole: Window) -> Iterator[Event]:
             yield _meta("thread_name", pid, tid, name=thread)
 
 
+def _names_around(session: Session) -> Iterator[Event]:
+    """The tracks that are of no batch."""
+    yield _meta("process_name", CAUSES, 0, name="causes")
+    for tid, cause in enumerate(_causes(session), 1):
+        yield _meta("thread_name", CAUSES, tid, name=f"{cause['code']} {cause['name']}")
+    yield _meta("process_name", ARMS, 0, name="arms")
+    yield _meta("thread_name", ARMS, 1, name="as measured")
+
+
+def _causes(session: Session) -> list[dict[str, Any]]:
+    """The first causes that were found."""
+    return list(session.results.get("causes") or [])[:MOST_CAUSES]
+
+
 def _meta(kind: str, pid: int, tid: int, **args: Any) -> Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
 class _Builder:
-    """Events of the first `count` batches of one run."""
+    """Events of `count` batches of one run."""
 
-    def __init__(self, whole: Window, origin: int, count: int) -> None:
-        """`origin`: the clock's nanoseconds at the left edge of the trace."""
-        self.origin, self.count = origin, count
+    def __init__(self, whole: Window, origin: int, first: int, count: int) -> None:
+        """`origin`: the clock's nanoseconds at the left edge of the trace; `first`: a row."""
+        self.origin, self.first, self.shown = origin, first, range(first, first + count)
+        self.exposed = whole.exposed
         self.steps, self.batches, self.iterations = whole.steps, whole.batches, whole.epochs
         self.row = {int(b): i for i, b in enumerate(self.batches.batch)}
         self.slots = whole.in_flight
@@ -109,8 +150,9 @@ class _Builder:
     def events(self) -> list[Event]:
         """All events, in time order within their tracks."""
         out: list[Event] = list(self.epochs())
-        for i in range(self.count):
+        for i in self.shown:
             out += self.step(i)
+            out += self.stall(i)
             j = self.row.get(int(self.steps.batch[i]), -1)
             if j >= 0 and self.batches.worker[j] != MAIN:
                 out += self.worker(i, j)
@@ -121,9 +163,9 @@ class _Builder:
     def epochs(self) -> Iterator[Event]:
         """The iter() calls."""
         rows = self.iterations
-        last = int(self.steps.batch[self.count - 1])
+        first, last = (int(self.steps.batch[i]) for i in (self.shown[0], self.shown[-1]))
         for batch, start, wall in zip(rows["batch"], rows["start"], rows["wall"], strict=True):
-            if batch <= last:
+            if first <= batch <= last:
                 yield self.slice("iter()", TRAINER, MAIN_THREAD, int(start), int(wall))
 
     def step(self, i: int) -> Iterator[Event]:
@@ -132,6 +174,37 @@ class _Builder:
         entry, wait, loop = int(s.entry[i]), int(s.wait[i]), int(s.loop[i])
         yield self.slice("next()", TRAINER, MAIN_THREAD, entry, wait, batch=batch)
         yield self.slice("step", TRAINER, MAIN_THREAD, entry + wait, loop, batch=batch)
+
+    def stall(self, i: int) -> Iterator[Event]:
+        """The wait of row `i`, where it is a notable share of its step; named by what took long."""
+        s, waited, wait = self.steps, int(self.exposed[i]), int(self.steps.wait[i])
+        share = waited / max(1, int(s.period[i]))
+        if share < MODERATE or not wait:
+            return
+        j, batch = self.row.get(int(s.batch[i]), -1), int(s.batch[i])
+        stages = {name: int(walls[j]) for name, walls in self.batches.stages.items()}
+        slow = max(stages, key=stages.__getitem__, default="") if j >= 0 else ""
+        name = f"stall: {slow}" if slow and stages[slow] else "stall"
+        start, more = int(s.entry[i]), {"batch": batch, "share of the step": round(share, 4)}
+        yield self.slice(name, TRAINER, STALLS, start, wait, **more)
+
+    def causes(self, session: Session) -> Iterator[Event]:
+        """Each cause as long as what is shown."""
+        s, last = self.steps, self.shown[-1]
+        start = int(s.entry[self.first])
+        wall = int(s.entry[last] + s.wait[last] + s.loop[last]) - start
+        for tid, cause in enumerate(_causes(session), 1):
+            name = f"{cause['code']} {cause['name']}"
+            told = {key: cause[key] for key in ("cause", "next", "share") if key in cause}
+            yield self.slice(name, CAUSES, tid, start, wall, **told)
+
+    def arm(self, window: Window) -> Event:
+        """One pass of an arm, warm-up included."""
+        run, s, start = window.run, window.steps, _begun(window)
+        end = int(s.entry[-1] + s.wait[-1] + s.loop[-1])
+        name = f"{run.arm.name.lower()}, block {run.block}"
+        told = {"steps": len(window), "step_ms": round(window.period_ns / 1e6, 3)}
+        return self.slice(name, ARMS, 1, start, end - start, **told)
 
     def inside(self, i: int, j: int) -> Iterator[Event]:
         """num_workers=0: the fetch lies inside next()."""
@@ -199,7 +272,7 @@ class _Builder:
 
     def ready(self) -> Iterator[Event]:
         """Counter track: batches sent and not yet delivered."""
-        shown = set(self.steps.batch[: self.count].tolist())
+        shown = {int(self.steps.batch[i]) for i in self.shown}
         rows = [j for b, j in self.row.items() if b in shown and self.batches.worker[j] != MAIN]
         delivered = dict(zip(self.steps.batch, self.steps.entry + self.steps.wait, strict=True))
         marks = [(int(self.batches.sent[j]), 1) for j in rows]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import ProfileError, Session
 from pipeline_profiler.report import render, trace
 from tests.pipeline_profiler.fakes import made_run, schedule
@@ -125,6 +126,42 @@ def test_the_trace_is_bounded_and_says_what_it_left_out() -> None:
     assert len(made["traceEvents"]) <= 2_000
     assert made["otherData"]["batches"] == 400
     assert made["otherData"]["batches_shown"] < 400
+
+
+def test_of_a_long_run_the_worst_window_is_kept() -> None:
+    def loading(i: int) -> float:
+        return 40.0 if 200 <= i < 220 else 5.0
+
+    made = trace.build(
+        Session(runs=[made_run(schedule(400, 1, 1, 10.0, loading), workers=1, prefetch=1)]),
+        max_events=2_000,
+    )
+    first, shown = (made["otherData"][key] for key in ("first_batch_shown", "batches_shown"))
+    assert shown < 80
+    assert first <= 200 < 219 < first + shown
+    stalled = [e["args"]["batch"] for e in made["traceEvents"] if e["name"].startswith("stall")]
+    assert {*range(201, 219)} <= set(stalled) <= {*range(198, 223)}
+
+
+def test_stalls_are_named_by_the_longest_stage_and_a_loop_without_waits_has_none() -> None:
+    stalls = [e for e in document()["traceEvents"] if e["name"].startswith("stall")]
+    assert {e["name"] for e in stalls} == {"stall: read"}
+    assert all(e["args"]["share of the step"] >= 0.05 for e in stalls)
+    calm = made_run(schedule(40, 2, 2, 20.0, lambda i: 1.0), workers=2, prefetch=2)
+    names = [e["name"] for e in trace.build(Session(runs=[calm]))["traceEvents"]]
+    assert not [n for n in names[30:] if n.startswith("stall")]
+
+
+def test_causes_and_arms_are_slices_with_names() -> None:
+    run = made_run(rows(), workers=2, prefetch=2)
+    session = Session(runs=[run, made_run(rows(), Arm.RESIDENT)])
+    session.results["causes"] = [
+        {"code": "PIPE004", "name": "decode", "cause": "decoding is slow", "next": "cache"}
+    ]
+    found = [e for e in trace.build(session)["traceEvents"] if e["ph"] == "X"]
+    (cause,) = [e for e in found if e["name"] == "PIPE004 decode"]
+    assert cause["args"]["next"] == "cache"
+    assert {"warm, block 0", "resident, block 0"} <= {e["name"] for e in found}
 
 
 def test_it_is_written_gzipped(tmp_path: Path) -> None:
