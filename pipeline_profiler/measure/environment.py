@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.record.cores import usable_cores
+from pipeline_profiler.record.file_systems import network_mounts
 
 FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
 
@@ -30,6 +31,7 @@ def describe() -> dict[str, Any]:
         "memory_bytes": _memory(),
         "load": _load(),
         "cpu_pressure": _pressure(),
+        "network_file_systems": sorted(set(network_mounts().values())),
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **_frameworks(),
     }

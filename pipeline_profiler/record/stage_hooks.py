@@ -1,6 +1,7 @@
 """Read, decode and transform without a line of the user's code changed.
 
-Hooks go where Python loaders spend their time: `open` (local files), PIL's `load` (decoding is
+Hooks go where Python loaders spend their time: `open` (files, told apart by whether their file
+system lies behind a network), PIL's `load` (decoding is
 lazy, so `Image.open` is not it), http and fsspec reads, and the callables a dataset keeps as
 `transform` (a torchvision-style Compose is opened up). They time into the active stage stack and
 are placed in the loading process only, reversibly. What they cannot see (a C reader, a home-made
@@ -14,8 +15,10 @@ import importlib
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from pipeline_profiler.record.file_systems import MOUNTS, NetworkFiles
 from pipeline_profiler.record.stages import active
 
 TRANSFORM_ATTRIBUTES = (
@@ -80,22 +83,30 @@ class _TimedReader(io.BufferedReader):
     """A real BufferedReader, so isinstance and fileno hold, with its reads booked to "read"."""
 
 
+class _RemoteReader(io.BufferedReader):
+    """The same for a file that comes through a network."""
+
+
 for _method in ("read", "read1", "readinto", "readinto1", "readline", "peek"):
-    setattr(_TimedReader, _method, timed("read:data", getattr(io.BufferedReader, _method)))
+    _reading = getattr(io.BufferedReader, _method)
+    setattr(_TimedReader, _method, timed("read:data", _reading))
+    setattr(_RemoteReader, _method, timed("read:remote data", _reading))
 
 
-def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
+def _timed_open(original: Callable[..., Any], network: NetworkFiles) -> Callable[..., Any]:
     def opening(file: Any, *args: Any, **kwargs: Any) -> Any:
         timer = active()
         if timer is None:
             return original(file, *args, **kwargs)
-        timer.enter("read:open")
+        remote = network.has(file)
+        timer.enter("read:remote latency" if remote else "read:open")
         try:
             handle = original(file, *args, **kwargs)
         finally:
             timer.leave()
-        # only a plain binary reader can be exchanged without a visible difference
-        return _TimedReader(handle.detach()) if type(handle) is io.BufferedReader else handle
+        if type(handle) is not io.BufferedReader:
+            return handle  # only a plain binary reader is exchanged without a visible difference
+        return (_RemoteReader if remote else _TimedReader)(handle.detach())
 
     opening.__wrapped__ = original  # type: ignore[attr-defined]
     return opening
@@ -140,11 +151,11 @@ def _library_hooks() -> list[tuple[Any, str, str]]:
     return hooks
 
 
-def install() -> Undo:
+def install(mounts: Path = MOUNTS) -> Undo:
     """Hook the open call and the libraries imported so far; returns the way back."""
     undo: list[Undo] = []
     if not hasattr(builtins.open, "__wrapped__"):
-        opening = _timed_open(builtins.open)
+        opening = _timed_open(builtins.open, NetworkFiles(mounts))
         undo += [_replace(builtins, "open", opening), _replace(io, "open", opening)]
     for owner, attribute, name in _library_hooks():
         method = getattr(owner, attribute)

@@ -106,10 +106,12 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
         if late
         else "move fewer bytes: smaller encodings, or copy the data next to the training once"
     )
+    mounted = ", ".join(e.session.environment.get("network_file_systems") or ())
+    where = f" (mounted here: {mounted})" if mounted else ""
     return Diagnosis(
         "PIPE024",
-        f"the source is remote: of {ms:.1f} ms reading a batch, {latency:.1f} ms wait for the "
-        f"first byte and {data:.1f} ms for the rest ({pace:.1f} MB/s); "
+        f"the source is remote{where}: of {ms:.1f} ms reading a batch, {latency:.1f} ms wait "
+        f"for the first byte and {data:.1f} ms for the rest ({pace:.1f} MB/s); "
         f"{'latency' if late else 'bandwidth'} is the larger part",
         share,
         {"latency_ms": latency, "data_ms": data, "megabytes_per_s": pace, "requests": calls},

@@ -3,6 +3,7 @@
 import builtins
 import http.server
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from pipeline_profiler.record import stage_hooks
+from pipeline_profiler.record.file_systems import NetworkFiles, network_mounts
 from pipeline_profiler.record.stages import StageTimer, activate
 
 
@@ -116,6 +118,48 @@ def test_remote_reading_splits_into_latency_and_data(timer: StageTimer) -> None:
         server.shutdown()
     assert timer.received == 7
     assert {"read:remote latency", "read:remote data"} <= names(timer)
+
+
+def mounted(tmp_path: Path, kind: str) -> Path:
+    """A table of mounts in which the folder lies on a file system of this kind."""
+    device = os.stat(tmp_path).st_dev
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        f"26 1 {os.major(device)}:{os.minor(device)} / /data rw shared:2 - {kind} host:/data rw\n"
+        "27 1 0:999 / /proc rw - proc proc rw\n"
+    )
+    return table
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages"),
+    [
+        ("nfs4", {"read:remote latency", "read:remote data"}),
+        ("fuse.sshfs", {"read:remote latency", "read:remote data"}),
+        ("fuse.mergerfs", {"read:open", "read:data"}),
+        ("ext4", {"read:open", "read:data"}),
+    ],
+)
+def test_a_file_of_a_network_mount_is_a_remote_one(
+    tmp_path: Path, kind: str, stages: set[str]
+) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"12345")
+    made = StageTimer()
+    undo = stage_hooks.install(mounted(tmp_path, kind))
+    activate(made)
+    try:
+        with open(path, "rb") as file:
+            assert file.read() == b"12345"
+    finally:
+        activate(None)
+        undo()
+    assert names(made) == stages
+
+
+def test_a_system_without_a_table_of_mounts_knows_no_network_file(tmp_path: Path) -> None:
+    assert network_mounts(tmp_path / "none") == {}
+    assert not NetworkFiles(tmp_path / "none").has(tmp_path / "x")
 
 
 def test_everything_is_as_before_after_undo() -> None:
