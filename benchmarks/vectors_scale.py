@@ -1,10 +1,11 @@
 """What the built-in vectors and what is asked of them cost: CPU seconds by part, peak memory.
 
-    python benchmarks/vectors_scale.py [--sizes 6000 20000 60000]
+    python benchmarks/vectors_scale.py [--sizes 6000 20000 60000] [--given 256]
 
 Signatures are drawn: ten smooth pictures, one a class, with noise. Everything that a scan makes of
 them is timed in CPU seconds: vectors, principal axes, neighbours by meaning, distances for
-outliers, and labels. Nothing is decoded and nothing stored. The last line is one line of JSON.
+outliers, and labels. Nothing is decoded and nothing stored. With --given, vectors of that length
+are drawn instead, as those of a user's own model would come. The last line is one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from audit.embeddings.isolation import distance_scores, find_isolated
 from audit.embeddings.judged import judge_vectors
 from audit.embeddings.nearest import nearest_rows
-from audit.embeddings.patches import describe_patches
+from audit.embeddings.patches import describe_patches, scale_columns
 from audit.embeddings.ridge import decompose
 from audit.neighbors.signatures import COLOUR_SIDE, GREY_SIDE, SIGNATURE_DTYPE, Signatures
 
@@ -43,9 +44,18 @@ def drawn(n: int) -> tuple[Signatures, np.ndarray]:
     return table, labels
 
 
-def cost(n: int) -> dict[str, float]:
+def drawn_vectors(n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors (n, width) of overlapping classes and their classes."""
+    rng = np.random.default_rng(n)
+    labels = rng.integers(0, CLASSES, n)
+    middles = rng.standard_normal((CLASSES, width), np.float32) / 2
+    vectors = rng.standard_normal((n, width), np.float32)
+    vectors += middles[labels]
+    return vectors, labels
+
+
+def cost(n: int, width: int | None) -> dict[str, float]:
     """Return CPU seconds by part for n pictures, and the peak memory of the process in MB."""
-    table, labels = drawn(n)
     own, seconds = np.arange(n), {}
 
     def timed(part: str, call: Callable[[], Any]) -> Any:
@@ -54,9 +64,14 @@ def cost(n: int) -> dict[str, float]:
         seconds[part] = round(time.process_time() - began, 1)
         return made
 
-    views = timed("vectors", lambda: describe_patches(table))
-    mean = views.mean(0)
-    parts = timed("axes", lambda: decompose(mean - mean.mean(0)))
+    if width is None:
+        table, labels = drawn(n)
+        views = timed("vectors", lambda: describe_patches(table))
+    else:
+        vectors, labels = drawn_vectors(n, width)
+        views = scale_columns(vectors)[None]
+    mean = views[0] if len(views) == 1 else views.mean(0)
+    parts = timed("axes", lambda: decompose(mean))
     near = timed("neighbours", lambda: nearest_rows(parts, own))
     scores = timed("distances", lambda: distance_scores(parts, own))
     timed("outliers", lambda: find_isolated(scores, labels, own, STORED_CHANCE))
@@ -68,9 +83,10 @@ def cost(n: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[6_000, 20_000, 60_000])
-    found = {}
-    for n in parser.parse_args().sizes:
-        found[n] = cost(n)
+    parser.add_argument("--given", type=int, metavar="LENGTH", help="draw vectors of this length")
+    arguments, found = parser.parse_args(), {}
+    for n in arguments.sizes:
+        found[n] = cost(n, arguments.given)
         print(f"{n:9,} pictures: {found[n]}", flush=True)
     print(json.dumps(found))
 

@@ -31,10 +31,15 @@ def describe() -> dict[str, Any]:
         "memory_bytes": _memory(),
         "load": _load(),
         "cpu_pressure": _pressure(),
-        "network_file_systems": sorted(set(network_mounts().values())),
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        **_network(),
         **_frameworks(),
     }
+
+
+def _network() -> dict[str, Any]:
+    kinds = sorted(set(network_mounts().values()))
+    return {"network_file_systems": kinds} if kinds else {}
 
 
 def _memory() -> int | None:
