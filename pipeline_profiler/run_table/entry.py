@@ -96,6 +96,9 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
     The code is looked at now, at the end of the loop. A table that takes no row is a warning: the
     session lies on disk by then.
     """
+    from pipeline_profiler.watching.trackers import tell_trackers
+
+    tell_trackers(session)
     path = default_file(os.environ)
     if path is None:
         return None

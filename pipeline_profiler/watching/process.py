@@ -33,8 +33,10 @@ from pipeline_profiler.record.session import Run, Session
 from pipeline_profiler.record.stack_sampler import StackSampler
 from pipeline_profiler.watching.live_line import LiveLine, live_text
 from pipeline_profiler.watching.loop import Loop
+from pipeline_profiler.watching.trackers import is_tracked, tell_trackers
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"
+TOLD_EVERY_S = 30.0  # a tracker, at most
 _HERE = str(Path(__file__).resolve().parents[1])
 
 
@@ -70,6 +72,7 @@ class WatchedProcess:
         self.undo: list[Callable[[], None]] = []  # takes the hooks out again
         self._saved: Path | None = None
         self._neighbours = Neighbours()
+        self._tell_from = 0.0
         self._saving = threading.Lock()
         self._stacks: dict[str, int] = {}
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
@@ -140,6 +143,18 @@ class WatchedProcess:
             if outer or any(other.trained for other in self.loops.values()):
                 self.totals["evaluation_ns"] += now - loop.opened
         self.phase = "step" if any(other.in_step for other in self.active) else "outside"
+        if not self.active:
+            self._tell_trackers()
+
+    def _tell_trackers(self) -> None:
+        """At the end of an epoch: at the end of the program the tracker's run is over, mostly."""
+        now = time.monotonic()
+        if now < self._tell_from or not is_tracked():
+            return
+        with contextlib.suppress(Exception):
+            tell_trackers(self.session())
+        # however short its epochs are, a training is not asked for more than a hundredth
+        self._tell_from = time.monotonic() + max(TOLD_EVERY_S, 100 * (time.monotonic() - now))
 
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
@@ -233,6 +248,8 @@ class WatchedProcess:
         for loop in list(self.active):
             self.close(loop)
         self.save()
+        with contextlib.suppress(Exception):
+            tell_trackers(self.session())
         self._sampler.stop()
         for undo in self.undo:
             undo()
