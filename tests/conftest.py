@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,15 +42,32 @@ def real_data() -> Path:
     return folder
 
 
+def make_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
+) -> Path:
+    """A folder made by the first of the test processes that needs it; the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / name, shared / f"{name}.made"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # let go when the file is closed
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def sample_data_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the committed sample data, not to be changed: copy it where a test decides."""
     from audit import scanning
     from audit.sources import open_source
 
-    run = tmp_path_factory.mktemp("scanned") / "sample_data"
-    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
-    return run
+    def scan(run: Path) -> None:
+        scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+
+    return make_once(tmp_path_factory, "scanned_sample_data", scan)
 
 
 def picture(seed: int, width: int = 96, height: int = 72) -> np.ndarray:

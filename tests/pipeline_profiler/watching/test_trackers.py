@@ -71,9 +71,7 @@ def test_a_watched_script_tells_its_run_before_it_is_finished(tmp_path: Path) ->
     assert "pipeline_profiler/verdict" in (tmp_path / "summary.json").read_text()
 
 
-def test_a_real_mlflow_run_has_the_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_mlflow_run_has_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # no server and no database here
     mlflow.set_tracking_uri(f"file:{tmp_path}/runs")
