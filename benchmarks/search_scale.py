@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import cv2
@@ -74,7 +75,8 @@ def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
 def measure_search(base: list[Picture], images: int) -> dict[str, float]:
     """Grow, search, count."""
     blocks = [(start, min(BLOCK, images - start)) for start in range(0, images, BLOCK)]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    # not forked: a process with the search's threads in it may hold their locks
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         made = list(pool.map(partial(_grow, base), blocks))
     table = np.concatenate([signatures for signatures, _, _ in made])
     hashes = np.concatenate([codes for _, codes, _ in made])

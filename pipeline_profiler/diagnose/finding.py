@@ -42,6 +42,7 @@ NAMES = {
     "PIPE027": "uncached-pipeline",
     "PIPE028": "slow-tf-operation",
     "PIPE029": "late-hand-over",
+    "PIPE030": "slow-worker",
 }
 
 

@@ -20,7 +20,7 @@ from pipeline_profiler.diagnose.evidence import Evidence, gather, mean_or_nan
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.guard import FailedRule, Rule, run_rules
 from pipeline_profiler.diagnose.intervals import Interval, repeats_to_settle
-from pipeline_profiler.diagnose.rules import compute, loader, rare, stages, tf
+from pipeline_profiler.diagnose.rules import balance, compute, loader, rare, stages, tf
 from pipeline_profiler.record.arm import REPORTED
 from pipeline_profiler.record.session import ProfileError, Session
 
@@ -55,6 +55,7 @@ INPUT_RULES: tuple[Rule, ...] = (
     rare.collector_pauses,
     rare.slow_sampler,
     compute.blocked_step_serial,
+    balance.slow_worker,
     rare.straggler_samples,
     rare.periodic_stall,
     loader.oversubscribed,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_profiler.diagnose import verdict as verdicts
@@ -136,6 +137,24 @@ def test_rare_and_irregular_interruptions_of_one_worker() -> None:
 def test_uneven_batches_block_the_head_of_the_line() -> None:
     cost = lambda j: 250.0 if (j * 7919) % 101 < 10 else 8.0  # noqa: E731
     assert first(session_of(cost, workers=3, n=400)) == "PIPE010"
+
+
+def test_one_worker_with_heavier_shards_is_named() -> None:
+    rng = np.random.default_rng(0)
+    heavy = rng.normal([60.0, 20.0, 20.0], 2.0, (400, 3)).ravel()
+    cause = diagnose_session(session_of(lambda j: heavy[j], step=10.0, workers=3)).causes[0]
+    assert cause.code == "PIPE030"
+    assert cause.evidence["worker"] == 0
+    assert cause.share.value == pytest.approx(0.5, abs=0.05)  # 20 ms a step, 10 without it
+
+
+@pytest.mark.parametrize("spread", ["even", "long tails"])
+def test_workers_that_differ_by_chance_alone_are_not_named(spread: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        costs = rng.normal(60, 5, 1200) if spread == "even" else 20 * rng.pareto(1.5, 1200) + 20
+        found = diagnose_session(session_of(lambda j, c=costs: c[j], step=10.0, workers=3))
+        assert "PIPE030" not in [cause.code for cause in found.causes]
 
 
 def test_start_up_of_each_epoch() -> None:
