@@ -37,6 +37,10 @@ def _runs() -> None:
     )
 
 
+def _nothing_to_undo() -> None:
+    st.toast("There is no decision to take back.")
+
+
 def _ledger() -> None:
     try:
         if run_name() is None:
@@ -49,8 +53,7 @@ def _ledger() -> None:
     st.button(
         "Undo",
         shortcut=page_key("U"),
-        on_click=partial(undo, run.run),
-        disabled=last is None,
+        on_click=partial(undo, run.run) if last else _nothing_to_undo,
         icon=":material/undo:",
         width="stretch",
     )

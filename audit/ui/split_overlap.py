@@ -14,6 +14,7 @@ from audit.ui import html, link
 from audit.ui.opened import Opened, cached
 
 FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it
+NOTHING = "#88888818"  # of a cell in which nothing is shared: hardly there, light or dark
 
 
 def show_overlap(run: Opened) -> None:
@@ -31,7 +32,7 @@ def show_overlap(run: Opened) -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.altair_chart(_heat(matrix), width="stretch")
+        st.altair_chart(heat_of_splits(matrix), width="stretch")
     with right:
         st.dataframe(
             visible_frame(matrix),
@@ -51,7 +52,8 @@ def _matrix(key: str, _run: Opened) -> pl.DataFrame:
         return overlap_matrix(store)
 
 
-def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
+def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
+    """Return the matrix as cells with their shares; a cell without overlap has no colour."""
     shown = visible_frame(matrix).rename({"of": "row", "in": "column"})
     base = alt.Chart(shown).encode(
         x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
@@ -60,7 +62,6 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
     colour = alt.Color(
         "share:Q",
         title="leaked share",
-        # Nothing shared has the colour of no ink, whatever the largest share is.
         scale=alt.Scale(range=["#eef3f8", "#0b5c8a"], domain=[0, FULL], clamp=True),
         legend=alt.Legend(format="%"),
     )
@@ -71,9 +72,14 @@ def _heat(matrix: pl.DataFrame) -> alt.LayerChart:
         alt.Tooltip("files", format=","),
         alt.Tooltip("share", format=".1%"),
     ]
-    cells = base.mark_rect(cornerRadius=4).encode(color=colour, tooltip=tooltip)
+    empty = "datum.shared == 0"
+    cells = base.mark_rect(cornerRadius=4).encode(
+        color=alt.condition(empty, alt.value(NOTHING), colour), tooltip=tooltip
+    )
+    # on a cell without colour, a grey that is read on light and on dark
+    ink = alt.when(empty).then(alt.value("#7a7f87"))
+    ink = ink.when(f"datum.share > {FULL / 2}").then(alt.value("white"))
     text = base.mark_text(fontSize=14, fontWeight=600).encode(
-        text=alt.Text("share:Q", format=".1%"),
-        color=alt.condition(f"datum.share > {FULL / 2}", alt.value("white"), alt.value("#1c1e21")),
+        text=alt.Text("share:Q", format=".1%"), color=ink.otherwise(alt.value("#1c1e21"))
     )
     return alt.layer(cells, text).properties(height=90 * matrix["of"].n_unique() + 40)

@@ -77,9 +77,12 @@ def _page(lookup: Lookup | None) -> None:
         views = {k: views[k] for k in sorted(views, key=lambda k: k == "Tables")}
     if session.results.get("verdict") == "precision":
         views = {k: views[k] for k in sorted(views, key=lambda k: k != "Tables")}
-    for tab, draw in zip(st.tabs(list(views)), views.values(), strict=True):
-        with tab:
-            draw()
+    # which one is open stands in the link, and only that one is drawn
+    tabs = st.tabs(list(views), key="profile", bind="query-params")
+    for tab, draw in zip(tabs, views.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw()
 
 
 def _all(found: list[Section]) -> None:
@@ -364,7 +367,15 @@ def _compare(name: str, session: Session) -> None:
     if not others:
         write_text("There is no second session to compare with: record one, or upload it.")
         return
-    other = st.selectbox("A, the one before", others, index=None, placeholder="choose a session")
+    asked = str(st.query_params.get("before", ""))
+    st.session_state["before"] = asked if asked in others else None
+    other = st.selectbox(
+        "A, the one before",
+        others,
+        key="before",
+        placeholder="choose a session",
+        on_change=_compared_with,
+    )
     if other is None:
         write_text(f"B is {name}.")
         return
@@ -380,6 +391,14 @@ def _compare(name: str, session: Session) -> None:
         for s, n in ((before, other), (session, name))
     ]
     st.altair_chart(_compared(pl.concat(both)), width="stretch")
+
+
+def _compared_with() -> None:
+    chosen = st.session_state["before"]
+    if chosen is None:
+        st.query_params.pop("before", None)
+    else:
+        st.query_params["before"] = chosen
 
 
 def _compared(both: pl.DataFrame) -> alt.Chart:

@@ -17,6 +17,7 @@ from audit.review.ledger import Ledger
 from audit.run.digests import write_document
 from audit.sources import open_source
 from audit.subset.source import frame_from_run
+from audit.ui.split_overlap import heat_of_splits
 from tests.audit.reviewed import findings, made_run
 from tests.audit.ui.pages import html, link_of, shown, text
 
@@ -116,6 +117,14 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
     assert "No finding fits" in text(at)  # it is decided, and the list shows open ones
 
 
+def test_undo_says_that_there_is_nothing_to_take_back(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    at = shown(monkeypatch, "profiles", scanned)
+    at.button[[b.label for b in at.button].index("Undo")].click().run()
+    assert [t.value for t in at.toast] == ["There is no decision to take back."]
+
+
 def test_a_false_positive_is_waived(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     at = shown(monkeypatch, "findings", run, code="IMG001")
     at.button(key="waive").click().run()
@@ -187,6 +196,14 @@ def test_the_overlap_of_splits(monkeypatch: pytest.MonkeyPatch, scanned: Path) -
     table = at.dataframe[0].value
     shared = {(row["of"], row["in"]): row["shared"] for _, row in table.iterrows()}
     assert shared == {("test", "train"): 1, ("train", "test"): 1}
+
+
+def test_a_cell_without_overlap_has_no_colour() -> None:
+    matrix = pl.DataFrame([{"of": "a", "in": "b", "shared": 0, "files": 10, "share": 0.0}])
+    cells, words = heat_of_splits(matrix).to_dict()["layer"]
+    empty = {"test": "datum.shared == 0", "value": "#88888818"}
+    assert cells["encoding"]["color"]["condition"] == empty
+    assert words["encoding"]["color"]["condition"][0]["value"] == "#7a7f87"
 
 
 def test_labels_show_conflicts_and_counts(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:

@@ -170,9 +170,22 @@ def test_an_uploaded_session_opens_and_can_be_compared(
     assert "not input-bound" in text(at)
     assert at.selectbox(key="session").value == "ok (uploaded)"
     at.selectbox(key="session").set_value("slow").run()
-    other = next(box for box in at.selectbox if box.label.startswith("A,"))
-    other.set_value("ok (uploaded)").run()
+    at.query_params["profile"] = "Compare"
+    at.run()
+    at.selectbox(key="before").set_value("ok (uploaded)").run()
     assert "times slower than A" in text(at)
+    assert at.query_params["before"] == "ok (uploaded)"  # a reload opens the same comparison
+
+
+@pytest.mark.parametrize("asked", ["Compare", "no such tab"])
+def test_a_link_opens_its_tab_and_draws_that_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no sessions but this one
+    at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
+    at.query_params["profile"] = asked
+    at.run()
+    assert ("There is no second session" in text(at)) == (asked == "Compare")
 
 
 def test_sessions_of_different_steps_are_not_compared_without_a_word() -> None:
