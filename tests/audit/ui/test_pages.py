@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from audit import scanning
 from audit.checking.check import all_checks
@@ -120,7 +122,8 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(
 def test_undo_says_that_there_is_nothing_to_take_back(
     monkeypatch: pytest.MonkeyPatch, scanned: Path
 ) -> None:
-    at = shown(monkeypatch, "profiles", scanned)
+    monkeypatch.setattr(sys, "argv", ["app.py", str(scanned)])
+    at = AppTest.from_string("from audit.ui.sidebar import draw_sidebar\ndraw_sidebar()").run()
     at.button[[b.label for b in at.button].index("Undo")].click().run()
     assert [t.value for t in at.toast] == ["There is no decision to take back."]
 
