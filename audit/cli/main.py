@@ -29,6 +29,7 @@ from audit.cli.scan import (
     report_command,
     scan_command,
 )
+from audit.cli.select import select_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.printable import visible, visible_frame
@@ -106,6 +107,7 @@ for name, command in (
     ("export", export_command), ("verify", verify_command),
     ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
+    ("select", select_command),
 ):  # fmt: skip
     app.command(name)(command)
 
