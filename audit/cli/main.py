@@ -18,9 +18,10 @@ from audit.cli.diff import diff_command
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.expect import expect_command
+from audit.cli.export import export_command
 from audit.cli.labels import labels_command
 from audit.cli.needs import needs_command
-from audit.cli.review import decide_command, export_command, log_command, undo_command
+from audit.cli.review import decide_command, log_command, undo_command
 from audit.cli.scan import (
     ConfigOption,
     JsonOption,
