@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.apply import write_plan
-from audit.cli.review import SHOWN, RunArgument, print_lines, tell, quoted
+from audit.cli.review import SHOWN, RunArgument, print_lines, quoted
 
 if TYPE_CHECKING:
     from audit.review.export import ExportResult
@@ -108,7 +108,7 @@ def _export_review(run: Path, out: Path, tool: str, replace: bool) -> None:
 
     made = export_review(run, out, tool, replace=replace)
     print_lines([f"{n:>9,}  {path}" for path, n in made.items()])
-    tell(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
+    write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
 
 
 def _export_annotations(

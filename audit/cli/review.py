@@ -160,7 +160,7 @@ def _decide(
             return
     _say_recorded(run, Ledger(run).record(entries))
     if value and (warning := decisions.new_name_warning(run, verb, value)):
-        tell(warning)
+        write_note(warning)
 
 
 def _decide_fixes(
@@ -232,9 +232,11 @@ def log_command(
         mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else mark
         print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
-        tell("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
+        write_note("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
     elif not stale and reasons:
-        tell(f"{_counted(len(reasons), 'decision')} stale: `audit log {quoted(run)} --stale`.")
+        write_note(
+            f"{_counted(len(reasons), 'decision')} stale: `audit log {quoted(run)} --stale`."
+        )
 
 
 # ---- formatting ----
@@ -289,7 +291,7 @@ def _proposal_lines(summary: Summary) -> list[str]:
 
 def _is_confirmed(yes: bool, n: int) -> bool:
     if not yes and n:
-        tell("Nothing was recorded: add --yes to record it.")
+        write_note("Nothing was recorded: add --yes to record it.")
     return yes and n > 0
 
 
@@ -299,7 +301,7 @@ def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
     if decided:
         who = decided[0].by
         mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
-        tell(
+        write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
             f"`audit undo {quoted(run)}{mine}` takes them back."
         )
@@ -347,6 +349,6 @@ def print_lines(lines: Sequence[str]) -> None:
         terminal.write_text(visible(line))
 
 
-def tell(text: str) -> None:
+def write_note(text: str) -> None:
     """Print a line to stderr, likewise."""
     terminal.write_message(visible(text))
