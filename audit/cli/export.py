@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.apply import write_plan
-from audit.cli.review import SHOWN, RunArgument, print_lines, quoted
+from audit.cli.review import SHOWN, RunArgument, print_lines, quoted, write_note
 
 if TYPE_CHECKING:
     from audit.review.export import ExportResult
