@@ -40,6 +40,7 @@ from audit.subset.strata import Strata, cut_points, stratum_names
 SCHEMA = "audit-select/1"
 By = Literal["coverage", "uncertainty", "rare"]
 RECALL = CellParams().recall
+OWN, RANDOM = "this choice", "random choice"
 LISTED = 12  # classes in a text
 
 
@@ -188,9 +189,9 @@ def _by_coverage(
     size = min(n, len(points))
     start = int((points @ points.mean(0)).argmax())
     rows, apart = choose_farthest(points, size, near, start)
-    reach = {"this choice": measure_reach(points, rows, near)}
+    reach = {OWN: measure_reach(points, rows, near)}
     if size < len(points):
-        reach["random choice"] = random_reach(points, size, near, seed)
+        reach[RANDOM] = random_reach(points, size, near, seed)
     words = [f"Distances by {found.source}, 0 (alike) to 2."]
     if len(there) < len(own):
         words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")
@@ -281,4 +282,8 @@ def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
                 for a, v, b in (one.largest, one.mean)]  # fmt: skip
         times = f", {one.draws} draws" if one.draws > 1 else ""
         lines.append(f"  {name + times:<26} {told[0]:<25} {told[1]}")
+    if RANDOM in reach and reach[OWN].mean[1] > reach[RANDOM].mean[2]:
+        lines.append(
+            "  On average a random choice comes nearer: this one goes to odd pictures first."
+        )
     return lines
