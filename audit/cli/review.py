@@ -81,7 +81,7 @@ def decide_command(
             raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
         _decide_by_file(run, source, note, by, yes)
         return
-    if dry_run and things:
+    if dry_run and things and not (rule or drop_from or take_from):
         raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
     # `--take-from` is the name that 0.1 gave to `--drop-from`.
     splits = [*(drop_from or ()), *(take_from or ())]
