@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -40,6 +40,10 @@ from audit.review.status import apply_decisions
 from audit.run import generations
 from audit.run.store import Store
 from audit.run_diff import RunDiff, compare_runs
+
+if TYPE_CHECKING:
+    from audit.choosing.choice import By, Choice
+    from audit.choosing.orders import Doubt
 
 Place = str | os.PathLike[str]
 
@@ -280,6 +284,25 @@ class Run:
         frame = frame_from_run(self.path, split, extra)
         plan = make_plan(frame, Goal(**goal), by=by, group=group)
         return draw_subset(frame, plan.recipe, seed).rows
+
+    def select(
+        self, n: int, by: By = "coverage", *, split: str | None = None,
+        listed: Place | None = None, unlabelled: bool = False, fresh_from: Place | None = None,
+        predictions: Place | None = None, doubt: Doubt = "margin", cells: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Choice:  # fmt: skip
+        """Choose pictures to label or to evaluate on next; `.rows` is the frame, best first.
+
+        `by`: "coverage" (from vectors), "uncertainty" or "rare". `listed`: a table of the files
+        that may be chosen; `unlabelled`: those without a label; `fresh_from`: an earlier choice.
+        `.classes` and `.reach` say what it buys.
+        """
+        from audit.choosing.candidates import Wanted
+        from audit.choosing.choice import select_pictures
+
+        lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
+        wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])
+        return select_pictures(self.path, n, by, wanted, seed=seed, doubt=doubt, cells=cells)
 
     # ---- words ----
 

@@ -23,7 +23,7 @@ ROOMS = {
         "pairs annotations,"
         "embeddings, checking, checks, review, report subset, measuring, scanning browse,"
         "scan_request verifying run_diff expectations run_drift picture_needs,"
-        "applying, results, interface ui, cli, __main__"
+        "applying choosing, results, interface ui, cli, __main__"
     ),
     "pipeline_profiler": (
         "record, adapters diagnose, measure, checking watching,"

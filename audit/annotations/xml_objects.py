@@ -21,6 +21,7 @@ class Node:
     line: int
     text: str = ""
     inside: list[Node] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
 
     def first(self, name: str) -> Node | None:
         """Return the first element inside of that name."""
@@ -54,10 +55,10 @@ def parse_xml(raw: bytes) -> Node:
     top = Node("", 0)
     stack, parser = [top], expat.ParserCreate()
 
-    def begin(name: str, _: dict[str, str]) -> None:
+    def begin(name: str, attributes: dict[str, str]) -> None:
         if len(stack) > 50:
             raise XmlError("its elements nest deeper than 50 levels", parser.CurrentLineNumber)
-        node = Node(name, parser.CurrentLineNumber)
+        node = Node(name, parser.CurrentLineNumber, attributes=attributes)
         stack[-1].inside.append(node)
         stack.append(node)
 

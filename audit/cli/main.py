@@ -18,9 +18,10 @@ from audit.cli.diff import diff_command
 from audit.cli.drift import drift_command
 from audit.cli.ending import exit_code_of
 from audit.cli.expect import expect_command
+from audit.cli.export import export_command
 from audit.cli.labels import labels_command
 from audit.cli.needs import needs_command
-from audit.cli.review import decide_command, export_command, log_command, undo_command
+from audit.cli.review import decide_command, log_command, undo_command
 from audit.cli.scan import (
     ConfigOption,
     JsonOption,
@@ -29,6 +30,7 @@ from audit.cli.scan import (
     report_command,
     scan_command,
 )
+from audit.cli.select import select_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.printable import visible, visible_frame
@@ -106,6 +108,7 @@ for name, command in (
     ("export", export_command), ("verify", verify_command),
     ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
+    ("select", select_command),
 ):  # fmt: skip
     app.command(name)(command)
 

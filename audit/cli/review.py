@@ -1,4 +1,4 @@
-"""`audit decide | undo | log | export`: parse, one call into the library, format.
+"""`audit decide | undo | log`: parse, one call into the library, format.
 
 What is named by hand is recorded at once. What is picked in bulk (`--code`, `--where`, `--rule`) is
 counted and shown first, and recorded only with `--yes`. `audit.cli.main` mounts these commands and
@@ -12,32 +12,19 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from audit.cli import terminal
-from audit.cli.apply import write_plan
 from audit.printable import visible
 
 if TYPE_CHECKING:
-    from audit.review.export import ExportResult
     from audit.review.keeper_rules import Summary
     from audit.review.ledger import Decision, Entry
 
 SHOWN = 5  # examples in a preview
-
-
-class ExportFormat(StrEnum):
-    """The format of exported tables, or of the annotations that are exported instead."""
-
-    CSV = "csv"
-    PARQUET = "parquet"
-    COCO = "coco"
-    YOLO = "yolo"
-    VOC = "voc"
 
 
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
@@ -73,13 +60,29 @@ def decide_command(
         ),
     ] = None,
     take_from: Annotated[list[str] | None, typer.Option("--take-from", hidden=True)] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="What people changed in Label Studio (.json), CVAT (.xml)."),
+    ] = None,
     note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
     by: ByOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what a bulk decision would record.")
+    ] = False,
 ) -> None:
     """Decide about findings or samples: keep, drop, relabel, move, or waive a false positive."""
     from audit.errors import UsageError
 
+    if dry_run and yes:
+        raise UsageError("--dry-run records nothing, and --yes records: leave one of them out.")
+    if source is not None:
+        if things or verdict or code or where or rule or drop_from or take_from:
+            raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
+        _decide_by_file(run, source, note, by, yes)
+        return
+    if dry_run and things and not (rule or drop_from or take_from):
+        raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
     # `--take-from` is the name that 0.1 gave to `--drop-from`.
     splits = [*(drop_from or ()), *(take_from or ())]
     if rule or splits:
@@ -95,6 +98,26 @@ def decide_command(
     _decide(run, things or [], verdict, code or [], where, note, by, yes)
 
 
+def _decide_by_file(run: Path, path: Path, note: str, by: str | None, yes: bool) -> None:
+    from audit.review.ledger import Ledger
+    from audit.review.review_files import read_review
+
+    found = read_review(run, path, note, by)
+    verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
+    lines = [
+        f"{_counted(found.read, 'picture')} read; {found.unchanged:,} as decided already; "
+        f"{_counted(len(found.entries), 'decision')}."
+    ]
+    lines += [f"{n:>9,}  {verb}" for verb, n in verbs.most_common()]
+    lines += _examples(
+        [f"{e.verb}{':' + e.value if e.value else ''}  {_named(e)}" for e in found.entries[:SHOWN]],
+        len(found.entries),
+    )
+    print_lines(lines + [f"  not understood, {n:,}: {why}" for why, n in found.ignored.items()])
+    if _is_confirmed(yes, len(found.entries)):
+        _say_recorded(run, Ledger(run).record(found.entries))
+
+
 def _decide_by_rule(
     run: Path, code: str, rule: str, fingerprints: Sequence[str] | None, splits: Sequence[str],
     note: str, by: str | None, yes: bool,
@@ -104,7 +127,8 @@ def _decide_by_rule(
     proposal = keeper_rules.propose(run, code, rule, fingerprints, splits)
     drops = proposal.filter(~proposal["keep"].fill_null(True))
     shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
-    _print([*_proposal_lines(keeper_rules.summarise(proposal)), *_examples(shown, drops.height)])
+    said = _proposal_lines(keeper_rules.summarise(proposal))
+    print_lines([*said, *_examples(shown, drops.height)])
     if _is_confirmed(yes, drops.height):
         _say_recorded(run, keeper_rules.apply_rule(run, proposal, note, by))
 
@@ -131,12 +155,12 @@ def _decide(
         prints, names = _split(run, things)
         entries = decisions.named_entries(run, prints, names, verb, value, note, by)
     if where is not None or codes:
-        _print(_preview(run, entries))
+        print_lines(_preview(run, entries))
         if not _is_confirmed(yes, len(entries)):
             return
     _say_recorded(run, Ledger(run).record(entries))
     if value and (warning := decisions.new_name_warning(run, verb, value)):
-        _say(warning)
+        write_note(warning)
 
 
 def _decide_fixes(
@@ -160,7 +184,7 @@ def _decide_fixes(
         *_examples(changes[: SHOWN if codes else None], len(changes)),
     ]
     reasons = Counter(p.reason for p in proposed if not p.fixes)
-    _print(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
+    print_lines(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
     if not codes or _is_confirmed(yes, len(usable)):
         entries = box_fixes.fix_entries(run, usable, name, note, by)
         _say_recorded(run, Ledger(run).record(entries))
@@ -180,7 +204,7 @@ def undo_command(
     undone = Ledger(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
-        _print([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
+        print_lines([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
 
 
 def log_command(
@@ -206,100 +230,13 @@ def log_command(
     for d in shown:
         mark = " [undone]" if d.undone else ""
         mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else mark
-        _print([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
+        print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
-        _say("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
+        write_note("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
     elif not stale and reasons:
-        _say(f"{_counted(len(reasons), 'decision')} stale: `audit log {_q(run)} --stale`.")
-
-
-def export_command(
-    run: RunArgument,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for all of it.")] = None,
-    format: Annotated[  # noqa: A002
-        ExportFormat,
-        typer.Option("--format", help="Of the tables in --out; coco, yolo, voc: annotations."),
-    ] = ExportFormat.CSV,
-    annotations: Annotated[
-        list[str] | None,
-        typer.Option("--annotations", help="Annotation file to write (coco, yolo, voc); globs."),
-    ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option("--manifest", help="The kept set: x.csv, .parquet or .txt.")
-    ] = None,
-    quarantine: Annotated[
-        Path | None, typer.Option("--quarantine", help="What was dropped, and why; .txt: paths.")
-    ] = None,
-    changes: Annotated[
-        Path | None, typer.Option("--changes", help="Relabelled and moved: x.csv or .parquet.")
-    ] = None,
-    pairs: Annotated[
-        Path | None, typer.Option("--pairs", help="Verified pairs of one picture: x.csv, .parquet.")
-    ] = None,
-    scores: Annotated[
-        Path | None, typer.Option("--scores", help="Every feature of every sample: x.csv, .parquet")
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="The decided dataset as a plan for `audit apply`.")
-    ] = None,
-    splits: Annotated[
-        str | None, typer.Option("--splits", help="New splits in --plan: train=.8,val=.1,test=.1.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the order of --splits.")] = 0,
-    resplit: Annotated[
-        bool, typer.Option("--resplit", help="New splits for samples that have one, too.")
-    ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
-) -> None:
-    """Write what a run found and what was decided, as tables; touches no file of the dataset."""
-    from audit.errors import UsageError
-    from audit.review import export as exports
-
-    named = {
-        "manifest": manifest, "quarantine": quarantine, "changes": changes, "pairs": pairs,
-        "scores": scores,
-    }  # fmt: skip
-    targets = {name: path for name, path in named.items() if path is not None}
-    if plan is not None:
-        if out or targets:
-            raise UsageError("--plan is written alone: leave --out and the tables to another call.")
-        write_plan(run, plan, splits, seed, resplit, replace)
-        return
-    if splits or resplit:
-        raise UsageError("--splits and --resplit go with --plan PLAN.json.")
-    if bool(out) == bool(targets):
-        raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
-    if format.value not in (ExportFormat.CSV, ExportFormat.PARQUET):
-        if out is None:
-            raise UsageError(f"--format {format.value} writes a folder: name it with --out FOLDER.")
-        _export_annotations(run, out, format.value, annotations or (), replace)
-        return
-    if annotations:
-        raise UsageError("--annotations goes with --format coco, yolo or voc.")
-    if out is not None:
-        result = exports.export_tables(run, out, format.value, replace=replace)
-    else:
-        result = exports.export_files(run, targets, replace=replace)
-    _print(_export_lines(run, result))
-
-
-def _export_annotations(
-    run: Path, out: Path, form: str, chosen: Sequence[str], replace: bool
-) -> None:
-    from audit.review.annotation_export import export_annotations
-
-    result = export_annotations(run, out, form, chosen, replace=replace)
-    shown = list(result.files.items())[:SHOWN]
-    lines = [f"{n:>9,}  {out / name}" for name, n in shown]
-    if len(result.files) > SHOWN:
-        lines.append(f"           and {len(result.files) - SHOWN:,} more files")
-    lines.append(
-        f"{_counted(sum(result.files.values()), 'annotation')} of "
-        f"{_counted(result.pictures, 'picture')} written; {result.fixed:,} changed by decisions."
-    )
-    if result.removed:
-        lines.append(f"{_counted(result.removed, 'file')} of an earlier export taken away.")
-    _print([*lines, *result.lost, *result.stale])
+        write_note(
+            f"{_counted(len(reasons), 'decision')} stale: `audit log {quoted(run)} --stale`."
+        )
 
 
 # ---- formatting ----
@@ -352,29 +289,9 @@ def _proposal_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _export_lines(run: Path, result: ExportResult) -> list[str]:
-    lines = [f"{rows:>9,}  {path}" for path, rows in result.files.items()]
-    lines.append(
-        f"{result.kept:,} samples kept ({result.changed:,} relabelled or moved), "
-        f"{result.dropped:,} dropped."
-    )
-    if result.stale.height:
-        lines.append(
-            f"{_counted(result.stale.height, 'decision')} stale and not applied: "
-            f"`audit log {_q(run)} --stale` says why."
-        )
-    if result.neutralised:
-        lines.append(
-            f"{_counted(result.neutralised, 'cell')} got a leading apostrophe, so that no "
-            "spreadsheet runs or changes them: `audit scan` takes it off again, and Parquet holds "
-            "the text as it is."
-        )
-    return lines
-
-
 def _is_confirmed(yes: bool, n: int) -> bool:
     if not yes and n:
-        _say("Nothing was recorded: add --yes to record it.")
+        write_note("Nothing was recorded: add --yes to record it.")
     return yes and n > 0
 
 
@@ -384,9 +301,9 @@ def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
     if decided:
         who = decided[0].by
         mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
-        _say(
+        write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
-            f"`audit undo {_q(run)}{mine}` takes them back."
+            f"`audit undo {quoted(run)}{mine}` takes them back."
         )
 
 
@@ -421,14 +338,17 @@ def _counted(n: int, noun: str) -> str:
     return counted(n, noun)
 
 
-def _q(run: Path) -> str:
+def quoted(run: Path) -> str:
+    """Return a run as a word of a command line."""
     return shlex.quote(str(run))
 
 
-def _print(lines: Sequence[str]) -> None:
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines to stdout; what is in a name can steer no terminal."""
     for line in lines:
         terminal.write_text(visible(line))
 
 
-def _say(text: str) -> None:
+def write_note(text: str) -> None:
+    """Print a line to stderr, likewise."""
     terminal.write_message(visible(text))

@@ -41,8 +41,7 @@ class Nearest:
 
 def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS) -> Nearest:
     """Return the k nearest rows, by cosine, of every row that are not of its group."""
-    points = scale_axes(decomposition)
-    points /= np.sqrt(np.einsum("ij,ij->i", points, points))[:, None] + np.float32(1e-12)
+    points = compared_points(decomposition)
     return _search(points, np.zeros(len(points), np.float32), groups, k, REFERENCES)
 
 
@@ -84,6 +83,13 @@ def _search(points: Floats, offsets: Floats, groups: Ints, k: int, references: i
     found = index >= 0
     index[found] = chosen[index[found]]
     return Nearest(index, similarity, len(chosen))
+
+
+def compared_points(decomposition: Decomposition) -> Floats:
+    """Return the points (n, 128 or fewer) whose products are the cosines of `nearest_rows`."""
+    points = scale_axes(decomposition)
+    points /= np.sqrt(np.einsum("ij,ij->i", points, points))[:, None] + np.float32(1e-12)
+    return points
 
 
 def scale_axes(decomposition: Decomposition) -> Floats:

@@ -50,13 +50,14 @@ class VectorOptions:
         for name in (*_FILES, "boxes"):
             path = getattr(self, name)
             if path is not None:
-                made[name] = _file_identity(path)
+                made[name] = file_identity(path)
         if self.embedder is not None:
             made["embedder"] = self.embedder.identity
         return made
 
 
-def _file_identity(path: Path) -> str:
+def file_identity(path: Path) -> str:
+    """Return the place, size and time of a file, as text."""
     try:
         status = path.stat()
     except OSError:

@@ -101,17 +101,22 @@ def _modelled(
     from audit.embeddings.asking import ask_model
 
     answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
-    views = answers.vectors[answers.found]
-    # what a network does not know it answers weakly, so near the middle: only directions compare
-    # (Sun, Ming, Zhu and Li 2022, Out-of-distribution detection with deep nearest neighbors, ICML)
-    views /= np.sqrt(np.einsum("ij,ij->i", views, views))[:, None] + np.float32(1e-12)
-    views -= views.mean(0, dtype=np.float64).astype(np.float32)
+    views = directions(answers.vectors[answers.found])
     source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
     if failures := answers.failures:
         sample, why = next(iter(sorted(failures.items())))
         source += f", which has none of {len(failures):,} pictures (such as {sample}: {why})"
     kept = pictures.filter(pl.Series(answers.found, dtype=pl.Boolean))
     return PictureVectors(kept, views[None], source, failures=failures)
+
+
+def directions(vectors: Floats) -> Floats:
+    """Scale the vectors of a model (n, d) to length 1, columns of mean 0, in place."""
+    # what a network does not know it answers weakly, so near the middle: only directions compare
+    # (Sun, Ming, Zhu and Li 2022, Out-of-distribution detection with deep nearest neighbors, ICML)
+    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None] + np.float32(1e-12)
+    vectors -= vectors.mean(0, dtype=np.float64).astype(np.float32)
+    return vectors
 
 
 def _with_probabilities(store: Store, found: PictureVectors, path: Path) -> PictureVectors:

@@ -52,18 +52,18 @@ def whole(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
             "additionalProperties": False}  # fmt: skip
 
 
-def many(items: Mapping[str, Any], least: int = 0) -> dict[str, Any]:
-    return {"type": "array", "items": dict(items), "minItems": least}
+def many(items: Mapping[str, Any], *, unique: bool = False) -> dict[str, Any]:
+    return {"type": "array", "items": dict(items), "uniqueItems": unique}
 
 
 TEXT = {"type": "string"}
-BAG = {"type": "object"}
+BAG = {"type": "object", "properties": {"tags": many(TEXT, unique=True)}}
 LEVEL = {"enum": ["none", "note", "warning", "error"]}
 MESSAGE = whole({"text": TEXT, "markdown": TEXT}, "text")
 ARTIFACT = whole({"uri": TEXT, "uriBaseId": TEXT})
 LOCATION = whole({
-    "physicalLocation": whole({"artifactLocation": ARTIFACT}),
-    "logicalLocations": many(whole({"fullyQualifiedName": TEXT})),
+    "physicalLocation": whole({"artifactLocation": ARTIFACT}, "artifactLocation"),
+    "logicalLocations": many(whole({"fullyQualifiedName": TEXT}), unique=True),
 })  # fmt: skip
 RULE = whole({
     "id": TEXT, "name": TEXT, "shortDescription": MESSAGE, "help": MESSAGE,
@@ -71,12 +71,13 @@ RULE = whole({
 }, "id")  # fmt: skip
 RESULT = whole({
     "ruleId": TEXT, "ruleIndex": {"type": "integer", "minimum": -1}, "level": LEVEL,
-    "message": MESSAGE, "locations": many(LOCATION), "relatedLocations": many(LOCATION),
+    "message": MESSAGE, "locations": many(LOCATION),
+    "relatedLocations": many(LOCATION, unique=True),
     "partialFingerprints": {"type": "object", "additionalProperties": TEXT}, "properties": BAG,
 }, "message")  # fmt: skip
+DRIVER = whole({"name": TEXT, "version": TEXT, "rules": many(RULE, unique=True)}, "name")
 RUN = whole({
-    "tool": whole({"driver": whole({"name": TEXT, "version": TEXT, "rules": many(RULE)}, "name")},
-                  "driver"),
+    "tool": whole({"driver": DRIVER}, "driver"),
     "originalUriBaseIds": {"type": "object", "additionalProperties": ARTIFACT},
     "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
     "invocations": many(whole({

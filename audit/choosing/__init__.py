@@ -1,0 +1,1 @@
+"""Which pictures next: the most different, the most doubtful, the rarest, and what they buy."""

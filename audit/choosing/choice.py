@@ -1,0 +1,289 @@
+"""A choice of pictures: to label next, or to evaluate on, with what it buys.
+
+`audit select RUN` and `Run.select`. The same run, words and seed give the same rows.
+Cost: `coverage` compares every candidate with every chosen picture, in blocks; 500 of 200,000
+pictures take about a minute of one core and, beside the vectors, 128 numbers a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.choosing.candidates import CLASS, Candidates, Wanted, find_candidates
+from audit.choosing.coverage import (
+    Reach,
+    choose_farthest,
+    likeness_to,
+    measure_reach,
+    random_reach,
+)
+from audit.choosing.orders import Doubt, doubt_of, fill_rarest
+from audit.embeddings.label_tables import PICTURES
+from audit.embeddings.nearest import compared_points
+from audit.embeddings.ridge import decompose
+from audit.embeddings.stored import stored_vectors
+from audit.errors import UsageError
+from audit.rare_cells import CellParams
+from audit.report.wording import counted
+from audit.run.generations import open_run
+from audit.stats import wilson_share
+from audit.subset.random_numbers import permanent_numbers
+from audit.subset.strata import Strata, cut_points, stratum_names
+
+SCHEMA = "audit-select/1"
+By = Literal["coverage", "uncertainty", "rare"]
+RECALL = CellParams().recall
+OWN, RANDOM = "this choice", "random choice"
+LISTED = 12  # classes in a text
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Candidates by number, in the order of the choice, with the `score` that put each there.
+
+    `words`: what the score is, and what could not be chosen. `reach`: by name, of coverage.
+    """
+
+    rows: npt.NDArray[np.int64]
+    score: npt.NDArray[np.float64]
+    words: tuple[str, ...] = ()
+    reach: Mapping[str, Reach] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Chosen pictures and what they buy.
+
+    `rows`: sample_id, path, label, split, class (label or prediction), rank, score. `classes`: by
+    class, the units known before, free, chosen, and the half-width of the 95 % interval of its
+    recall before and after, and after a random choice of the size (null: no picture).
+    """
+
+    by: By
+    seed: int
+    candidates: int
+    known: int
+    left_out: Mapping[str, int]
+    rows: pl.DataFrame
+    classes: pl.DataFrame
+    words: tuple[str, ...] = ()
+    reach: Mapping[str, Reach] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return all but the rows, as one JSON document."""
+        return {
+            "schema": SCHEMA, "by": self.by, "n": len(self.rows), "seed": self.seed,
+            "candidates": self.candidates, "known": self.known, "left_out": dict(self.left_out),
+            "recall": RECALL, "classes": self.classes.to_dicts(), "notes": list(self.words),
+            "reach": {k: asdict(v) for k, v in (self.reach or {}).items()} or None,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """Return what was chosen and what it buys, as lines for a terminal."""
+        head = (
+            f"{len(self.rows):,} of {counted(self.candidates, 'candidate')} chosen by {self.by}"
+            f" (seed {self.seed}); {self.known:,} known already."
+        )
+        out = [f"  left out, {n:,}: {reason}" for reason, n in self.left_out.items()]
+        return [head, *out, *self.words, *_reach_lines(self.reach or {}), *self._class_lines()]
+
+    def _class_lines(self) -> list[str]:
+        if self.classes.is_empty():
+            return ["What it buys by class cannot be told: no candidate has a class."]
+        rarest = self.classes.sort("after", CLASS).head(LISTED).rows(named=True)
+        width = max(len(row[CLASS]) for row in rarest)
+        lines = [
+            f"Half-width of a class's recall (95 %, at a recall of {RECALL:.0%}): before, after, "
+            "after a random choice."
+        ]
+        lines += [
+            f"  {row[CLASS]:<{width}} {row['before']:>7,} + {row['chosen']:<6,} "
+            f"{_half(row['half_before']):>8} {_half(row['half_after']):>8} "
+            f"{_half(row['half_random']):>8}"
+            for row in rarest
+        ]
+        more = len(self.classes) - len(rarest)
+        return lines + [f"  and {more:,} more classes, all of them larger"] * bool(more)
+
+
+def select_pictures(
+    run: Path,
+    n: int,
+    by: By,
+    wanted: Wanted,
+    *,
+    seed: int = 0,
+    doubt: Doubt = "margin",
+    cells: Sequence[str] = (),
+) -> Choice:
+    """Choose up to `n` pictures of a run; `cells` are columns that make cells with the class.
+
+    Raises UsageError for words that cannot be, and where nothing is left to choose.
+    """
+    _check_words(n, by, wanted, cells)
+    found = find_candidates(run, wanted)
+    if found.free.is_empty():
+        raise UsageError(
+            f"{run} has no picture left to choose: none of these files is new. Check --split, "
+            "--from and --unlabelled."
+        )
+    ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
+    if by == "coverage":
+        picked = _by_coverage(run, ordered, found.known, n, seed)
+    elif by == "uncertainty":
+        picked = _by_doubt(ordered, n, doubt)
+    else:
+        picked = _by_rarity(ordered, found.known, n, cells)
+    chosen = ordered[picked.rows]
+    rows = chosen.select("sample_id", "path", "label", "split", CLASS).with_columns(
+        pl.Series("rank", np.arange(1, len(chosen) + 1)), pl.Series("score", picked.score)
+    )
+    return Choice(
+        by, seed, len(ordered), len(found.known), found.left_out, rows,
+        _classes(found, chosen), picked.words, picked.reach,
+    )  # fmt: skip
+
+
+def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
+    if by not in get_args(By):
+        raise UsageError(f"--by is {by!r}: choose {', '.join(get_args(By))}.")
+    if n < 1:
+        raise UsageError(f"--n is {n}: choose 1 picture or more.")
+    if by == "uncertainty" and wanted.predictions is None:
+        raise UsageError(
+            "--by uncertainty needs --predictions: a table with the id of each picture and "
+            "prob_<class> columns, or a confidence."
+        )
+    if cells and by != "rare":
+        raise UsageError("--cell goes with --by rare.")
+
+
+def _keys(frame: pl.DataFrame) -> pl.Series:
+    return frame["content_hash"].fill_null(frame["sample_id"])
+
+
+# ---- the three ways ----
+
+
+def _by_coverage(
+    run: Path, free: pl.DataFrame, known: pl.DataFrame, n: int, seed: int
+) -> Picked:  # fmt: skip
+    with open_run(run) as store:
+        found = stored_vectors(store, run, store.query(PICTURES))
+    points = compared_points(decompose(found.whole()))
+    places = {pixels: place for place, pixels in enumerate(found.rows["pixel_hash"].to_list())}
+    own = np.array([places.get(p, -1) for p in free["pixel_hash"].to_list()], np.int64)
+    old = np.array([places.get(p, -1) for p in known["pixel_hash"].to_list()], np.int64)
+    there = np.flatnonzero(own >= 0)
+    if not len(there):
+        raise UsageError("No candidate has a vector: dark, flat and unreadable pictures have none.")
+    centres, points = points[old[old >= 0]], points[own[there]]
+    near = likeness_to(points, centres)
+    size = min(n, len(points))
+    start = int((points @ points.mean(0)).argmax())
+    rows, apart = choose_farthest(points, size, near, start)
+    reach = {OWN: measure_reach(points, rows, near)}
+    if size < len(points):
+        reach[RANDOM] = random_reach(points, size, near, seed)
+    words = [f"Distances by {found.source}, 0 (alike) to 2."]
+    if len(there) < len(own):
+        words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")
+    return Picked(there[rows], apart.astype(np.float64), tuple(words), reach)
+
+
+def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
+    values = doubt_of(free, doubt)
+    there = np.flatnonzero(np.isfinite(values))
+    if not len(there):
+        raise UsageError("No candidate has a prediction: check the ids of --predictions.")
+    rows = there[np.argsort(-values[there], kind="stable")][:n]
+    typical = float(np.mean(values[there]))
+    words = [
+        f"Doubt ({doubt}, 0 to 1): {values[rows].min():.3f} to {values[rows].max():.3f} in the "
+        f"choice, {typical:.3f} in the mean of all candidates."
+    ]
+    if missing := len(values) - len(there):
+        words.append(f"{missing:,} candidates have no prediction and were passed over.")
+    return Picked(rows, values[rows], tuple(words))
+
+
+def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[str]) -> Picked:
+    has_class = bool(free[CLASS].is_not_null().any())
+    if not has_class and not cells:
+        raise UsageError(
+            "--by rare needs to know what is rare: no candidate has a class. Give --predictions, "
+            "or a column with --cell."
+        )
+    both = pl.concat([free, known], how="vertical").with_columns(pl.col(CLASS).alias("label"))
+    strata = Strata(by=tuple(cells), edges=cut_points(both, cells), label=has_class)
+    names = stratum_names(both, strata).cast(pl.String).fill_null("(none)").to_list()
+    counts: dict[str, int] = {}
+    for name in names[len(free) :]:
+        counts[name] = counts.get(name, 0) + 1
+    may = np.flatnonzero(free[CLASS].is_not_null().to_numpy() | (not has_class))
+    rows = may[fill_rarest([names[place] for place in may], counts, n)]
+    score, words = [], []
+    if len(may) < len(free):
+        words.append(f"{len(free) - len(may):,} candidates have no class and were passed over.")
+    for row in rows:
+        counts[names[row]] = counts.get(names[row], 0) + 1
+        score.append(float(counts[names[row]]))
+    least = min(counts[names[row]] for row in rows)
+    words.append(
+        f"{len({names[row] for row in rows}):,} cells of "
+        f"{len({names[place] for place in may}):,} got pictures, "
+        f"the smallest first; each of these has {least:,} or more now. Score: place in its cell."
+    )
+    return Picked(rows, np.array(score), tuple(words))
+
+
+# ---- what it buys ----
+
+
+def _classes(found: Candidates, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return the classes with their pictures before and after, and the half-widths."""
+    parts = [("before", found.known), ("free", found.free), ("chosen", chosen)]
+    table = pl.DataFrame(schema={CLASS: pl.String})
+    for name, part in parts:
+        counts = part.drop_nulls(CLASS).group_by(CLASS).agg(pl.len().cast(pl.Int64).alias(name))
+        table = table.join(counts, on=CLASS, how="full", coalesce=True)
+    table = table.with_columns(pl.col("before", "free", "chosen").fill_null(0)).sort(CLASS)
+    share = len(chosen) / len(found.free)
+    table = table.with_columns((pl.col("before") + pl.col("chosen")).alias("after"))
+    at_random = table["before"] + table["free"] * share
+    return table.with_columns(
+        _half_widths(table["before"]).alias("half_before"),
+        _half_widths(table["after"]).alias("half_after"),
+        _half_widths(at_random).alias("half_random"),
+    )
+
+
+def _half_widths(n: pl.Series) -> pl.Series:
+    sizes = n.cast(pl.Float64).to_numpy()
+    low, high = wilson_share(RECALL, np.maximum(sizes, 1e-9))
+    return pl.Series(np.where(sizes >= 0.5, (high - low) / 2, np.nan)).fill_nan(None)
+
+
+def _half(value: float | None) -> str:
+    return "none" if value is None else f"±{100 * value:.1f} %"
+
+
+def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
+    lines = ["Distance of a candidate to the nearest chosen picture: largest, mean."] * bool(reach)
+    for name, one in reach.items():
+        told = [f"{v:.3f}" + (f" ({a:.3f} to {b:.3f})" if one.draws > 1 else "")
+                for a, v, b in (one.largest, one.mean)]  # fmt: skip
+        times = f", {one.draws} draws" if one.draws > 1 else ""
+        lines.append(f"  {name + times:<26} {told[0]:<25} {told[1]}")
+    if RANDOM in reach and reach[OWN].mean[1] > reach[RANDOM].mean[2]:
+        lines.append(
+            "  On average a random choice comes nearer: this one goes to odd pictures first."
+        )
+    return lines
