@@ -17,7 +17,7 @@ import numpy as np
 
 from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
-from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
+from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, decode_picture
 from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.library_hashes import compute_library_hashes, library_columns
@@ -112,6 +112,27 @@ class Measurer:
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+
+
+@dataclass(frozen=True, slots=True)
+class Hasher:
+    """The picklable work of a worker that only compares content: jobs in, content hashes out."""
+
+    limits: Limits
+
+    def __call__(self, jobs: Sequence[FileJob]) -> list[str | None]:
+        """Return the content hash of every file, None where it cannot be read."""
+        places = [jobs[number].path for number in range(len(jobs))]
+        with reading_ahead(places, self.limits.max_bytes) as coming:
+            return [self._hash(job.path, coming.get(job.path or "")) for job in jobs]
+
+    def _hash(self, place: str | None, coming: Future[bytes] | None) -> str | None:
+        if place is None:
+            return None
+        try:
+            return content_hash(read_bytes(place, self.limits, coming))
+        except DecodeError:
+            return None
 
 
 @cache
