@@ -26,6 +26,7 @@ from audit.picture.pixels import Picture
 from audit.picture.reading import read_bytes
 from audit.records import Column, arrow_schema, arrow_table
 from audit.sources.object_store import reading_ahead
+from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,12 @@ class FileJob:
     sample_id: str
     file_key: str
     path: str | None
+
+    @property
+    def listed_size(self) -> int | None:
+        """Bytes that the listing said, the first word of the key; None where it said nothing."""
+        size = self.file_key.partition(" ")[0]
+        return int(size) if size.isdecimal() else None
 
 
 class Measured(NamedTuple):
@@ -103,15 +110,34 @@ class Measurer:
             data = read_bytes(job.path, self.limits, coming)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
-        columns, picture = decode_picture(
-            data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk
-        )
+        columns, picture = self._decoded(data, job, scratch)
+        doubtful = columns["status"] != "ok" or len(data) != job.listed_size
+        if doubtful and (again := self._asked_again(job.path, data)):
+            columns, picture = self._decoded(again, job, scratch)
         keys |= storable_columns(columns)
         if picture is None:
             return keys, None
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+
+    def _decoded(
+        self, data: bytes, job: FileJob, scratch: Scratch
+    ) -> tuple[dict[str, Any], Picture | None]:
+        return decode_picture(data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk)
+
+    def _asked_again(self, place: str, data: bytes) -> bytes | None:
+        """Ask a store once more for what came damaged or of another size than it was listed with.
+
+        None where the same comes, and for what lies on this machine.
+        """
+        if file_of(place) is not None:
+            return None
+        try:
+            again = read_bytes(place, self.limits)
+        except DecodeError:
+            return None
+        return None if again == data else again
 
 
 @dataclass(frozen=True, slots=True)

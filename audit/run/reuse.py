@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
-# Outcomes that may differ the next time although the file did not change.
-TRANSIENT = "('io', 'permission', 'crashed', 'timeout', 'memory')"
+# Outcomes that may differ the next time although the file did not change: what was missing when it
+# was read was there when it was listed, unless its size is unknown.
+TRANSIENT = (
+    "(coalesce(f.error_kind, '') IN ('io', 'permission', 'crashed', 'timeout', 'memory') "
+    "OR coalesce(f.error_kind, '') = 'missing' AND f.file_key NOT LIKE '-1 %')"
+)
 # A picture that has been measured and whose signature is lost.
 UNSIGNED = (
     "(f.status IN ('ok', 'damaged') AND f.phash IS NOT NULL AND f.content_hash IS NOT NULL "
     "AND f.content_hash NOT IN (SELECT content_hash FROM signed))"
 )
 # A row of the previous generation that is as good as a new one.
-LASTING = f"coalesce(f.error_kind, '') NOT IN {TRANSIENT} AND NOT ({UNSIGNED})"
+LASTING = f"NOT {TRANSIENT} AND NOT ({UNSIGNED})"
 LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 
@@ -103,8 +107,7 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
         return False
     if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
         return False
-    again = f"SELECT count(*) FROM previous.features f WHERE error_kind IN {TRANSIENT}"
-    if store.scalar(f"{again} OR {UNSIGNED}"):
+    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({LASTING})"):
         return False
     if _annotations_differ(store):
         return False
