@@ -53,9 +53,9 @@ def keep_rows(
     killed scan, and the rows kept from the previous generation: None where nothing at all changed
     since, so that nothing needs to be copied.
     """
-    store.create_from("signed", signed)
     import polars as pl
 
+    store.create_from("signed", signed)
     store.create_from("edited", pl.DataFrame({"id": edited}, schema={"id": pl.String}))
     store.execute(
         f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
