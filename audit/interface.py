@@ -53,6 +53,7 @@ def scan_dataset(
     executor: str = "processes",
     address: str = "auto",
     lock: bool = True,
+    verify: bool = False,
     progress: bool | ProgressCallback = True,
 ) -> Run:
     """Index a dataset, run the checks, and return the run; a later call reads only what changed.
@@ -81,6 +82,7 @@ def scan_dataset(
         "executor": executor,
         "address": address,
         "lock": lock,
+        "verify": verify,
     }
     place = None if run is None else Path(run)
     with _shown(progress) as call:

@@ -7,10 +7,10 @@ that is killed loses little.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit.checking.config import Config
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores, usable_memory
@@ -39,8 +39,8 @@ APPEND_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the work is: `phase` is list, measure, prepare, relate, embed or judge; counts are
-    files, pictures, or checks.
+    """Where the work is: `phase` is list, verify, measure, prepare, relate, embed or judge; counts
+    are files, pictures, or checks.
     """
 
     phase: str
@@ -129,7 +129,7 @@ def measure_pending(
     errors, work = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
     progress(Progress("measure", done, total))
     try:
-        for jobs, outcome in executor.run(work, _chunks(parts.store)):
+        for jobs, outcome in executor.run(work, cut_chunks(_pending_rows(parts.store))):
             if isinstance(outcome, Failure):
                 measured = failed_rows(jobs, outcome, config.hashes)
             else:
@@ -142,12 +142,15 @@ def measure_pending(
         parts.flush()
 
 
-def _chunks(store: Store) -> Iterator[list[FileJob]]:
-    """Yield the pending files in listing order, cut by number and by bytes."""
+def _pending_rows(store: Store) -> Iterator[tuple[Any, ...]]:
+    return store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
+
+
+def cut_chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[FileJob]]:
+    """Yield files, given as (id, file key, uri, bytes), in their order, cut by number and bytes."""
     chunk: list[FileJob] = []
     n_bytes = 0
-    for row in store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid"):
-        sample, key, uri, size = row
+    for sample, key, uri, size in rows:
         chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
         if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:

@@ -22,6 +22,7 @@ LINE_EVERY_S = 10.0
 PHASE_WORDS = {
     "take": "taking pictures from the dataset",
     "list": "listing files",
+    "verify": "comparing contents with what was read",
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
     "relate": "comparing pictures",
@@ -37,7 +38,7 @@ class ProgressState(Protocol):
 
     @property
     def phase(self) -> str:
-        """take, list, measure, prepare, relate, embed or judge."""
+        """take, list, verify, measure, prepare, relate, embed or judge."""
 
     @property
     def done(self) -> int:

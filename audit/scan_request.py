@@ -38,6 +38,7 @@ class ScanRequest:
     jobs: int | None = None
     executor: Executor | None = None
     lock: bool = True
+    verify: bool = False
 
     def carry_out(self, progress: ProgressCallback = ignore_progress) -> scanning.ScanResult:
         """Scan; raises what `audit.scanning.scan` raises."""
@@ -49,6 +50,7 @@ class ScanRequest:
             checks=self.checks,
             config=self.config,
             vectors=self.vectors,
+            verify=self.verify,
             progress=progress,
             lock=self.lock,
         )
@@ -70,6 +72,7 @@ def prepare_request(
     executor: str = PROCESSES,
     address: str = "auto",
     lock: bool = True,
+    verify: bool = False,
 ) -> ScanRequest:
     """Return the request for a folder, a manifest or several `name=PATH`, without reading it.
 
@@ -89,7 +92,7 @@ def prepare_request(
     place = run or RUNS / source.name
     _refuse_around(place, source.roots.values())
     chosen = _choose_executor(executor, address, settings)
-    return ScanRequest(source, place, settings, vectors, checks, jobs, chosen, lock)
+    return ScanRequest(source, place, settings, vectors, checks, jobs, chosen, lock, verify)
 
 
 def _choose_executor(name: str, address: str, config: Config) -> Executor | None:

@@ -23,6 +23,7 @@ from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
 from audit.embeddings.settings import VectorOptions
 from audit.executors import Executor, Processes, usable_cores
+from audit.known_content import find_unseen_edits, keep_moved
 from audit.measuring import (
     Progress,
     ProgressCallback,
@@ -53,7 +54,11 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a scan did, in files: all, read now, kept from before, resumed; seconds by phase."""
+    """What a scan did, in files: all, read now, kept from before, resumed; seconds by phase.
+
+    `moved` of those kept have another name than before. `edited_unseen` are the ids of those whose
+    content changed although size and times did not: None where that was not asked for (`verify`).
+    """
 
     run: Path
     total: int
@@ -62,6 +67,8 @@ class ScanResult:
     resumed: int
     unchanged: bool
     seconds: Mapping[str, float] = field(default_factory=dict)
+    moved: int = 0
+    edited_unseen: Sequence[str] | None = None
 
 
 def scan(
@@ -73,23 +80,26 @@ def scan(
     checks: Sequence[str] | None = None,
     config: Config | None = None,
     vectors: VectorOptions | None = None,
+    verify: bool = False,
     progress: ProgressCallback = ignore_progress,
     lock: bool = True,
 ) -> ScanResult:
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
     `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
-    the labels; `jobs` is the number of worker processes (default: the usable cores). The run is
-    locked from list to publish, unless `lock` is False. Raises LockedError when another writer
-    holds it, UsageError for unknown checks or thresholds, MachineError where disk or memory ran
-    out: the next scan goes on from there.
+    the labels; `jobs` is the number of worker processes (default: the usable cores). With `verify`
+    every file is hashed, and one whose content is another is read again, whatever size and times
+    say. The run is locked from list to publish, unless `lock` is False. Raises LockedError when
+    another writer holds it, UsageError for unknown checks or thresholds, MachineError where disk
+    or memory ran out: the next scan goes on from there.
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
     with hold_run(run, "scan", enabled=lock):
         return _scan(
-            source, run, jobs, executor, configured, config, vectors or VectorOptions(), progress
-        )
+            source, run, jobs, executor, configured, config, vectors or VectorOptions(), verify,
+            progress,
+        )  # fmt: skip
 
 
 def _scan(
@@ -100,6 +110,7 @@ def _scan(
     configured: Sequence[CheckConfig],
     config: Config,
     vectors: VectorOptions,
+    verify: bool,
     progress: ProgressCallback,
 ) -> ScanResult:
     """Scan a run that this process has locked."""
@@ -113,19 +124,22 @@ def _scan(
 
     heal_run(run)
     previous = generations.find_reusable(run)
+    earlier = previous.measurements if previous else None
+    edited: list[str] = []
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
         total = list_source(store, source, progress)
-        read_annotations(store, source, previous.measurements if previous else None)
+        read_annotations(store, source, earlier)
         # read before anything is measured: what is wrong with the file is said at once
         predicted = load_results(store, vectors.boxes) if vectors.boxes else None
         clock.lap("list")
+        if verify and earlier is not None:
+            settings, workers = choose_workers(config, jobs, store, "samples", executor)
+            edited = find_unseen_edits(store, earlier, workers, settings.limits, progress)
+            clock.lap("verify")
         n_resumed, n_kept = keep_rows(
-            store,
-            previous.measurements if previous else None,
-            _related_as(config, vectors),
-            stored_hashes(run),
+            store, earlier, _related_as(config, vectors), stored_hashes(run), edited
         )
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = None if pending or n_resumed or n_kept is not None else previous
@@ -133,10 +147,13 @@ def _scan(
             to_open = "samples" if vectors.embedder else "pending"
             config, workers = choose_workers(config, jobs, store, to_open, executor)
             preparation = _prepare_search(workers, total)
+            n_moved = keep_moved(store, workers, config.limits)
+            pending -= n_moved
             parts = WaitingParts(store, run)
             measure_pending(parts, workers, config, progress, done=total - pending, total=total)
             clock.lap("measure")
             store.execute("DROP TABLE pending")
+            store.execute("DROP TABLE lost")
             if preparation is not None and preparation.is_alive():
                 progress(Progress("prepare", 0, 1))
                 preparation.join()
@@ -150,18 +167,20 @@ def _scan(
             clock.lap("relate")
             store.set_meta(_facts(source) | _related_facts(config, vectors))
             store.checkpoint()
+    unseen = edited if verify else None
     if unchanged is not None:
         generations.discard_building(run)
         _check_again_if_needed(run, unchanged, configured, progress)
         clock.lap("judge")
-        return ScanResult(run, total, 0, total, 0, True, clock.laps)
+        return ScanResult(run, total, 0, total, 0, True, clock.laps, 0, unseen)
     building = generations.building(run)
     _run_checks(
         building / generations.MEASUREMENTS, building / FIRST_FINDINGS, configured, progress
     )
     clock.lap("judge")
     generations.publish(run, FIRST_FINDINGS)
-    return ScanResult(run, total, pending, n_kept or 0, n_resumed, False, clock.laps)
+    n_kept = (n_kept or 0) + n_moved
+    return ScanResult(run, total, pending, n_kept, n_resumed, False, clock.laps, n_moved, unseen)
 
 
 def recheck(

@@ -810,7 +810,8 @@ def main() -> None:
                         print(f"    {count} x {complaint}")
             print(f"{rows[-1]}  {time.monotonic() - started:.0f} s", flush=True)
     if options.docs:
-        options.docs.write_text(HEAD + "\n".join(rows) + "\n")
+        _, mark, others = options.docs.read_text().partition("\n## ")  # of source_faults.py
+        options.docs.write_text(HEAD + "\n".join(rows) + "\n" + mark + others)
     result = {"faults": len(names), "happened": happened, "survived": survived, "not_survived": bad}
     print(json.dumps(result))
     sys.exit(1 if bad else 0)

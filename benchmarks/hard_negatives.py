@@ -249,8 +249,8 @@ def called_same(
     band = np.abs(verified.score - threshold) <= SearchOptions().uncertainty_band
     for k in np.flatnonzero(band):
         word = recheck_pair(verified, int(k), lambda row: pictures[row])
-        if word is not None:
-            same[k] = word
+        if word:
+            same[k] = word > 0
     return same
 
 

@@ -21,8 +21,8 @@ ROOMS = {
         "likeness properties association rare_cells spacings gaps,"
         "chains sources neighbors run, picture,"
         "pairs annotations,"
-        "embeddings, checking, checks, review, report subset, measuring, scanning browse,"
-        "scan_request verifying run_diff expectations run_drift picture_needs,"
+        "embeddings, checking, checks, review, report subset, measuring, known_content,"
+        "scanning browse, scan_request verifying run_diff expectations run_drift picture_needs,"
         "applying choosing, results, interface ui, cli, __main__"
     ),
     "pipeline_profiler": (

@@ -93,6 +93,10 @@ def scan_command(
     ] = None,
     fail_on: FailOption = FailOn.ERROR,
     as_json: JsonOption = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Hash every file: find edits that size and times hide."),
+    ] = False,
     lock: LockOption = True,
     trace: TraceOption = False,
 ) -> None:
@@ -112,6 +116,7 @@ def scan_command(
         source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
         checks=_words(checks), jobs=jobs, executor=executor, address=address, lock=lock,
+        verify=verify,
     )  # fmt: skip
     expected = parse_expectations(request.config.expect)
     terminal.write_message(request.source.describe())
@@ -310,14 +315,21 @@ def _list_findings(report: Report, code: str, *, alone: bool) -> None:
 
 def _what_happened(result: ScanResult) -> str:
     if result.unchanged:
-        return f"Nothing changed since the last scan: {result.total:,} files, none read again."
+        read = "all hashed" if result.edited_unseen is not None else "none read again"
+        return f"Nothing changed since the last scan: {result.total:,} files, {read}."
     parts = [f"{result.measured:,} files read"]
-    if result.kept:
-        parts.append(f"{result.kept:,} unchanged")
+    if result.kept > result.moved:
+        parts.append(f"{result.kept - result.moved:,} unchanged")
+    if result.moved:
+        parts.append(f"{result.moved:,} moved or renamed")
     if result.resumed:
         parts.append(f"{result.resumed:,} resumed from an unfinished scan")
     seconds = sum(result.seconds.values())
-    return f"{', '.join(parts)}, in {seconds:.1f} s."
+    said = f"{', '.join(parts)}, in {seconds:.1f} s."
+    if unseen := result.edited_unseen:
+        named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+        said += f"\n{len(unseen):,} changed although size and times did not: {named}."
+    return said
 
 
 def _words(text: str | None) -> list[str] | None:

@@ -66,7 +66,8 @@ class Calibration:
     `threshold`: log odds from which a pair is called the same. `false_per_million`: expected
     false pairs among a million random pairs. `false_expected`: the same for all pairs of the data
     set. `random_pairs`: how many were drawn. `recall`: share of synthetic copies found, per
-    change (empty where no pictures were given); `synthetic_copies`: how many copies were made.
+    change (empty where no pictures were given); `synthetic_copies`: how many copies were made;
+    `recall_age`: pictures that came or went since they were.
     `reason`: a sentence on how the threshold came about.
     """
 
@@ -77,6 +78,7 @@ class Calibration:
     reason: str
     recall: Mapping[str, float] = field(default_factory=dict)
     synthetic_copies: int = 0
+    recall_age: int = 0
 
     @property
     def overall_recall(self) -> float:
@@ -100,10 +102,11 @@ class Calibration:
             )
             named = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4])
             worst = named or f"none surely under {WEAK_UNDER:.0%}"
+            aged = f"; before {self.recall_age:,} pictures came or went" if self.recall_age else ""
             lines.append(
                 f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
                 f"{self.synthetic_copies} "
-                f"(weak: {worst})."
+                f"(weak: {worst}{aged})."
             )
         return tuple(lines)
 

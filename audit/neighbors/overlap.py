@@ -129,7 +129,7 @@ def _recheck(
     """Check pairs near the threshold; return scores, checks made, checks wanted."""
     rows = select_rechecks(table, verified, threshold, options.uncertainty_band)
     score, within = verified.score.copy(), rows[: recheck_limit(options.rechecks, len(table))]
-    for row, same in zip(within, recheck_pairs(verified, within, opener), strict=True):
-        if same is not None:
-            score[row] = max(score[row], threshold) if same else NO_MATCH
+    for row, verdict in zip(within, recheck_pairs(verified, within, opener), strict=True):
+        if verdict:
+            score[row] = max(score[row], threshold) if verdict > 0 else NO_MATCH
     return score, len(within), len(rows)

@@ -1,9 +1,10 @@
 """Pairs that an earlier search decided, so that the next one need not repeat the work.
 
-Two things cost time: aligning candidates (about 0.1 ms a pair) and opening files for
-full-resolution checks (10 ms). Checks are kept with their verdict. Of alignments only the rejected
-pairs are kept, those that scored so low that no threshold would let them pass nor ask for a check:
-nine candidates in ten, 8 bytes each. A verified pair is aligned again: pairs are few.
+Two things cost time: aligning candidates (about 0.1 ms a pair) and opening files (10 ms), for
+full-resolution checks and to measure the recall. Checks are kept with their verdict, and so is the
+recall. Of alignments only the rejected pairs are kept, those that scored so low that no threshold
+would let them pass nor ask for a check: nine candidates in ten, 8 bytes each. A verified pair is
+aligned again: pairs are few.
 
 A rejected pair stays rejected whatever else the dataset holds: a score depends on its two pictures
 alone.
@@ -24,16 +25,29 @@ MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRecall:
+    """The recall that an earlier search measured, by change, on so many synthetic copies.
+
+    `changed`: pictures that came or went since.
+    """
+
+    recall: Mapping[str, float]
+    copies: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
 class PairCache:
     """Decided pairs of keys.
 
-    `rechecks`: (smaller key, larger key) -> +1 the same picture, -1 not, by a full-resolution
-    check. `rejected_pairs`: fingerprints (`pair_fingerprints`) of pairs that can never be called
-    the same, sorted.
+    `rechecks`: (smaller key, larger key) -> +1 the same picture, -1 not, 0 it cannot be told, by a
+    full-resolution check. `rejected_pairs`: fingerprints (`pair_fingerprints`) of pairs that can
+    never be called the same, sorted. `recall`: what was measured on copies of the pictures.
     """
 
     rechecks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
     rejected_pairs: Fingerprints = field(default_factory=lambda: np.zeros(0, np.uint64))
+    recall: KnownRecall | None = None
 
 
 def key_codes(keys: Sequence[bytes]) -> Fingerprints:

@@ -41,8 +41,8 @@ def recheck_limit(wanted: int | None, images: int) -> int:
 
 def recheck_pairs(
     verified: VerifiedPairs, rows: npt.NDArray[np.intp], opener: Opener
-) -> list[bool | None]:
-    """Check several pairs, on all cores; files are opened one at a time."""
+) -> list[float | None]:
+    """Check several pairs (see `recheck_pair`) on all cores; files are opened one at a time."""
     lock = Lock()
 
     def open_one(row: int) -> Picture | None:
@@ -53,8 +53,11 @@ def recheck_pairs(
         return list(pool.map(lambda row: recheck_pair(verified, int(row), open_one), rows))
 
 
-def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> bool | None:
-    """Open both files of a pair and compare: same or not, or None where that decides nothing."""
+def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> float | None:
+    """Open both files of a pair and compare: +1 the same, -1 not, 0 where that decides nothing.
+
+    None where a file cannot be read: another time it may.
+    """
     first, second = (int(r) for r in verified.pairs[row])
     if verified.template[row] == 1:
         first, second = second, first
@@ -64,4 +67,6 @@ def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> bool | No
     check = check_full_size(
         pictures[0], pictures[1], int(verified.orientation[row]), verified.matrix[row]
     )
-    return check.same if check.decided else None
+    if not check.decided:
+        return 0.0
+    return 1.0 if check.same else -1.0

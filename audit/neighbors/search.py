@@ -41,6 +41,7 @@ from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
 from audit.neighbors.pair_cache import (
     Fingerprints,
+    KnownRecall,
     PairCache,
     find_contained,
     key_codes,
@@ -66,6 +67,9 @@ GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
 of a burst, which the gate loses more often than changed copies, are worth its price."""
 PICTURES_PER_SOURCE = 50
+MOST_CHANGED = 0.25
+"""Share of the pictures that may come or go until the recall is measured anew: it moves by less
+than the interval of one that is measured on a few pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ class _Search:
         self.descriptors: Descriptors = describe(table)
         self.threshold = 0.0
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
-        self.verdicts: dict[tuple[int, int], bool] = {}  # of full-resolution checks, by rows
+        self.verdicts: dict[tuple[int, int], float] = {}  # of full-resolution checks, by rows
         self.framed: dict[tuple[int, int], float] = {}  # similarity of middles that are the same
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
@@ -185,7 +189,7 @@ class _Search:
             wanted=len(candidates),
             seed=options.seed,
         )
-        calibration = self._with_recall(calibration, opener)
+        calibration = self._with_recall(calibration, opener, known.recall)
         self.threshold = calibration.threshold if options.threshold is None else options.threshold
         self._load_verdicts(known.rechecks)
         uncertain = select_rechecks(self.table, verified, self.threshold, options.uncertainty_band)
@@ -217,10 +221,22 @@ class _Search:
         cache = PairCache(self._verdicts_by_key(), rejected)
         return Relation(pairs, by_check, grouping, near, calibration, completeness, cache)
 
-    def _with_recall(self, calibration: Calibration, opener: Opener | None) -> Calibration:
-        """Add the recall to expect, from duplicates made of a few pictures picked by seed."""
+    def _with_recall(
+        self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None
+    ) -> Calibration:
+        """Add the recall to expect, from duplicates made of a few pictures picked by seed.
+
+        What an earlier search measured stands while most pictures are those of then.
+        """
         if opener is None or not self.options.synthetic_sources:
             return calibration
+        if known is not None and known.changed <= len(self.table) * MOST_CHANGED:
+            return replace(
+                calibration,
+                recall=known.recall,
+                synthetic_copies=known.copies,
+                recall_age=known.changed,
+            )
         rng = np.random.default_rng(self.options.seed)
         # each is changed in 29 ways: of few pictures, many would take longer than the search
         most = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
@@ -322,13 +338,10 @@ class _Search:
         row = {key: k for k, key in enumerate(self.keys)}
         for (a, b), verdict in known.items():
             if a in row and b in row:
-                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict > 0
+                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict
 
     def _verdicts_by_key(self) -> dict[tuple[bytes, bytes], float]:
-        return {
-            (self.keys[a], self.keys[b]): 1.0 if same else -1.0
-            for (a, b), same in self.verdicts.items()
-        }
+        return {(self.keys[a], self.keys[b]): verdict for (a, b), verdict in self.verdicts.items()}
 
     def _recheck(
         self, verified: VerifiedPairs, uncertain: npt.NDArray[np.intp], opener: Opener | None
@@ -340,9 +353,9 @@ class _Search:
         pairs = [tuple(sorted(pair)) for pair in verified.pairs[rows].tolist()]
         fresh = [k for k, pair in enumerate(pairs) if pair not in self.verdicts]
         verdicts = recheck_pairs(verified, rows[fresh], opener)
-        for k, same in zip(fresh, verdicts, strict=True):
-            if same is not None:
-                self.verdicts[pairs[k]] = same
+        for k, verdict in zip(fresh, verdicts, strict=True):
+            if verdict is not None:
+                self.verdicts[pairs[k]] = verdict
         # verdicts from the cache count against the bound too, or each scan would check 500 more
         return len(rows)
 
@@ -351,13 +364,13 @@ class _Search:
         score = verified.score.copy()
         if self.verdicts or self.framed:
             for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
-                same = self.verdicts.get((a, b))
+                verdict = self.verdicts.get((a, b))
                 if (a, b) in self.framed:
                     # whatever the whole says: the frame is what differs there
                     score[k] = max(score[k], self.threshold)
-                elif same is not None:
+                elif verdict:
                     # at least the threshold, not more: the check says same, not how surely
-                    score[k] = max(score[k], self.threshold) if same else NO_MATCH
+                    score[k] = max(score[k], self.threshold) if verdict > 0 else NO_MATCH
         return score
 
     def _same_pairs(self, verified: VerifiedPairs) -> tuple[VerifiedPairs, npt.NDArray[np.bool_]]:
@@ -366,7 +379,7 @@ class _Search:
         rows = np.flatnonzero(score >= self.threshold)
         described = describe_by_middles(verified, self.framed, self.threshold)
         same = replace(described.take(rows), score=score[rows])
-        checked = [tuple(sorted(p)) in self.verdicts for p in same.pairs.tolist()]
+        checked = [bool(self.verdicts.get((min(p), max(p)))) for p in same.pairs.tolist()]
         return same, np.array(checked, bool)
 
 

@@ -166,9 +166,9 @@ def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _recheck_rows(relation: Relation) -> list[dict[str, str | bool]]:
+def _recheck_rows(relation: Relation) -> list[dict[str, str | bool | None]]:
     return [
-        {"a": a.hex(), "b": b.hex(), "same": verdict > 0}
+        {"a": a.hex(), "b": b.hex(), "same": verdict > 0 if verdict else None}
         for (a, b), verdict in sorted(relation.cache.rechecks.items())
     ]
 
@@ -186,6 +186,8 @@ def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, st
         "pictures": str(pictures),
         "missing_signatures": str(missing),
         "recall": json.dumps(dict(calibration.recall)),
+        "recall_copies": str(calibration.synthetic_copies),
+        "recall_age": str(calibration.recall_age),
         "threshold": repr(float(calibration.threshold)),
         "false_per_million": repr(float(calibration.false_per_million)),
         "completeness": json.dumps(sentences, ensure_ascii=False),

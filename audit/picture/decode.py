@@ -104,6 +104,11 @@ class DecodeError(Exception):
         self.kind = kind
 
 
+def content_hash(data: bytes) -> str:
+    """Return the BLAKE3-256 of a file's bytes, hex."""
+    return blake3.blake3(data).hexdigest()
+
+
 def decode_picture(
     data: bytes,
     name: str,
@@ -120,7 +125,7 @@ def decode_picture(
     """
     columns: dict[str, Any] = {
         "status": "ok",
-        "content_hash": blake3.blake3(data).hexdigest(),
+        "content_hash": content_hash(data),
         "detected": detect(data),
         "extension": extension_of(name),
     }

@@ -17,7 +17,7 @@ import numpy as np
 
 from audit.executors import Failure
 from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
-from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
+from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, decode_picture
 from audit.picture.features import FEATURE_ROW, measure_picture
 from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.library_hashes import compute_library_hashes, library_columns
@@ -26,6 +26,7 @@ from audit.picture.pixels import Picture
 from audit.picture.reading import read_bytes
 from audit.records import Column, arrow_schema, arrow_table
 from audit.sources.object_store import reading_ahead
+from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,12 @@ class FileJob:
     sample_id: str
     file_key: str
     path: str | None
+
+    @property
+    def listed_size(self) -> int | None:
+        """Bytes that the listing said, the first word of the key; None where it said nothing."""
+        size = self.file_key.partition(" ")[0]
+        return int(size) if size.isdecimal() else None
 
 
 class Measured(NamedTuple):
@@ -103,15 +110,55 @@ class Measurer:
             data = read_bytes(job.path, self.limits, coming)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
-        columns, picture = decode_picture(
-            data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk
-        )
+        columns, picture = self._decoded(data, job, scratch)
+        doubtful = columns["status"] != "ok" or len(data) != job.listed_size
+        if doubtful and (again := self._asked_again(job.path, data)):
+            columns, picture = self._decoded(again, job, scratch)
         keys |= storable_columns(columns)
         if picture is None:
             return keys, None
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+
+    def _decoded(
+        self, data: bytes, job: FileJob, scratch: Scratch
+    ) -> tuple[dict[str, Any], Picture | None]:
+        return decode_picture(data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk)
+
+    def _asked_again(self, place: str, data: bytes) -> bytes | None:
+        """Ask a store once more for what came damaged or of another size than it was listed with.
+
+        None where the same comes, and for what lies on this machine.
+        """
+        if file_of(place) is not None:
+            return None
+        try:
+            again = read_bytes(place, self.limits)
+        except DecodeError:
+            return None
+        return None if again == data else again
+
+
+@dataclass(frozen=True, slots=True)
+class Hasher:
+    """The picklable work of a worker that only compares content: jobs in, content hashes out."""
+
+    limits: Limits
+
+    def __call__(self, jobs: Sequence[FileJob]) -> list[str | None]:
+        """Return the content hash of every file, None where it cannot be read."""
+        places = [jobs[number].path for number in range(len(jobs))]
+        with reading_ahead(places, self.limits.max_bytes) as coming:
+            return [self._hash(job.path, coming.get(job.path or "")) for job in jobs]
+
+    def _hash(self, place: str | None, coming: Future[bytes] | None) -> str | None:
+        if place is None:
+            return None
+        try:
+            return content_hash(read_bytes(place, self.limits, coming))
+        except DecodeError:
+            return None
 
 
 @cache

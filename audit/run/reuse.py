@@ -8,6 +8,7 @@ a million files take about two seconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,48 +19,74 @@ if TYPE_CHECKING:
 
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
-# Outcomes that may differ the next time although the file did not change.
-TRANSIENT = "('io', 'permission', 'crashed', 'timeout', 'memory')"
+UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
+# Outcomes that may differ the next time although the file did not change: what was missing when it
+# was read was there when it was listed, unless its size is unknown.
+TRANSIENT = (
+    "(coalesce(f.error_kind, '') IN ('io', 'permission', 'crashed', 'timeout', 'memory') "
+    "OR coalesce(f.error_kind, '') = 'missing' AND f.file_key NOT LIKE '-1 %')"
+)
 # A picture that has been measured and whose signature is lost.
 UNSIGNED = (
     "(f.status IN ('ok', 'damaged') AND f.phash IS NOT NULL AND f.content_hash IS NOT NULL "
     "AND f.content_hash NOT IN (SELECT content_hash FROM signed))"
 )
+# A row of the previous generation that is as good as a new one.
+LASTING = f"NOT {TRANSIENT} AND NOT ({UNSIGNED})"
 LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 
 def keep_rows(
-    store: Store, previous: Path | None, related_as: str, signed: pa.Table
+    store: Store,
+    previous: Path | None,
+    related_as: str,
+    signed: pa.Table,
+    edited: Sequence[str] = (),
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
+
+    The rows of files that are gone are left in the temporary table `lost`, with their size: their
+    content may be among the pending ones. `edited` are samples that are read whatever their times.
 
     `signed` has the column `content_hash`: pictures whose signature is stored. The others are read
     again, because a comparison without them would be incomplete. Returns the rows resumed from a
     killed scan, and the rows kept from the previous generation: None where nothing at all changed
     since, so that nothing needs to be copied.
     """
+    import polars as pl
+
     store.create_from("signed", signed)
-    unchanged = f"FROM samples s WHERE s.id = f.sample_id AND f.file_key = {FILE_KEY}"
+    store.create_from("edited", pl.DataFrame({"id": edited}, schema={"id": pl.String}))
     store.execute(
-        f"DELETE FROM features f WHERE {UNSIGNED} OR NOT EXISTS ({'SELECT 1 ' + unchanged})"
+        f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
+        f"OR NOT EXISTS (SELECT 1 FROM samples s WHERE {UNCHANGED})"
     )
     n_resumed = store.scalar("SELECT count(*) FROM features")
     n_kept: int | None = 0
     store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
+    store.execute(
+        "CREATE OR REPLACE TABLE lost AS SELECT *, 0 AS size_before FROM features LIMIT 0"
+    )
     if previous is not None:
         store.attach(previous, "previous")
-        if not n_resumed and _nothing_changed(store, related_as):
+        if not n_resumed and not edited and _nothing_changed(store, related_as):
             n_kept = None
         elif _same_measures(store):
             store.execute(
                 f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
-                f"ON s.id = f.sample_id AND f.file_key = {FILE_KEY} "
-                f"ANTI JOIN features had ON had.sample_id = f.sample_id "
-                f"WHERE coalesce(f.error_kind, '') NOT IN {TRANSIENT} AND NOT ({UNSIGNED})"
+                f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
+                f"WHERE f.sample_id NOT IN (FROM edited) AND {LASTING}"
             )
             n_kept = store.scalar("SELECT count(*) FROM features") - n_resumed
+            store.execute(
+                f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
+                f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
+                f"ANTI JOIN samples s ON s.id = f.sample_id "
+                f"WHERE f.status IN ('ok', 'damaged') AND {LASTING}"
+            )
         store.detach("previous")
     store.execute("DROP TABLE signed")
+    store.execute("DROP TABLE edited")
     if n_kept is not None:
         store.execute(
             "CREATE OR REPLACE TABLE pending AS "
@@ -80,8 +107,7 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
         return False
     if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
         return False
-    again = f"SELECT count(*) FROM previous.features f WHERE error_kind IN {TRANSIENT}"
-    if store.scalar(f"{again} OR {UNSIGNED}"):
+    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({LASTING})"):
         return False
     if _annotations_differ(store):
         return False

@@ -75,7 +75,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "rechecks": (
         Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
         Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
-        Column("same", "BOOLEAN", "what a full-resolution check of the two files decided"),
+        Column("same", "BOOLEAN", "what a full-resolution check decided; null if nothing"),
     ),
     "rejected_pairs": (
         Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),

@@ -28,10 +28,11 @@ from audit.errors import LockedError, RunError, UsageError
 from audit.executors import Executor, Serial
 from audit.measuring import Progress
 from audit.picture.decode import Limits
-from audit.picture.measure import FileJob
+from audit.picture.measure import FileJob, Measurer
 from audit.records import Action, Finding, Sample, Severity
 from audit.report import collect_report
 from audit.run import generations
+from audit.run.digests import SEAL
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.scanning import ScanResult
@@ -129,14 +130,19 @@ def test_serial_and_processes_give_the_same_index(tree: Path, tmp_path: Path) ->
 
 
 class Counting(Serial):
-    """A serial executor that remembers which files were read."""
+    """A serial executor that remembers which files were read, measured, and opened otherwise."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
+        self.measured: list[str] = []
+        self.shown: list[str] = []
 
     def run(self, work, chunks):  # type: ignore[no-untyped-def]
         for chunk, result in super().run(work, chunks):
-            self.read += [job.sample_id for job in chunk if isinstance(job, FileJob)]
+            names = [job.sample_id for job in chunk if isinstance(job, FileJob)]
+            self.read += names
+            self.measured += names if isinstance(work, Measurer) else []
+            self.shown += [] if names else chunk
             yield chunk, result
 
 
@@ -178,6 +184,60 @@ def test_a_moved_label_changes_the_index_without_reading_more_than_the_file(
     assert executor.read == ["train/dog/zero.jpg"]
     with open_run(run) as store:
         assert store.scalar("SELECT label FROM samples WHERE id = 'train/dog/zero.jpg'") == "dog"
+
+
+def test_what_is_known_by_its_content_is_not_measured_again(tree: Path, tmp_path: Path) -> None:
+    """Deleted files open none of the others; moved ones keep their rows under any name."""
+    run, deleted, moved, other = tmp_path / "run", Counting(), Counting(), Counting()
+    scan(tree, run)
+    (tree / "train/cat/1.jpg").unlink()
+    assert scan(tree, run, executor=deleted).kept == 23
+    assert (deleted.read, deleted.shown) == ([], [])
+    (tree / "train" / "cat").rename(tree / "train" / "lynx")
+    (tree / "test/dog/0.jpg").rename(tree / "test/dog/again.jpeg")
+    result = scan(tree, run, executor=moved)
+    assert (result.measured, result.kept, result.moved) == (0, 23, 5)
+    assert (len(moved.read), moved.measured, moved.shown) == (5, [], [])
+    gone, new = tree / "train/lynx/0.jpg", tree / "train/lynx/new.jpg"
+    new.write_bytes(one_bit_changed(gone.read_bytes()))
+    gone.unlink()
+    scan(tree, run, executor=other)
+    assert other.measured == ["train/lynx/new.jpg"], "of equal size, not of equal content"
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+
+
+def one_bit_changed(data: bytes) -> bytes:
+    return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
+
+
+@pytest.mark.slow
+def test_verify_finds_edits_that_size_and_times_hide(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Counting()
+    scan(tree, run)
+    assert scan(tree, run, verify=True).edited_unseen == []
+    edited = tree / "train" / "cat" / "0.jpg"
+    edited.write_bytes(one_bit_changed(edited.read_bytes()))
+    pretend_unchanged(run, "train/cat/0.jpg", edited)
+    assert scan(tree, run).unchanged
+    result = scan(tree, run, executor=executor, verify=True)
+    assert (result.edited_unseen, result.measured) == (["train/cat/0.jpg"], 1)
+    assert executor.measured == ["train/cat/0.jpg"]
+    scan(tree, tmp_path / "fresh")
+    assert_same_index(run, tmp_path / "fresh")
+
+
+def pretend_unchanged(run: Path, sample: str, path: Path) -> None:
+    """Let a run hold the times that a file has now: as on a file system that keeps none."""
+    status, found = path.stat(), generations.require(run)
+    times = [status.st_mtime_ns, status.st_ctime_ns]
+    key = " ".join(map(str, [status.st_size, *times]))
+    with Store.create(found.measurements) as store:
+        store.execute(
+            "UPDATE samples SET mtime_ns = ?, ctime_ns = ? WHERE id = ?", [*times, sample]
+        )
+        store.execute("UPDATE features SET file_key = ? WHERE sample_id = ?", [key, sample])
+    (found.path / SEAL).unlink()
 
 
 def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:

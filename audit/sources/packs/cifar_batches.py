@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import kept_open
-from audit.sources.reading_error import ReadingError
+from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
 
 NAME = "cifar"
 NAMED = False
@@ -62,7 +61,7 @@ def list_members(path: str) -> Iterator[PackMember]:
     """Yield the pictures in order, with their class by name."""
     try:
         batch = kept_open(open_batch, path)
-    except _CANNOT as error:
+    except NOT_AN_ARRAY as error:
         raise DamagedPackError(f"it cannot be read as a CIFAR batch: {error}") from None
     split = "test" if os.path.basename(path).startswith("test") else "train"
     for index, number in enumerate(batch.labels):
@@ -73,12 +72,7 @@ def list_members(path: str) -> Iterator[PackMember]:
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return a picture as PNG: its index."""
-    from audit.sources.python_objects import encode_picture
-
-    try:
-        return encode_picture(kept_open(open_batch, path).pictures[int(key)], key)
-    except (*_CANNOT, IndexError) as error:
-        raise ReadingError("corrupt", f"the batch cannot be read: {error}") from None
+    return encode_member(lambda index: kept_open(open_batch, path).pictures[index], key, limit)
 
 
 def open_batch(path: str) -> Batch:
@@ -113,7 +107,7 @@ def _classes(path: str) -> list[str]:
     for name, key in (("batches.meta", "label_names"), ("meta", "fine_label_names")):
         try:
             return [str(word) for word in _unpickled(os.path.join(folder, name))[key]]
-        except _CANNOT:
+        except NOT_AN_ARRAY:
             continue
     for name in ("batches.meta.txt", "fine_label_names.txt"):
         try:
@@ -147,9 +141,3 @@ def _word(value: Any) -> Any:
 
 def _words(value: Any) -> Any:
     return [_word(item) for item in value] if isinstance(value, list) else value
-
-
-_CANNOT = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError,
-    pickle.UnpicklingError, ImportError,
-)  # fmt: skip

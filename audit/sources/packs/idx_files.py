@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import kept_open
-from audit.sources.reading_error import ReadingError
+from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
 
 NAME = "idx"
 NAMED = False
@@ -33,7 +32,7 @@ def list_members(path: str) -> Iterator[PackMember]:
     """Yield the pictures in order, with their labels where there are any."""
     try:
         pictures, short = kept_open(open_idx, path, _PICTURES)
-    except (OSError, EOFError, ValueError) as error:
+    except NOT_AN_ARRAY as error:
         raise DamagedPackError(f"it cannot be read: {error}") from None
     labels, problem = _labels(path, len(pictures))
     problem = "; ".join(filter(None, [short, problem]))
@@ -54,7 +53,7 @@ def _labels(path: str, n: int) -> tuple[Any, str]:
         return None, f"no file {other} lies beside it, so that its pictures have no labels"
     try:
         labels, _ = kept_open(open_idx, beside, _LABELS)
-    except (OSError, EOFError, ValueError) as error:
+    except NOT_AN_ARRAY as error:
         return None, f"its labels in {other} cannot be read: {error}"
     if len(labels) != n:
         return None, f"it has {n:,} pictures and {other} {len(labels):,} labels"
@@ -86,9 +85,4 @@ def open_idx(path: str, magic: int) -> tuple[Any, str]:
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return a picture as PNG: its index."""
-    from audit.sources.python_objects import encode_picture
-
-    try:
-        return encode_picture(kept_open(open_idx, path, _PICTURES)[0][int(key)], key)
-    except (EOFError, ValueError, IndexError) as error:
-        raise ReadingError("corrupt", f"the file cannot be read: {error}") from None
+    return encode_member(lambda index: kept_open(open_idx, path, _PICTURES)[0][index], key, limit)

@@ -10,29 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from audit.errors import UsageError
 from audit.sources.names import split_word
 from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import kept_open
-from audit.sources.reading_error import ReadingError
+from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
 
 NAME = "arrays"
 NAMED = False
 _PICTURES = re.compile(r"^(x|images?|imgs?|pictures?|data|features|arr_0)$", re.IGNORECASE)
 _LABELS = re.compile(r"^(y|labels?|targets?|class(es)?|arr_1)$", re.IGNORECASE)
-# what NumPy and h5py raise for damaged files
-_CANNOT = (
-    OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, SyntaxError, IndexError,
-    OverflowError, RuntimeError, tokenize.TokenError, struct.error,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 def recognises(path: str) -> bool:
@@ -45,7 +34,7 @@ def list_members(path: str) -> Iterator[PackMember]:
     try:
         arrays = kept_open(open_arrays, path)
         names = [name for name in sorted(arrays) if _holds_pictures(arrays[name], name)]
-    except _CANNOT as error:
+    except NOT_AN_ARRAY as error:
         raise DamagedPackError(f"it cannot be read as an array: {error}") from None
     if not names:
         shapes = (
@@ -64,15 +53,8 @@ def list_members(path: str) -> Iterator[PackMember]:
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return a picture as PNG: `index + name of the array`."""
-    from audit.sources.python_objects import encode_picture
-
     index, _, name = key.partition("+")
-    try:
-        return encode_picture(kept_open(open_arrays, path)[name][int(index)], index)
-    except UsageError as error:
-        raise ReadingError("unsupported", str(error)) from None
-    except _CANNOT as error:
-        raise ReadingError("corrupt", f"the array cannot be read: {error}") from None
+    return encode_member(lambda row: kept_open(open_arrays, path)[name][row], index, limit)
 
 
 def open_arrays(path: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -22,42 +22,21 @@ from audit.sources.paths import reading_place
 from tests.audit.sources.packed_sets import pictures, write_folder, write_parquet, write_tar
 
 fsspec = pytest.importorskip("fsspec")
-memory = pytest.importorskip("fsspec.implementations.memory")
+failing_store = pytest.importorskip("tests.audit.sources.failing_store")
+Failing = failing_store.Failing
 FILES = pictures()
-
-
-class Failing(memory.MemoryFileSystem):  # type: ignore[misc, name-defined]
-    """A store that fails as it is told: by the name of an object, so many times."""
-
-    protocol = "failing"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
-    failures: ClassVar[dict[str, list[Exception | bytes]]] = {}
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.replace("failing://", "memory://")))
-
-    def cat_file(self, path: str, start: Any = None, end: Any = None, **more: Any) -> bytes:
-        name = path.rpartition("/")[2]
-        if waiting := self.failures.get(name):
-            answer = waiting.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-        return bytes(super().cat_file(path, start=start, end=end, **more))
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     fsspec.register_implementation("failing", Failing, clobber=True)
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.0)
-    Failing.store, Failing.pseudo_dirs, Failing.failures = {}, [""], {}
+    Failing.forget()
     filesystem = fsspec.filesystem("failing")
     for name, data in FILES.items():
         filesystem.pipe(f"/set/{name}", data)
     yield filesystem
-    Failing.store, Failing.failures = {}, {}
+    Failing.forget()
 
 
 def samples(source: audit.sources.Source) -> list[Sample]:
@@ -169,13 +148,19 @@ def test_a_scan_of_a_failing_store_finds_what_the_folder_has(store: Any, tmp_pat
     names = [name.rpartition("/")[2] for name in FILES]
     Failing.failures = {name: [ConnectionResetError("reset")] for name in names[::2]}
     Failing.failures[names[1]] = [OSError("down")] * object_store.TRIES
+    Failing.failures[names[3]] = [FileNotFoundError("gone since it was listed")]
+    # what comes damaged, or of another size than was listed, is asked for once more
+    Failing.failures[names[5]] = [lambda data: data[: len(data) // 2]]
+    Failing.failures[names[7]] = [lambda data: data + b"more"]
     scan(open_source(["failing://set"]), tmp_path / "two", executor=Serial())
     stored = audit.open(tmp_path / "two")
     broken = stored.findings.filter(stored.findings["code"] == "FILE001")
-    assert len(broken) == 1
+    assert len(broken) == 2
+    unread = "SELECT count(*) FROM images WHERE status = 'unreadable'"
+    assert stored.sql(unread).item() == 2
     # what the store failed at is tried again, and all else is kept
     again = scan(open_source(["failing://set"]), tmp_path / "two", executor=Serial())
-    assert (again.measured, again.kept) == (1, len(FILES) - 1)
+    assert (again.measured, again.kept) == (2, len(FILES) - 2)
     stored = audit.open(tmp_path / "two")
     assert sorted(stored.findings["fingerprint"]) == sorted(folder.findings["fingerprint"])
     assert all(uri.startswith(SCHEME) for uri in stored.sql("SELECT uri FROM samples")["uri"])

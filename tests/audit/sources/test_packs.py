@@ -221,6 +221,18 @@ def test_cifar_and_mnist(tmp_path: Path) -> None:
     assert np.array_equal(shown(read[3]), grey[3])
 
 
+@pytest.mark.parametrize("kind", ["cifar", "idx", "arrays"])
+def test_a_picture_of_an_array_above_the_limit_is_not_read(tmp_path: Path, kind: str) -> None:
+    if kind == "arrays":
+        np.save(tmp_path / "a.npy", pixels_of(FILES))
+    place = {"cifar": write_cifar, "idx": write_idx}.get(kind, lambda folder: folder)(tmp_path)
+    first = samples(open_source([str(place)]))[0]
+    assert content(first)
+    with pytest.raises(DecodeError, match="max_bytes") as error:
+        read_bytes(str(reading_place(first.uri)), Limits(max_bytes=first.n_bytes - 1))
+    assert error.value.kind == "bomb"
+
+
 # ---- damage ----
 
 

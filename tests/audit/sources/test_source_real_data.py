@@ -1,13 +1,23 @@
 """Published layouts and real images: each folder is opened the way a person would read it."""
 
+import contextlib
 import os
+import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from audit.errors import UsageError
+from audit.annotations import read_annotations
+from audit.errors import AuditError, UsageError
+from audit.measuring import ignore_progress, list_source
+from audit.picture.decode import Limits
+from audit.picture.features import FEATURE_ROW
+from audit.picture.measure import FileJob, Hasher
+from audit.run.store import Store
 from audit.sources import open_source
+from audit.sources.paths import reading_place
 from tests.audit.sources.trees import read
 from tests.conftest import ROOT
 
@@ -101,3 +111,36 @@ def test_photos_raccoon_and_odd_images() -> None:
     samples = read(odd)
     assert len(samples) + sum(row.count for row in odd.skipped) == 544
     assert odd.layout.name == "flat"
+
+
+PUBLISHED = (
+    "cifar10_dataset", "coco_dataset", "image_dir_dataset", "imagenet_dataset",
+    "imagenet_txt_dataset", "labelme_dataset", "mnist_csv_dataset", "mnist_dataset",
+    "open_images_dataset", "tf_detection_api_dataset", "voc_dataset", "yolo_dataset",
+)  # fmt: skip
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "halves": lambda data: data[: len(data) // 2],
+    "one-bit": lambda data: data[: len(data) // 3] + b"\xff" + data[len(data) // 3 + 1 :],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("folder", PUBLISHED)
+def test_no_reader_breaks_on_a_damaged_copy(folder: str, damage: str, tmp_path: Path) -> None:
+    """Each is listed, its pictures and annotations read, or refused by a sentence."""
+    copy = Path(shutil.copytree(DATA / "formats" / folder, tmp_path / "copy"))
+    for path in copy.rglob("*"):
+        if path.is_file():
+            path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    for place in (copy, min(copy.iterdir())):
+        with contextlib.suppress(AuditError), Store.memory() as store:
+            source = open_source([str(place)])
+            store.create_measurements(FEATURE_ROW)
+            list_source(store, source, ignore_progress)
+            assert not source.failed
+            read_annotations(store, source, None)
+            jobs = [
+                FileJob(row["id"], "", reading_place(row["uri"]))
+                for row in store.rows("SELECT id, uri FROM samples")
+            ]
+            assert len(Hasher(Limits())(jobs)) == len(jobs)

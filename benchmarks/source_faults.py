@@ -1,0 +1,405 @@
+"""Break shards, objects of a store and workers on purpose, and count what is lost.
+
+    python benchmarks/source_faults.py [--only WORD] [--docs F.md]
+
+The dataset is 24 small pictures in four tar shards, a zip, Parquet, TFRecord or objects of a store
+(`failing://`, a store in memory that throttles, resets, lies and changes as it is told). Each fault
+strikes one scan: what it touches is a finding or a sentence, all else must be there, with its
+values. Then the fault is gone, and the same scan runs again: survived means that its tables equal
+those of an undisturbed run row for row. A scan that raises anything but a sentence for the user has
+not survived. The table says how many of the untouched rows were lost while the fault lasted.
+
+The last line is JSON; ends with 1 where a fault was not survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import fsspec  # type: ignore[import-untyped]
+from faults import Index, index
+
+from audit.checking.config import Config
+from audit.errors import AuditError
+from audit.executors import Executor, Processes, Serial
+from audit.picture.decode import Limits
+from audit.run.generations import open_run
+from audit.scanning import scan
+from audit.sources import object_store, open_source
+from tests.audit.sources.failing_store import Failing
+from tests.audit.sources.packed_sets import (
+    Files,
+    pictures,
+    write_parquet,
+    write_tar,
+    write_tfrecord,
+    write_zip,
+)
+
+CONFIG = Config(relate={"synthetic_sources": 0}, limits=Limits(max_bytes=1 << 20))
+CHECKS = ("FILE", "DUP")
+FILES = pictures(24)
+PARTS = {
+    split: {n: d for n, d in FILES.items() if n.startswith(split)} for split in ("train", "test")
+}
+Values = dict[str, tuple[object, ...]]
+
+
+@dataclass
+class Scene:
+    """One dataset at one address, a run of it, and what it is when nothing disturbs it."""
+
+    folder: Path
+    source: str
+    whole: Index
+    values: Values
+    said: str = ""
+    executor: Executor = field(default_factory=Serial)
+    verify: bool = False
+
+    def scan(self, run: str = "run") -> Values:
+        """Scan into a run; return what was measured, by id. A sentence is kept in `said`."""
+        try:
+            scan(
+                open_source([self.source]), self.folder / run, executor=self.executor,
+                config=CONFIG, checks=CHECKS, verify=self.verify,
+            )  # fmt: skip
+        except AuditError as error:
+            self.said = str(error)
+            return {}
+        return read_values(self.folder / run)
+
+
+Strike = Callable[[Scene], Iterator[set[str] | None]]
+"""Breaks something, yields the ids that may suffer (None: all of them, with a sentence), mends."""
+FAULTS: dict[str, tuple[str, Strike]] = {}
+
+
+def read_values(run: Path) -> Values:
+    """Return what a run knows of every file that was read."""
+    with open_run(run) as store:
+        rows = store.query("SELECT id, content_hash, phash, label FROM images WHERE status = 'ok'")
+    return {row[0]: row[1:] for row in rows.iter_rows()}
+
+
+def fault(kind: str, words: str, strike: Strike) -> None:
+    """Register a fault of one kind of source: tar, zip, parquet, tfrecord or store."""
+    FAULTS[words] = kind, strike
+
+
+# ---- shards ----
+
+
+def damaged(path: str, change: Callable[[bytes], bytes], suffers: Iterable[str] | None) -> Strike:
+    """Change the bytes of a shard, and put them back."""
+
+    def strike(scene: Scene) -> Iterator[set[str] | None]:
+        place = Path(scene.source) / path
+        kept, status = place.read_bytes(), place.stat()
+        place.write_bytes(change(kept))
+        yield None if suffers is None else set(suffers)
+        place.write_bytes(kept)
+        os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    return strike
+
+
+def cut(size: Callable[[bytes], int]) -> Callable[[bytes], bytes]:
+    """Return a change that keeps the first bytes."""
+    return lambda data: data[: size(data)]
+
+
+def patched(at: Callable[[bytes], int], new: bytes) -> Callable[[bytes], bytes]:
+    """Return a change that writes other bytes at one place."""
+
+    def change(data: bytes) -> bytes:
+        place = at(data) % len(data)
+        return data[:place] + new + data[place + len(new) :]
+
+    return change
+
+
+def tar_entry(number: int) -> Callable[[bytes], int]:
+    """Return where a tar's entry starts."""
+
+    def place(data: bytes) -> int:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            return archive.getmembers()[number].offset
+
+    return place
+
+
+def added_to_tar(name: str) -> Callable[[bytes], bytes]:
+    """Return a change that appends an entry of this name: one more picture."""
+
+    def change(data: bytes) -> bytes:
+        whole = io.BytesIO(data)
+        with tarfile.open(fileobj=whole, mode="a") as archive:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(BOMB)
+            archive.addfile(entry, io.BytesIO(BOMB))
+        return whole.getvalue()
+
+    return change
+
+
+def added_to_zip(name: str, content: bytes, said: int | None = None) -> Callable[[bytes], bytes]:
+    """Return a change that appends a member, which says that it unpacks to `said` bytes."""
+
+    def change(data: bytes) -> bytes:
+        whole = io.BytesIO(data)
+        with zipfile.ZipFile(whole, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, content)
+        made = whole.getvalue()
+        if said is None:
+            return made
+        return made.replace(struct.pack("<I", len(content)), struct.pack("<I", said))
+
+    return change
+
+
+BOMB = bytes(1 << 22)
+TRAIN, TEST = (list(PARTS[split]) for split in ("train", "test"))
+LENGTH = struct.pack("<I", 0x7FFFFFF0)
+TAR, ZIP, PARQUET, RECORDS = "train.tar", "train.zip", "train.parquet", "train.tfrecord"
+IDS = {"train": [f"train/{n}" for n in range(len(TRAIN))]}
+for _words, _change, _suffers in (
+    ("cut in the middle of a header", cut(lambda d: tar_entry(9)(d) + 100), TRAIN[9:]),
+    ("cut in the middle of a picture", cut(lambda d: tar_entry(9)(d) + 540), TRAIN[9:]),
+    ("cut before its end blocks", cut(lambda d: tar_entry(17)(d) + 1024), TRAIN[17:]),
+    ("a header whose checksum is wrong", patched(tar_entry(4), b"\xff\xff"), [TRAIN[4]]),
+    ("an entry of 2 GB more", patched(lambda d: tar_entry(4)(d) + 124, b"77777777777"), TRAIN[4:]),
+    ("an entry ../../../x.png of zeros", added_to_tar("../../../x.png"), []),
+    ("an entry /etc/x.png of zeros", added_to_tar("/etc/x.png"), []),
+    ("empty", cut(lambda d: 0), TRAIN),
+):
+    fault("tar", f"tar: {_words}", damaged(TAR, _change, _suffers))
+for _words, _change, _suffers in (
+    ("without its directory", cut(lambda d: d.rindex(b"PK\x01\x02") - 400), TRAIN),
+    ("cut in the middle of a picture", cut(lambda d: d.index(TRAIN[9].encode()) + 60), TRAIN[9:]),
+    ("an entry ../../x.png of zeros", added_to_zip("../../x.png", BOMB), []),
+    ("a bomb: 4 MB of zeros in 4 kB", added_to_zip("train/cat/bomb.png", BOMB), []),
+    ("a bomb that says 100 bytes", added_to_zip("train/cat/bomb.png", BOMB, 100), []),
+    ("a directory of 2 GB", patched(lambda d: d.rindex(b"PK\x05\x06") + 12, LENGTH), TRAIN),
+):
+    fault("zip", f"zip: {_words}", damaged(ZIP, _change, _suffers))
+for _words, _change in (
+    ("a footer of 2 GB", patched(lambda d: len(d) - 8, LENGTH)),
+    ("cut in its footer", cut(lambda d: len(d) - 60)),
+    ("cut in its first page", cut(lambda d: 300)),
+    ("a page header of other lengths", patched(lambda d: 4, b"\x15\xfe\xff\xff\xff\x0f\x15")),
+):
+    fault("parquet", f"parquet: {_words}", damaged(PARQUET, _change, None))
+for _words, _change in (
+    ("a record of 2 GB", patched(lambda d: 0, LENGTH)),
+    ("cut in the middle of a record", cut(lambda d: len(d) // 2)),
+    ("a record whose checksum is wrong", patched(lambda d: 40, b"\xff\xff\xff")),
+):
+    fault("tfrecord", f"tfrecord: {_words}", damaged(RECORDS, _change, IDS["train"]))
+
+
+# ---- a store ----
+
+
+def failing(failures: Sequence[Any], suffers: Iterable[str], name: str = "") -> Strike:
+    """Let requests for one object (or for every one) fail, one after the other."""
+
+    def strike(scene: Scene) -> Iterator[set[str] | None]:
+        chosen = [name] if name else [path.rpartition("/")[2] for path in FILES]
+        Failing.failures = {one: list(failures) for one in chosen}
+        yield set(suffers)
+        Failing.failures = {}
+
+    return strike
+
+
+def gone(scene: Scene) -> Iterator[set[str] | None]:
+    """Let an object vanish after the listing."""
+    yield from failing([FileNotFoundError("gone")], TRAIN[3:4], _last(TRAIN[3]))(scene)
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+ONE, TRIES = _last(TRAIN[5]), object_store.TRIES
+for _words, _failures, _suffers, _name in (
+    ("503 for a while, every object", [OSError("503 Slow Down")] * 3, [], ""),
+    ("503 for good, one object", [OSError("503 Slow Down")] * TRIES, [TRAIN[5]], ONE),
+    ("resets the connection twice", [ConnectionResetError("reset")] * 2, [], ""),
+    ("answers after the time is up", [TimeoutError()] * 2, [], ""),
+    ("refuses one object: credentials ended", [PermissionError("expired")], [TRAIN[5]], ONE),
+    ("refuses all: credentials ended", [PermissionError("expired")] * 2, FILES, ""),
+    ("answers with half of an object", [lambda data: data[: len(data) // 2]], [TRAIN[5]], ONE),
+    ("answers with more than it said", [lambda data: data + b"more"], [TRAIN[5]], ONE),
+    ("answers with a page of HTML", [b"<html>busy</html>"], [TRAIN[5]], ONE),
+):
+    fault("store", f"store: {_words}", failing(_failures, _suffers, _name))
+fault("store", "store: an object vanishes after the listing", gone)
+for _words, _failures, _suffers in (
+    ("a range answers short twice", [b"x", b"x"], []),
+    ("the object changes between two ranges", [lambda data: data[::-1]], TRAIN),
+    ("the object vanishes between two ranges", [FileNotFoundError("gone")] * 99, TRAIN),
+):
+    fault("tars", f"store, tar: {_words}", failing(_failures, _suffers, TAR))
+
+
+# ---- workers ----
+
+
+class Killing(Processes):
+    """Worker processes of which all are killed after the third picture."""
+
+    def run(self, work: Any, chunks: Any) -> Iterator[Any]:
+        """Run picture by picture, and kill once."""
+        singles = ([job] for chunk in chunks for job in chunk)
+        for number, answer in enumerate(super().run(work, singles)):
+            if number == 3:
+                kill_children()
+            yield answer
+
+
+def kill_children() -> None:
+    """Kill every child process of this one."""
+    listed = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
+    for word in listed.stdout.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(word), signal.SIGKILL)
+
+
+def workers_killed(scene: Scene) -> Iterator[set[str] | None]:
+    """Let the workers of a scan be killed; the pictures they held may be said to be the cause."""
+    scene.executor = Killing(2, 60.0, 1 << 30)
+    yield set()
+    scene.executor = Serial()
+
+
+for _kind in ("tar", "zip", "parquet", "tfrecord"):
+    fault(_kind, f"{_kind}: both workers killed", workers_killed)
+
+
+def swapped(scene: Scene) -> Iterator[set[str] | None]:
+    """Let a store answer with another whole picture: only its content tells, so ask for that."""
+    yield from failing([FILES[TEST[0]]], [TRAIN[5]], ONE)(scene)
+    scene.verify = True
+
+
+fault("store", "store: answers with another picture (then --verify)", swapped)
+
+
+# ---- running them ----
+
+
+def write_source(kind: str, folder: Path) -> str:
+    """Write the dataset in a kind; return its address."""
+    if kind == "store":
+        filesystem = fsspec.filesystem("failing")
+        for name, data in FILES.items():
+            filesystem.pipe(f"/set/{name}", data)
+        return "failing://set"
+    write: Callable[[Path, Files], Path] = {
+        "tar": write_tar, "tars": write_tar, "zip": write_zip, "parquet": write_parquet,
+        "tfrecord": write_tfrecord,
+    }[kind]  # fmt: skip
+    folder.mkdir()
+    suffix = "tar" if kind == "tars" else kind
+    made = [write(folder / f"{split}.{suffix}", files) for split, files in PARTS.items()]
+    if kind != "tars":
+        return str(folder)
+    for path in made:
+        fsspec.filesystem("failing").pipe(f"/tars/{path.name}", path.read_bytes())
+    return "failing://tars"
+
+
+def try_fault(words: str, work: Path) -> dict[str, Any]:
+    """Strike once, then scan without the fault; return what was lost."""
+    kind, strike = FAULTS[words]
+    Failing.forget()
+    scene = Scene(work, write_source(kind, work / "data"), {}, {})
+    scene.values = scene.scan("undisturbed")
+    scene.whole = index(work / "undisturbed")
+    assert len(scene.values) == len(FILES), f"{kind}: {scene.said} {len(scene.values)}"
+    suffers: set[str] | None = set()
+    struck: Values = {}
+    try:
+        steps = strike(scene)
+        suffers = next(steps)
+        struck = scene.scan()
+        next(steps, None)
+        spared = scene.values.keys() - (scene.values.keys() if suffers is None else suffers)
+        lost = sum(struck.get(name) != scene.values[name] for name in spared)
+        wrong = sum(name in struck and struck[name] != scene.values[name] for name in FILES)
+        said, scene.said = scene.said, ""
+        after = scene.scan()
+        found = index(work / "run") if after else {}
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return {
+            "survived": False,
+            "lost": 0,
+            "twice": 0,
+            "said": f"{type(error).__name__}: {error}",
+        }
+    same = all(name in found and frame.equals(found[name]) for name, frame in scene.whole.items())
+    twice = sum(frame.height - frame.unique().height for frame in found.values())
+    differ = [n for n, f in scene.whole.items() if n not in found or not f.equals(found[n])]
+    return {
+        "survived": same and not lost, "lost": lost, "twice": twice, "wrong": wrong,
+        "read": len(struck), "said": said, "differ": differ,
+    }  # fmt: skip
+
+
+HEAD = """
+## Shards, stores and workers
+
+Written by `python benchmarks/source_faults.py --docs docs/faults.md`: {n} pictures each. Read:
+pictures that were read while the fault lasted. Lost: of the rows that it did not touch. Survived:
+none lost, and the scan after it equals an undisturbed run row for row.
+
+| fault | read | lost | twice | survived |
+|---|---:|---:|---:|---|
+"""
+
+
+def main() -> None:
+    """Run the faults and print the table; ends with 1 where one was not survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="faults whose name contains this")
+    parser.add_argument("--docs", type=Path, help="append the table there")
+    options = parser.parse_args()
+    object_store.FIRST_PAUSE_S = 0.0
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    rows, bad = [], []
+    for words in (name for name in FAULTS if options.only in name):
+        with tempfile.TemporaryDirectory(prefix="source-faults-") as work:
+            found = try_fault(words, Path(work))
+        word = "yes" if found["survived"] else "no"
+        counts = f"{found.get('read', 0)} | {found['lost']} | {found['twice']}"
+        rows.append(f"| {words} | {counts} | {word} |")
+        print(rows[-1], found["said"], found.get("differ") or "", flush=True)
+        bad += [] if found["survived"] else [words]
+    if options.docs:
+        kept = options.docs.read_text().split(HEAD.split("Written", maxsplit=1)[0])[0]
+        options.docs.write_text(kept + HEAD.format(n=len(FILES)) + "\n".join(rows) + "\n")
+    print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
