@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline_profiler.checking.keras_loss import KerasLossAlone
 from pipeline_profiler.checking.loss_alone import LossAlone
+from pipeline_profiler.checking.tasks import Task
 from pipeline_profiler.checking.user_training import Training
 
 
@@ -27,6 +28,11 @@ class ExaminedTraining(ABC):
     def loss_alone(self) -> LossAlone | KerasLossAlone:
         """The loss of free outputs for the first batch."""
 
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """What is learned."""
+
     def time_left(self) -> float:
         """Seconds until the deadline."""
         return self.deadline - time.monotonic()
@@ -41,6 +47,12 @@ class ExaminedTraining(ABC):
         """The least loss of an output that is the same for all examples of the first batch."""
         return self.loss_alone.constant
 
+    @property
     def best_outputs(self) -> tuple[float, Any]:
         """(least loss, outputs) over free outputs for the first batch."""
-        return self.loss_alone.best_outputs()
+        return self.loss_alone.best_outputs
+
+    @property
+    def bottomless(self) -> bool:
+        """Whether the loss of free outputs falls without end, so that there is no least one."""
+        return self.loss_alone.bottomless
