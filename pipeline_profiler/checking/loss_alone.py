@@ -36,16 +36,16 @@ class LossAlone:
         'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit', 'positive': numbers in
         0..1, or above 0, which a loss insists on.
         """
-        outputs = self.outputs.float()
+        outputs, kind = self.outputs.float(), self.task.kind
+        least = float(outputs.min()) if outputs.numel() else -1.0
+        insists = least >= 0 and kind in ("binary", "regression")
+        insists = insists and not self._bears(outputs - float(outputs.max()) - 1)
+        if insists and bool((outputs <= 1).all()) and not self._bears(outputs + 2):
+            by_itself = kind == "binary" or self._axis is None
+            return "unit" if by_itself else "sum"
         if self._axis is not None:
-            return "log" if bool((outputs < 0).any()) else "sum"
-        if self.task.kind not in ("binary", "regression") or bool((outputs < 0).any()):
-            return ""
-        beyond = float(outputs.max()) + 1
-        if not outputs.numel() or self._bears(outputs - beyond):
-            return ""
-        small = self.task.kind == "binary" or bool((outputs <= 1).all())
-        return "unit" if small and not self._bears(outputs + 2) else "positive"
+            return "sum" if least >= 0 else "log"
+        return "positive" if insists else ""
 
     def _bears(self, outputs: Any) -> bool:
         """Whether the loss of these outputs is a number."""

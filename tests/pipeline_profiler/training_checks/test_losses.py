@@ -114,6 +114,7 @@ LOSSES: dict[str, tuple[Any, Any, Any]] = {  # (targets, last modules, loss)
     "soft labels": (shares, [CLASSES], nn.CrossEntropyLoss()),
     "KLDiv": (shares, [CLASSES, nn.LogSoftmax(1)], nn.KLDivLoss(reduction="batchmean")),
     "squared error of shares": (one_hot, [CLASSES, nn.Softmax(1)], nn.MSELoss()),
+    "one of several by itself": (one_hot, [CLASSES, nn.Softmax(1)], nn.BCELoss()),
     "pos_weight": (rare, [1], nn.BCEWithLogitsLoss(pos_weight=torch.tensor([20.0]))),
     "signs": (signs, [1], nn.SoftMarginLoss()),
     "gamma": (times, [1, nn.Softplus()], lambda o, t: (o.log() + t / o).mean()),
