@@ -13,6 +13,8 @@ from pipeline_profiler.checking.loss_alone import LossAlone
 from pipeline_profiler.checking.tasks import Task
 from pipeline_profiler.checking.user_training import Training
 
+FROM_ZERO = 0.1  # of the loss of the best constant output
+
 
 @dataclass
 class ExaminedTraining(ABC):
@@ -56,3 +58,8 @@ class ExaminedTraining(ABC):
     def bottomless(self) -> bool:
         """Whether the loss of free outputs falls without end, so that there is no least one."""
         return self.loss_alone.bottomless
+
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether the least loss is far from 0, as that of counts or densities is, and no error."""
+        return abs(self.best_outputs[0]) > FROM_ZERO * abs(self.constant_loss)

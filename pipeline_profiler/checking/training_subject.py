@@ -343,6 +343,19 @@ class TrainingSubject(ExaminedTraining):
             self.task,
         )
 
+    @cached_property
+    def small_alone(self) -> LossAlone:
+        """The loss of free outputs for the small batch, whose least may be another."""
+        import torch
+
+        training, targets = self.fresh(), self.small[2]
+        training.model.eval()
+        with torch.no_grad():
+            outputs = self.output(training, self.small[1])
+        return LossAlone(
+            lambda free: self.loss_of(training, free, targets), outputs, targets, self.task
+        )
+
     @property
     def form(self) -> str:
         """What the loss takes: see `LossAlone.form`."""

@@ -97,6 +97,7 @@ class LossAtStart(Check):
             uniform,
             constant,
             least,
+            subject.is_likelihood,
             len(set(losses)) == 1,
             numbers,
         )
@@ -163,6 +164,7 @@ def _judge(
     uniform: float,
     constant: float,
     least: float,
+    likelihood: bool,
     fixed: bool,
     numbers: dict[str, Any],
 ) -> Answer:
@@ -180,7 +182,6 @@ def _judge(
         high = mean - uniform > summed * max(MOST_NATS, 0.5 * knowing)
     else:
         # a likelihood has its least far from 0: beside it, outputs of zero are no bad start
-        likelihood = abs(least) > 0.1 * abs(constant)
         nothing = max(constant, uniform) if likelihood else constant
         high = mean - least > MOST_FACTOR * (nothing - least) > 0
     if high:

@@ -59,9 +59,9 @@ class OverfitsOneBatch(Check):
     ## How it decides
     Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
     predictions equal the labels. Where the pace of the last 200 steps would bring it there in 200
-    more, it cannot tell; nor where the loss has no least value, or its task is not known and the
-    result beats every constant output (a likelihood whose spread is learned). There is no chance in
-    it beyond the seed.
+    more, it cannot tell; nor where the loss has no least value, or is a likelihood (of counts, or
+    with a spread that is learned) or of unknown kind, and the result beats every constant output.
+    There is no chance in it beyond the seed.
 
     ## What to do
     If Adam at 0.001 manages, look at optimizer and learning rate; if not, at the causes listed
@@ -84,7 +84,8 @@ class OverfitsOneBatch(Check):
         done = _train(subject, training, first, least)
         answer = _judge(done, first, least, lambda: _with_adam(subject, first, least))
         if answer.judgement is Judgement.FAIL and subject.takes_tensor:
-            answer = _bounded(subject, answer, first - done.share * (first - least))
+            last = first - done.share * (first - least)
+            answer = _bounded(subject, answer, last, subject.small_alone.constant)
         return subject.weighed(_beside_labels(subject, training, answer))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
@@ -106,7 +107,8 @@ class OverfitsOneBatch(Check):
         answer = _judge(done, first, least, other)
         if answer.judgement is not Judgement.FAIL or not subject.takes_tensor:
             return answer
-        return _bounded(subject, answer, first - done.share * (first - least))
+        last = first - done.share * (first - least)
+        return _bounded(subject, answer, last, subject.constant_loss)
 
     @staticmethod
     def _linear_bottleneck() -> Any:
@@ -148,7 +150,7 @@ def _smoothed() -> Any:
 def _least(subject: TrainingSubject, training: Training) -> float:
     if not subject.takes_tensor:
         return 0.0
-    found = subject.best_outputs[0]
+    found = subject.small_alone.best_outputs[0]
     return found if math.isfinite(found) else 0.0
 
 
@@ -229,15 +231,23 @@ def _keras_steps(subject: KerasSubject, training: Training, first: float, least:
     return Learned(number, _share(first, best, least), agree, halfway)
 
 
-def _bounded(subject: ExaminedTraining, answer: Answer, last: float) -> Answer:
+def _bounded(subject: ExaminedTraining, answer: Answer, last: float, constant: float) -> Answer:
     """The failure; "cannot tell" where the loss has no least value, or hides what it is of."""
     if subject.bottomless:
         why = "this loss falls without end, so there is no least one"
-    elif subject.task.kind == "unknown" and last < subject.constant_loss:
-        why = "that is better than any constant output, and what this loss asks for is not known"
+    elif _noise_unknown(subject) and last < constant:
+        why = (
+            "that is better than any constant output, and how much of the rest is noise is unknown"
+        )
     else:
         return answer
     return unclear(f"{answer.sentence[:-1]}; but {why}.", "", **answer.evidence)
+
+
+def _noise_unknown(subject: ExaminedTraining) -> bool:
+    """Of a loss of unknown kind, or a likelihood: its least value is that of noise by heart."""
+    kind = subject.task.kind
+    return kind == "unknown" or (kind == "regression" and subject.is_likelihood)
 
 
 def _beside_labels(subject: TrainingSubject, training: Training, answer: Answer) -> Answer:

@@ -165,3 +165,15 @@ def test_the_least_loss_is_that_of_the_targets_themselves(
         least = float(subject.settings.loss(best, targets))
     assert subject.form == form
     assert subject.best_outputs[0] == pytest.approx(least, abs=0.02)
+
+
+def test_the_least_loss_of_the_small_batch_is_of_its_own_targets() -> None:
+    targets, last, loss = LOSSES["Poisson, some"]
+    model = nn.Linear(6, *last)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    loader = toy_loader(Columns(targets), batch_size=64)
+    subject = TrainingSubject(lambda: Training(model, loader, loss, optimizer))
+    wanted = subject.small[2]
+    least = float(loss(wanted.clamp(min=1e-9).log(), wanted))
+    assert len(wanted) == 16
+    assert subject.small_alone.best_outputs[0] == pytest.approx(least, abs=0.02)
