@@ -38,8 +38,8 @@ def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
     return pairs
 
 
-def _layers(dataset: Any) -> Iterator[Any]:
-    """The dataset and those inside it (`Subset` and the like)."""
+def dataset_layers(dataset: Any) -> Iterator[Any]:
+    """The dataset and those inside it (`Subset` and the like), up to eight."""
     for _ in range(DEEPEST):
         yield dataset
         dataset = getattr(dataset, "dataset", None)
@@ -48,12 +48,12 @@ def _layers(dataset: Any) -> Iterator[Any]:
 
 
 def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
-    found = (getattr(layer, "transform", None) for layer in _layers(dataset))
+    found = (getattr(layer, "transform", None) for layer in dataset_layers(dataset))
     return next((function for function in found if callable(function)), None)
 
 
 def _files_of(dataset: Any) -> list[Path]:
-    for layer in _layers(dataset):
+    for layer in dataset_layers(dataset):
         for name in LISTS:
             rows = getattr(layer, name, None)
             if isinstance(rows, list | tuple) and rows:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checking.batch_parts import Array
+from pipeline_profiler.checking.loss_alone import FARTHER
 from pipeline_profiler.checking.tasks import Task
 
 STEPS = 150
@@ -31,19 +32,34 @@ class KerasLossAlone:
 
     @cached_property
     def form(self) -> str:
-        """'sum': probabilities of classes; 'unit': numbers in 0..1; '': any numbers."""
-        between = bool((self.outputs >= 0).all() and (self.outputs <= 1).all())
-        if self.task.kind == "classes" and between:
-            sums = self.outputs.sum(axis=self.task.axis)
-            return "sum" if np.allclose(sums, 1, atol=1e-4) else ""
-        return "unit" if self.task.kind == "binary" and between else ""
+        """'sum': probabilities of classes; 'unit': in 0..1; 'positive': above 0; '': any numbers.
+
+        'positive' where the loss insists on it, as that of Poisson does.
+        """
+        outputs, kind = self.outputs, self.task.kind
+        if (
+            not outputs.size
+            or (outputs < 0).any()
+            or kind not in ("classes", "binary", "regression")
+        ):
+            return ""
+        axis = self.task.axis if kind == "classes" else -1
+        several = outputs.ndim > 1 and outputs.shape[axis] > 1
+        if several and np.allclose(outputs.sum(axis=axis), 1, atol=1e-4):
+            return "sum"
+        if kind == "binary":
+            return "unit" if (outputs <= 1).all() else ""
+        insists = kind == "regression" and not math.isfinite(self.of(outputs - outputs.max() - 1))
+        return "positive" if insists else ""
 
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
         import tensorflow as tf
 
         if self.form == "sum":
-            return tf.nn.softmax(free, axis=self.task.axis)
+            return tf.nn.softmax(free, axis=self.task.axis if self.task.kind == "classes" else -1)
+        if self.form == "positive":
+            return tf.nn.softplus(free)
         return tf.sigmoid(free) if self.form == "unit" else free
 
     def of(self, outputs: Array) -> float:
@@ -62,13 +78,29 @@ class KerasLossAlone:
     @cached_property
     def constant(self) -> float:
         """The least loss of an output that is the same for all examples."""
-        return self.best_outputs(shared=True)[0]
+        return self._best(shared=True)[0]
 
-    def best_outputs(self, shared: bool = False) -> tuple[float, Array]:
+    @cached_property
+    def best_outputs(self) -> tuple[float, Array]:
         """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs."""
+        return self._best(shared=False)
+
+    @cached_property
+    def bottomless(self) -> bool:
+        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
+        least = self.best_outputs[0]
+        farther = self._descended(False, 2 * max(1.0, self._target_scale()))[0]
+        return least - farther > FARTHER * (self.uniform - least)
+
+    def _best(self, shared: bool) -> tuple[float, Array]:
+        """The better of both scales that outputs may have: that of targets, or of logarithms."""
+        scales = sorted({self._target_scale(), 1.0})
+        return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
+
+    def _descended(self, shared: bool, scale: float) -> tuple[float, Array]:
         shape = (1, *self.outputs.shape[1:]) if shared else self.outputs.shape
         free, first, second = (np.zeros(shape) for _ in range(3))
-        scale, best, kept = self._target_scale(), math.inf, np.zeros(self.outputs.shape)
+        best, kept = math.inf, np.zeros(self.outputs.shape)
         for number in range(1, STEPS + 1):
             loss, outputs, gradient = self._with_gradient(free)
             if gradient is None or not math.isfinite(loss):

@@ -16,6 +16,9 @@ from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.tasks import Task
 from pipeline_profiler.checking.user_calls import UsersError
 
+STEPS = 200
+FARTHER = 0.05  # of the way from zero outputs to the least loss
+
 
 @dataclass
 class LossAlone:
@@ -28,39 +31,57 @@ class LossAlone:
 
     @cached_property
     def form(self) -> str:
-        """What the loss takes: '' for any numbers, 'log', 'sum' or 'unit' for probabilities.
+        """What the loss takes: '' for any numbers, 'log', 'sum', 'unit' or 'positive' else.
 
-        'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit': numbers in 0..1, which
-        a loss insists on.
+        'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit', 'positive': numbers in
+        0..1, or above 0, which a loss insists on.
         """
+        outputs, kind = self.outputs.float(), self.task.kind
+        least = float(outputs.min()) if outputs.numel() else -1.0
+        insists = least >= 0 and kind in ("binary", "regression")
+        insists = insists and not self._bears(outputs - float(outputs.max()) - 1)
+        if insists and bool((outputs <= 1).all()) and not self._bears(outputs + 2):
+            by_itself = kind == "binary" or self._axis is None
+            return "unit" if by_itself else "sum"
+        if self._axis is not None:
+            return "sum" if least >= 0 else "log"
+        return "positive" if insists else ""
+
+    def _bears(self, outputs: Any) -> bool:
+        """Whether the loss of these outputs is a number."""
+        import torch
+
+        try:
+            return bool(torch.isfinite(self.loss(outputs)))
+        except UsersError:
+            return False
+
+    @cached_property
+    def _axis(self) -> int | None:
+        """The axis over which outputs are probabilities, or logarithms of them."""
         import torch
 
         outputs, task = self.outputs.float(), self.task
-        if task.kind == "classes":
-            ones = torch.ones_like(outputs.sum(task.axis))
-            if torch.allclose(outputs.exp().sum(task.axis), ones, atol=1e-4):
-                return "log"
-            if bool((outputs >= 0).all()) and torch.allclose(
-                outputs.sum(task.axis), ones, atol=1e-4
-            ):
-                return "sum"
-        if task.kind == "unknown" and outputs.ndim > 1 and outputs.shape[-1] > 1:
-            sums = outputs.exp().sum(-1)  # of a loss over sequences, such as CTC
-            return "log" if torch.allclose(sums, torch.ones_like(sums), atol=1e-4) else ""
-        if task.kind == "binary" and bool(((outputs >= 0) & (outputs <= 1)).all()):
-            try:
-                beyond = self.loss(outputs - 2)
-            except UsersError:
-                return "unit"
-            return "" if bool(torch.isfinite(beyond)) else "unit"
-        return ""
+        axes = {"classes": (task.axis,), "unknown": (-1,)}.get(task.kind, (-1, 1))
+        for axis in axes if outputs.ndim > 1 else ():
+            ones = torch.ones_like(outputs.sum(axis))
+            logs = torch.allclose(outputs.exp().sum(axis), ones, atol=1e-4)
+            shares = torch.allclose(outputs.sum(axis), ones, atol=1e-4)
+            shares = shares and bool((outputs >= 0).all())
+            if outputs.shape[axis] > 1 and (logs or (shares and task.kind != "unknown")):
+                return axis
+        return None
 
     def formed(self, free: Any) -> Any:
         """Free numbers as the loss takes them."""
+        from torch.nn import functional
+
         if self.form == "log":
-            return free.log_softmax(-1 if self.task.kind == "unknown" else self.task.axis)
+            return free.log_softmax(self._axis)
         if self.form == "sum":
-            return free.softmax(self.task.axis)
+            return free.softmax(self._axis)
+        if self.form == "positive":
+            return functional.softplus(free)
         return free.sigmoid() if self.form == "unit" else free
 
     @cached_property
@@ -75,30 +96,46 @@ class LossAlone:
     @cached_property
     def constant(self) -> float:
         """The least loss of an output that is the same for all examples of the first batch."""
-        return self.best_outputs(shared=True)[0]
+        return self.shared_outputs[0]
 
-    def best_outputs(self, shared: bool = False, steps: int = 200) -> tuple[float, Any]:
+    @cached_property
+    def shared_outputs(self) -> tuple[float, Any]:
+        """(least loss, outputs) where all examples have one output."""
+        return self._best(shared=True)
+
+    @cached_property
+    def best_outputs(self) -> tuple[float, Any]:
         """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs.
 
-        shared: one output for all examples. No model is involved, so this shows what the loss
-        itself asks for.
+        No model is involved, so this shows what the loss itself asks for.
         """
+        return self._best(shared=False)
+
+    @cached_property
+    def bottomless(self) -> bool:
+        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
+        least = self.best_outputs[0]
+        farther = self._descended(False, 2 * max(1.0, self._target_scale()))[0]
+        return least - farther > FARTHER * (self.uniform - least)
+
+    def _best(self, shared: bool) -> tuple[float, Any]:
+        """The better of both scales that outputs may have: that of targets, or of logarithms."""
+        scales = {self._target_scale(), 1.0}
+        return min((self._descended(shared, scale) for scale in sorted(scales)), key=_loss_of)
+
+    def _descended(self, shared: bool, scale: float) -> tuple[float, Any]:
         import torch
 
         shape = self.outputs
-        start = (
-            shape.detach().float().mean(0, keepdim=True)
-            if shared
-            else torch.zeros_like(shape, dtype=torch.float32)
-        )
-        free = (start * 0).requires_grad_()
-        scale = self._target_scale()
+        start = shape.detach().float()
+        free = torch.zeros_like(start.mean(0, keepdim=True) if shared else start)
+        free.requires_grad_()
         best, kept = math.inf, free.detach().clone()
         with torch.enable_grad():
             optimizer = torch.optim.Adam([free], lr=0.1 * scale)
-            for number in range(steps):
+            for number in range(STEPS):
                 for group in optimizer.param_groups:
-                    group["lr"] = 0.3 * scale * (1 - number / steps) + 1e-4 * scale
+                    group["lr"] = 0.3 * scale * (1 - number / STEPS) + 1e-4 * scale
                 outputs = self.formed(free.expand_as(shape) if shared else free * 1.0)
                 loss = self.loss(outputs)
                 if not loss.requires_grad or not torch.isfinite(loss):
@@ -117,3 +154,7 @@ class LossAlone:
         if targets is None or not torch.is_floating_point(targets):
             return 1.0
         return max(1.0, float(targets.abs().mean()))
+
+
+def _loss_of(found: tuple[float, Any]) -> float:
+    return found[0]

@@ -18,6 +18,7 @@ from typing import Any
 
 from pipeline_profiler.checking.batch_parts import inputs_and_targets
 from pipeline_profiler.checking.check import Answer, Judgement, unclear
+from pipeline_profiler.checking.compared_examples import only_compares
 from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.loss_alone import LossAlone
 from pipeline_profiler.checking.nested_batches import (
@@ -298,7 +299,12 @@ class TrainingSubject(ExaminedTraining):
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
-        return read_task(self.first_outputs, self.batches[0][2])
+        task, targets = read_task(self.first_outputs, self.batches[0][2]), self.batches[0][2]
+        if task.kind == "classes" and self.takes_tensor:
+            made = self.settings
+            if only_compares(lambda o, t: self.loss_of(made, o, t), self.first_outputs, targets):
+                return Task("unknown")  # outputs are embeddings
+        return task
 
     @cached_property
     def first_outputs(self) -> Any:
@@ -335,6 +341,19 @@ class TrainingSubject(ExaminedTraining):
             self.first_outputs,
             targets,
             self.task,
+        )
+
+    @cached_property
+    def small_alone(self) -> LossAlone:
+        """The loss of free outputs for the small batch, whose least may be another."""
+        import torch
+
+        training, targets = self.fresh(), self.small[2]
+        training.model.eval()
+        with torch.no_grad():
+            outputs = self.output(training, self.small[1])
+        return LossAlone(
+            lambda free: self.loss_of(training, free, targets), outputs, targets, self.task
         )
 
     @property

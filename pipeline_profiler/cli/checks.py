@@ -192,10 +192,10 @@ def check_training_command(args: argparse.Namespace) -> int:
 
 def check_log_command(args: argparse.Namespace) -> int:
     """Examine a log."""
-    from pipeline_profiler.checking.log_subject import LogSubject, read_logs
+    from pipeline_profiler.checking.log_subject import LogSubject, folders_of, read_logs
 
     _check_shared(args, [f"{path}:" for path in args.log])
-    report = _run("LOG", LogSubject(read_logs(args.log)), args)
+    report = _run("LOG", LogSubject(read_logs(args.log), folders=folders_of(args.log)), args)
     return _finish(report, args, " ".join(args.log))
 
 

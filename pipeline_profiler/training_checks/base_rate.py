@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipeline_profiler.checking.batch_parts import as_array
@@ -58,6 +60,13 @@ class BaseRate(Check):
             targets = torch.cat([main_tensor(b[2]).flatten() for b in subject.batches]).float()
             outputs = subject.first_outputs.float()
             spread = float(targets.std()) + 1e-12
+            if subject.takes_tensor:
+                wanted = float(subject.loss_alone.shared_outputs[1].mean())
+                if abs(wanted - float(main_tensor(subject.batches[0][2]).mean())) > spread:
+                    return unclear(
+                        f"The best constant output is {wanted:.4g}, and the mean of the targets "
+                        f"{float(targets.mean()):.4g}: the loss asks for another number."
+                    )
             return _judge_numbers(float(targets.mean()), spread, float(outputs.mean()))
         if task.kind in ("classes", "binary") and subject.takes_tensor:
             return _judge_classes(subject.uniform_loss - subject.constant_loss)
@@ -75,7 +84,17 @@ class BaseRate(Check):
         return unclear("The task is neither of classes nor of numbers.")
 
     PLANTED = (Example("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),)
-    HEALTHY = (Example("standardised", toy_regression), Example("classes", toy_training))
+    HEALTHY = (
+        Example("standardised", toy_regression),
+        Example("counts, of which outputs are logarithms", lambda: _counts()),
+        Example("classes", toy_training),
+    )
+
+
+def _counts() -> Any:
+    from torch import nn
+
+    return toy_regression(mean=200.0, loss=nn.PoissonNLLLoss())
 
 
 def _judge_numbers(mean: float, spread: float, start: float) -> Answer:

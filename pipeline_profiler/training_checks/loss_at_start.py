@@ -27,8 +27,8 @@ class LossAtStart(Check):
 
     ## What it does
     Compares the loss of freshly made models (three seeds) with that of outputs that are all zero
-    (for K classes log K, for two 0.69) and of the best constant output (the entropy of the labels,
-    or the variance of the targets), both by your own loss.
+    (for K classes log K, for two 0.69), of the best constant output (the entropy of the labels,
+    or the variance of the targets) and of the best outputs there are, all by your own loss.
 
     ## Why is this bad
     A start far above costs the first thousand steps to undo; one far below means that the loss
@@ -38,7 +38,9 @@ class LossAtStart(Check):
     Fails where the loss is no number, for classes where it lies more than 1 nat and half of log K
     above that of zero outputs (outputs of deviation 1 cost 0.5; a sum counts each nat as often as
     it adds one), for numbers where it is more than 10 times that of the best constant, or where all
-    seeds lie below 0.3 times the best constant.
+    seeds lie below 0.3 times the best constant. Both are counted from the least loss there is. A
+    likelihood (of counts, say) has it far from 0: there outputs of zero may be the reference too.
+    Where these are no numbers, or there is no least, it cannot tell.
     Weights that do not depend on the seed are pretrained: then only NaN fails.
 
     ## What to do
@@ -76,7 +78,17 @@ class LossAtStart(Check):
                 **numbers,
             )
         uniform, constant = subject.uniform_loss, subject.constant_loss
-        numbers |= {"zero_outputs": uniform, "best_constant": constant}
+        least = subject.best_outputs[0]
+        numbers |= {"zero_outputs": uniform, "best_constant": constant, "least": least}
+        known = all(map(math.isfinite, (uniform, constant, least)))
+        if not known or (task.kind in ("regression", "unknown") and subject.bottomless):
+            why = "falls without end" if known else "of outputs that know nothing is no number"
+            return unclear(
+                f"The first loss is {mean:.4g}; its expectation is not known, because the loss "
+                f"{why}.",
+                "",
+                **numbers,
+            )
         return _judge(
             task.kind,
             task.classes,
@@ -84,6 +96,8 @@ class LossAtStart(Check):
             max(losses),
             uniform,
             constant,
+            least,
+            subject.is_likelihood,
             len(set(losses)) == 1,
             numbers,
         )
@@ -115,6 +129,7 @@ class LossAtStart(Check):
     HEALTHY = (
         Example("classes", toy_training),
         Example("numbers", toy_regression),
+        Example("counts that start at their mean", lambda: _counts()),
         Example("a sum over the batch", lambda: toy_training(_wide(), _summed())),
     )
 
@@ -123,6 +138,16 @@ def _summed() -> Any:
     from torch import nn
 
     return nn.CrossEntropyLoss(reduction="sum")
+
+
+def _counts() -> Any:
+    """Numbers about 28 by Poisson's loss, with the logarithm of their mean as the last bias."""
+    from torch import nn
+
+    last = nn.Linear(32, 1)
+    nn.init.constant_(last.bias, 3.3)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), last)
+    return toy_regression(mean=20.0, scale=2.0, model=model, loss=nn.PoissonNLLLoss())
 
 
 def _wide() -> Any:
@@ -138,6 +163,8 @@ def _judge(
     most: float,
     uniform: float,
     constant: float,
+    least: float,
+    likelihood: bool,
     fixed: bool,
     numbers: dict[str, Any],
 ) -> Answer:
@@ -154,7 +181,9 @@ def _judge(
         summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
         high = mean - uniform > summed * max(MOST_NATS, 0.5 * knowing)
     else:
-        high = mean > MOST_FACTOR * constant > 0
+        # a likelihood has its least far from 0: beside it, outputs of zero are no bad start
+        nothing = max(constant, uniform) if likelihood else constant
+        high = mean - least > MOST_FACTOR * (nothing - least) > 0
     if high:
         return wrong(
             f"{said}: the start is far above.",
@@ -169,7 +198,7 @@ def _judge(
             "targets.",
             **numbers,
         )
-    if most < LEAST_FACTOR * constant and kind != "unknown":
+    if most - least < LEAST_FACTOR * (constant - least) and kind != "unknown":
         return wrong(
             f"{said}: a model that knows nothing cannot be so good.",
             [

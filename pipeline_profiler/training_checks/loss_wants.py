@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.checking.chance import FAR
 from pipeline_profiler.checking.check import (
     Answer,
     Check,
     Example,
+    Judgement,
     passed,
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.compared_examples import couples_outputs, couples_targets
 from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.toy_trainings import toy_language, toy_regression, toy_training
@@ -45,8 +48,9 @@ class LossWants(Check):
     Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
 
     ## Limits
-    Losses on several tensors, and targets that are mixtures, are "cannot tell". Robust losses on
-    targets of very different sizes may not be at their least within the steps.
+    Losses on several tensors, that compare examples with each other (ranking, survival, contrast)
+    or ask for rates, and targets that are mixtures, are "cannot tell". Robust losses on targets of
+    very different sizes may not be at their least within the steps.
     """
 
     code = "TRAIN020"
@@ -62,11 +66,18 @@ class LossWants(Check):
         outside = _outside(subject)
         if outside:
             return outside
-        least, best = subject.best_outputs()
+        least, best = subject.best_outputs
         zero = subject.uniform_loss
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
-        return _judge(_agreement(subject, best), least, zero)
+        answer = _judge(_agreement(subject, best), least, zero)
+        if answer.judgement is Judgement.PASS or task.kind != "regression":
+            return answer
+        if _compares(subject, best):
+            return unclear(f"{answer.sentence[:-1]}, and it compares examples with each other.")
+        if subject.form == "positive" and _agreement(subject, -best) >= AGREE:
+            return unclear("The outputs that the loss likes best fall with the targets, as rates.")
+        return answer
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """Optimise outputs alone."""
@@ -75,7 +86,7 @@ class LossWants(Check):
             return unclear("What the targets ask for is not known by their shape.")
         if task.kind == "classes" and not 0 <= labels.min() <= labels.max() < task.classes:
             return _beyond(int(labels.min()), int(labels.max()), task.classes)
-        least, best = subject.best_outputs()
+        least, best = subject.best_outputs
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to the outputs.")
         return _judge(_equal_share(task.kind, best, labels), least, subject.uniform_loss)
@@ -118,7 +129,44 @@ class LossWants(Check):
         Example("numbers, half of which do not count", _masked),
         Example("counts, of which the loss takes logarithms", lambda: LossWants._counts()),
         Example("sequences with padding", toy_language),
+        Example("times of survival", lambda: toy_regression(loss=_survival)),
+        Example("rates of times", lambda: _rates()),
+        Example("labels that only say which examples are alike", lambda: toy_training(loss=_alike)),
     )
+
+
+def _compares(subject: TrainingSubject, best: Any) -> bool:
+    """Whether ranking, survival or contrast explains that the best outputs are no targets."""
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return subject.loss_of(subject.settings, subject.formed(outputs), targets)
+
+    targets = subject.batches[0][2]
+    if couples_outputs(loss, best, targets):
+        return True
+    beyond = _agreement(subject, best) * math.sqrt(best.numel() - 1) > FAR
+    return beyond and couples_targets(loss, best, targets)  # else they are exchanged
+
+
+def _survival(outputs: Any, targets: Any) -> Any:
+    """Cox's partial likelihood: a higher output is an earlier end."""
+    risk = outputs[:, 0][targets[:, 0].argsort(descending=True)]
+    return (risk.logcumsumexp(0) - risk).mean()
+
+
+def _rates() -> Any:
+    """Waiting times by the exponential's likelihood of their rate."""
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Softplus())
+    return toy_regression(model=model, loss=lambda o, t: (o * t.exp() - o.log()).mean())
+
+
+def _alike(outputs: Any, targets: Any) -> Any:
+    """Contrast in the batch: examples of one label are to be nearer to each other than others."""
+    same = targets[:, None] == targets[None, :]
+    apart = (outputs[:, None] - outputs[None, :]).pow(2).sum(-1)
+    return (apart * same).mean() + ((2 - apart).clamp(min=0) * ~same).mean()
 
 
 def _outside(subject: TrainingSubject) -> Answer | None:

@@ -17,6 +17,7 @@ from pipeline_profiler.checking.check import (
     unclear,
     wrong,
 )
+from pipeline_profiler.checking.examined_training import ExaminedTraining
 from pipeline_profiler.checking.keras_subject import KerasSubject
 from pipeline_profiler.checking.nested_batches import batch_size, main_tensor
 from pipeline_profiler.checking.patience import Patience
@@ -58,7 +59,9 @@ class OverfitsOneBatch(Check):
     ## How it decides
     Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
     predictions equal the labels. Where the pace of the last 200 steps would bring it there in 200
-    more, it cannot tell. There is no chance in it beyond the seed.
+    more, it cannot tell; nor where the loss has no least value, or is a likelihood (of counts, or
+    with a spread that is learned) or of unknown kind, and the result beats every constant output.
+    There is no chance in it beyond the seed.
 
     ## What to do
     If Adam at 0.001 manages, look at optimizer and learning rate; if not, at the causes listed
@@ -80,12 +83,15 @@ class OverfitsOneBatch(Check):
         first = subject.measured(training, batch, mode=True)
         done = _train(subject, training, first, least)
         answer = _judge(done, first, least, lambda: _with_adam(subject, first, least))
+        if answer.judgement is Judgement.FAIL and subject.takes_tensor:
+            last = first - done.share * (first - least)
+            answer = _bounded(subject, answer, last, subject.small_alone.constant)
         return subject.weighed(_beside_labels(subject, training, answer))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """The user's training first, then Adam."""
         training = subject.fresh()
-        found = subject.best_outputs()[0] if subject.takes_tensor else 0.0
+        found = subject.best_outputs[0] if subject.takes_tensor else 0.0
         least = found if math.isfinite(found) else 0.0
         first = subject.measured(training, subject.small, True)
         done = _keras_steps(subject, training, first, least)
@@ -98,7 +104,11 @@ class OverfitsOneBatch(Check):
             made.model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=made.loss)
             return _keras_steps(subject, made, first, least).share
 
-        return _judge(done, first, least, other)
+        answer = _judge(done, first, least, other)
+        if answer.judgement is not Judgement.FAIL or not subject.takes_tensor:
+            return answer
+        last = first - done.share * (first - least)
+        return _bounded(subject, answer, last, subject.constant_loss)
 
     @staticmethod
     def _linear_bottleneck() -> Any:
@@ -140,7 +150,7 @@ def _smoothed() -> Any:
 def _least(subject: TrainingSubject, training: Training) -> float:
     if not subject.takes_tensor:
         return 0.0
-    found = subject.best_outputs()[0]
+    found = subject.small_alone.best_outputs[0]
     return found if math.isfinite(found) else 0.0
 
 
@@ -219,6 +229,25 @@ def _keras_steps(subject: KerasSubject, training: Training, first: float, least:
         if _share(first, best, least) >= ENOUGH or agree == 1.0 or patience.over:
             break
     return Learned(number, _share(first, best, least), agree, halfway)
+
+
+def _bounded(subject: ExaminedTraining, answer: Answer, last: float, constant: float) -> Answer:
+    """The failure; "cannot tell" where the loss has no least value, or hides what it is of."""
+    if subject.bottomless:
+        why = "this loss falls without end, so there is no least one"
+    elif _noise_unknown(subject) and last < constant:
+        why = (
+            "that is better than any constant output, and how much of the rest is noise is unknown"
+        )
+    else:
+        return answer
+    return unclear(f"{answer.sentence[:-1]}; but {why}.", "", **answer.evidence)
+
+
+def _noise_unknown(subject: ExaminedTraining) -> bool:
+    """Of a loss of unknown kind, or a likelihood: its least value is that of noise by heart."""
+    kind = subject.task.kind
+    return kind == "unknown" or (kind == "regression" and subject.is_likelihood)
 
 
 def _beside_labels(subject: TrainingSubject, training: Training, answer: Answer) -> Answer:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_profiler.checking.log_subject import read_log, read_logs, spectral_peak
+from pipeline_profiler.checking.log_subject import folders_of, read_log, read_logs, spectral_peak
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.log_checks.periodic import CHANCE
 from pipeline_profiler.record.errors import ProfileError
@@ -146,3 +146,9 @@ def test_a_folder_of_event_files_is_one_log(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProfileError, match="a folder of event files"):
         read_log(str(tmp_path / "empty"))
+
+
+def test_a_run_is_looked_for_where_its_log_lies(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    log.write_text("step,loss\n1,2\n")
+    assert folders_of([str(log), str(tmp_path)]) == (tmp_path,)

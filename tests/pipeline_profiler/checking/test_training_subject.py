@@ -48,7 +48,7 @@ def test_the_best_constant_of_numbers_is_mean_or_median(kind: str) -> None:
 def test_label_smoothing_has_a_least_loss_above_zero() -> None:
     loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
     subject = TrainingSubject(lambda: toy_training(loss=loss))
-    least, outputs = subject.best_outputs()
+    least, outputs = subject.best_outputs
     shares = np.array([0.925, 0.025, 0.025, 0.025])
     assert least == pytest.approx(float(-(shares * np.log(shares)).sum()), abs=0.01)
     assert bool((outputs.argmax(1) == subject.batches[0][2]).all())

@@ -103,7 +103,7 @@ def letters() -> Training:
 def test_outputs_of_ctc_stay_logarithms_of_probabilities() -> None:
     subject = TrainingSubject(letters)
     assert subject.form == "log"
-    assert subject.best_outputs()[0] >= 0  # free numbers would be below any probability
+    assert subject.best_outputs[0] >= 0  # free numbers would be below any probability
     answer = said("TRAIN003", subject).answer
     assert answer.judgement is Judgement.PASS, answer.sentence
 
