@@ -1,7 +1,8 @@
 """New splits without leaks: what belongs together stays together, and classes keep their shares.
 
 Samples that show one picture (groups of near-duplicates, verified pairs, equal pixels, equal bytes)
-and those of one group (patient, video) are one unit, joined over all of these at once. The largest
+and those of one group (patient, video) are one unit, joined over all of these at once; so are
+numbered frames and bursts that look alike, which are seen only once they are torn. The largest
 units go first, equal ones in the order that a seed draws, each to the split that has room for its
 classes and lacks the largest part of them. That is iterative stratification (Sechidis, Tsoumakas
 and Vlahavas 2011, On the stratification of multi-label data, ECML PKDD) of units that are not
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,15 +51,19 @@ def parse_shares(text: str) -> dict[str, float]:
 
 
 def assign_splits(
-    samples: pl.DataFrame, request: SplitRequest, pairs: Iterable[tuple[str, str]] = ()
+    samples: pl.DataFrame,
+    request: SplitRequest,
+    pairs: Iterable[tuple[str, str]] = (),
+    together: Iterable[Sequence[str]] = (),
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Return the samples with their splits, and what was done: counts by split and class.
 
     `samples`: id, split, label, group, unit, content_hash, pixel_hash; `pairs` of pixel hashes
     show one picture. Without `resplit` a sample that has a
-    split keeps it, and so does a unit that has one: its other samples follow.
+    split keeps it, and so does a unit that has one: its other samples follow. `together`: ids of
+    samples that are not to be parted either.
     """
-    units = join_units(samples, pairs)
+    units = join_units(samples, pairs, together)
     labels = [label or "" for label in samples["label"].to_list()]
     given = [None if request.resplit else s for s in samples["split"].to_list()]
     if not any(split is None for split in given):
@@ -91,7 +96,31 @@ def assign_splits(
     return samples.with_columns(pl.Series("split", splits, pl.String)), facts
 
 
-def join_units(samples: pl.DataFrame, pairs: Iterable[tuple[str, str]] = ()) -> list[int]:
+def assign_without_tearing(
+    samples: pl.DataFrame,
+    request: SplitRequest,
+    pairs: Sequence[tuple[str, str]],
+    find_torn: Callable[[pl.DataFrame], Iterable[Sequence[str]]],
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Assign splits, join what `find_torn` names in the result, and assign again until it is whole.
+
+    `find_torn` gets the samples with their splits and returns ids that belong together. What given
+    splits tear stays torn. The facts say how many such sets were joined: `sequences`.
+    """
+    together: list[Sequence[str]] = []
+    while True:
+        made, facts = assign_splits(samples, request, pairs, together)
+        fresh = [ids for ids in map(tuple, find_torn(made)) if ids not in together]
+        if not fresh or len(together) > samples.height:
+            return made, {**facts, "sequences": len(together)}
+        together += fresh
+
+
+def join_units(
+    samples: pl.DataFrame,
+    pairs: Iterable[tuple[str, str]] = (),
+    together: Iterable[Sequence[str]] = (),
+) -> list[int]:
     """Return for each sample the number of its unit: samples that share any key, in chains."""
     parent = list(range(samples.height))
 
@@ -111,6 +140,11 @@ def join_units(samples: pl.DataFrame, pairs: Iterable[tuple[str, str]] = ()) -> 
         ends = [first[key] for key in (("pixel_hash", a), ("pixel_hash", b)) if key in first]
         if len(ends) == 2:
             parent[root(ends[0])] = root(ends[1])
+    rows = {name: row for row, name in enumerate(samples["id"].to_list())}
+    for ids in together:
+        known = [rows[name] for name in ids if name in rows]
+        for row in known[1:]:
+            parent[root(row)] = root(known[0])
     return [root(row) for row in range(samples.height)]
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import blake3
 import polars as pl
 
-from audit.applying.new_splits import SplitRequest, assign_splits
+from audit.applying.new_splits import SplitRequest, assign_without_tearing
 from audit.applying.plan_document import DatasetPlan, LeftOut, PlannedFile
 from audit.applying.planned_annotations import add_annotations
 from audit.applying.targets import Placed, choose_targets
+from audit.checking.runner import configure_checks
 from audit.review.export import open_tables
 from audit.review.ledger import Ledger
 from audit.run import generations
@@ -53,8 +55,11 @@ def plan_dataset(
         meta = tables.store.meta()
         skipped = _skipped(tables.store)
         pairs = tables.store.query("SELECT a, b FROM measurements.main.pairs").rows()
-    known = known.filter(pl.col("id").is_in(kept["id"].implode()))
-    known, found = assign_splits(known, splits, pairs) if splits else (known, {})
+        known = known.filter(pl.col("id").is_in(kept["id"].implode()))
+        found: dict[str, Any] = {}
+        if splits:
+            torn = partial(_torn_sequences, tables.store)
+            known, found = assign_without_tearing(known, splits, pairs, torn)
     rows, absent = _with_files(known)
     files, layout = _place(rows, meta)
     left_out = [LeftOut(*row) for row in quarantine] + absent
@@ -66,6 +71,13 @@ def plan_dataset(
         plan = add_annotations(plan, run, path)
         plan.write(path, replace=replace_file)
     return plan
+
+
+def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]]:
+    """Return the members of each group, numbered sequence and burst that these splits tear."""
+    (leakage,) = configure_checks(["SPLIT002"], {})
+    store.show_split_as(samples)
+    return [finding.sample_ids for finding in leakage.check.find(store, leakage.params)]
 
 
 def _skipped(store: Store) -> list[str]:

@@ -115,6 +115,22 @@ class Store:
             for view in ("images", "pictures", "effective_sizes"):
                 self.execute(f"CREATE TEMP TABLE {view} AS SELECT * FROM {view}")
 
+    def show_split_as(self, samples: pl.DataFrame) -> None:
+        """Let every table and view of pictures tell the `split` and `label` of `samples` (id).
+
+        For this connection alone, and for those samples alone: nothing is written.
+        """
+        self._con.register("other_splits", samples.select("id", "split", "label"))
+        try:
+            for view in ("samples", "images", "pictures"):
+                self.execute(
+                    f"CREATE OR REPLACE TEMP TABLE {view} AS SELECT v.* REPLACE "
+                    "(o.split AS split, o.label AS label) "
+                    f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
+                )
+        finally:
+            self._con.unregister("other_splits")
+
     # ---- what several readers need ----
 
     def share(self, make: Callable[..., T], *args: Hashable) -> T:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import polars as pl
 import pytest
 
-from audit.applying.new_splits import SplitRequest, assign_splits, join_units, parse_shares
+from audit.applying.new_splits import (
+    SplitRequest,
+    assign_splits,
+    assign_without_tearing,
+    join_units,
+    parse_shares,
+)
+from audit.applying.planning import plan_dataset
 from audit.errors import UsageError
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -44,6 +53,36 @@ def test_units_stay_whole_and_classes_keep_their_shares() -> None:
         for split, share in SHARES.items():
             assert abs(counts[split] - share * n) <= 4, (label, split, counts)
     assert facts["torn"] == 0
+
+
+def test_what_splits_would_tear_is_joined_until_nothing_is_torn() -> None:
+    clips = [[f"{i + 7 * k}.jpg" for k in range(6)] for i in (200, 201, 250)]
+
+    def torn(made: pl.DataFrame) -> list[list[str]]:
+        by_id = dict(made.select("id", "split").iter_rows())
+        return [clip for clip in clips if len({by_id[name] for name in clip}) > 1]
+
+    assert torn(assign_splits(samples(), SplitRequest(SHARES, seed=1), PAIRS)[0])
+    made, facts = assign_without_tearing(samples(), SplitRequest(SHARES, seed=1), PAIRS, torn)
+    assert torn(made) == []
+    assert 1 <= facts["sequences"] <= 3
+
+
+def test_what_given_splits_tear_ends_the_search() -> None:
+    frame = samples(splits=["train", "test", *[None] * 398])
+    clip = ["0.jpg", "1.jpg"]
+    _, facts = assign_without_tearing(frame, SplitRequest(SHARES), PAIRS, lambda made: [clip])
+    assert (facts["sequences"], facts["torn"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_numbered_frames_of_a_scene_go_into_one_split(
+    sample_data_run: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(sample_data_run, tmp_path / "run"))
+    for seed in range(3):
+        plan = plan_dataset(run, splits=SplitRequest(SHARES, seed, resplit=True))
+        assert len({file.split for file in plan.files if "clip07_" in file.id}) == 1
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
