@@ -107,7 +107,7 @@ class Measurer:
             text = "the manifest gives a URL, which is not fetched: download it first"
             return keys | unmeasured_columns(job.sample_id, "unsupported", text), None
         try:
-            data = read_bytes(job.path, self.limits, coming)
+            data = self._read(job, job.path, coming)
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
         columns, picture = self._decoded(data, job, scratch)
@@ -120,6 +120,24 @@ class Measurer:
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+
+    def _read(self, job: FileJob, place: str, coming: Future[bytes] | None) -> bytes:
+        """Read a file; a store that gives more than may be, of what it listed as less, is at fault.
+
+        It is asked once more, and an `io` error is tried again by the next scan.
+        """
+        try:
+            return read_bytes(place, self.limits, coming)
+        except DecodeError as error:
+            listed = job.listed_size
+            sound = listed is not None and listed <= self.limits.max_bytes
+            if error.kind != "bomb" or not sound or file_of(place) is not None:
+                raise
+        try:
+            return read_bytes(place, self.limits)
+        except DecodeError as error:
+            text = f"the store listed {listed:,} bytes, and then {error}: scan again"
+            raise DecodeError("io" if error.kind == "bomb" else error.kind, text) from None
 
     def _decoded(
         self, data: bytes, job: FileJob, scratch: Scratch

@@ -13,6 +13,7 @@ import audit
 from audit.errors import UsageError
 from audit.executors import Serial
 from audit.picture.decode import DecodeError, Limits
+from audit.picture.measure import FileJob, Measurer
 from audit.picture.reading import read_bytes
 from audit.records import Sample
 from audit.scanning import scan
@@ -113,6 +114,18 @@ def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
     with pytest.raises(DecodeError, match="max_bytes") as error:
         content(first, most=20)
     assert error.value.kind == "bomb"
+
+
+@pytest.mark.parametrize(("times", "kind"), [(1, None), (9, "io")])
+def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(
+    store: Any, times: int, kind: str | None
+) -> None:
+    first = samples(open_source(["failing://set"]))[0]
+    name = first.id.rpartition("/")[2]
+    Failing.failures = {name: [bytes(50_000)] * times}
+    job = FileJob(first.id, f"{len(FILES[first.id])} 0 0", reading_place(first.uri))
+    measured = Measurer(Limits(max_bytes=20_000))([job])
+    assert measured.features["error_kind"].to_pylist() == [kind]
 
 
 @pytest.mark.parametrize(
