@@ -1,8 +1,8 @@
 """A choice of pictures: to label next, or to evaluate on, with what it buys.
 
 `audit select RUN` and `Run.select`. The same run, words and seed give the same rows.
-Cost: `coverage` compares every candidate with every chosen picture, in blocks; 500 of 200,000
-pictures take about a minute of one core and, beside the vectors, 128 numbers a picture.
+Cost: see `choose_covering`; 500 of 200,000 pictures take about a minute of one core and, beside the
+vectors, 128 numbers a picture.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import polars as pl
 from audit.choosing.candidates import CLASS, Candidates, Wanted, find_candidates
 from audit.choosing.coverage import (
     Reach,
-    choose_farthest,
+    choose_covering,
     likeness_to,
     measure_reach,
     random_reach,
@@ -187,15 +187,17 @@ def _by_coverage(
     centres, points = points[old[old >= 0]], points[own[there]]
     near = likeness_to(points, centres)
     size = min(n, len(points))
-    start = int((points @ points.mean(0)).argmax())
-    rows, apart = choose_farthest(points, size, near, start)
+    rows, gains = choose_covering(points, size, near, seed)
     reach = {OWN: measure_reach(points, rows, near)}
     if size < len(points):
         reach[RANDOM] = random_reach(points, size, near, seed)
-    words = [f"Distances by {found.source}, 0 (alike) to 2."]
+    words = [
+        f"Distances by {found.source}, 0 (alike) to 2. Score: how much nearer, as a mean cosine, "
+        "the candidates came by it."
+    ]
     if len(there) < len(own):
         words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")
-    return Picked(there[rows], apart.astype(np.float64), tuple(words), reach)
+    return Picked(there[rows], gains, tuple(words), reach)
 
 
 def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
@@ -282,8 +284,4 @@ def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
                 for a, v, b in (one.largest, one.mean)]  # fmt: skip
         times = f", {one.draws} draws" if one.draws > 1 else ""
         lines.append(f"  {name + times:<26} {told[0]:<25} {told[1]}")
-    if RANDOM in reach and reach[OWN].mean[1] > reach[RANDOM].mean[2]:
-        lines.append(
-            "  On average a random choice comes nearer: this one goes to odd pictures first."
-        )
     return lines

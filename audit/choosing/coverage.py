@@ -1,13 +1,16 @@
-"""Coverage: pictures so chosen that no other is far from one of them.
+"""Coverage: pictures so chosen that the others are near to one of them.
 
-Farthest first (Gonzalez 1985, Clustering to minimize the maximum intercluster distance): the next
-picture is the one farthest from all that are chosen. Its largest distance is at most twice the
-least that any choice of that size can have. It goes to odd pictures first, by design; the mean
-distance says what it does for the others. Points are of length 1, so distances lie within 0..2.
+Facility location: the next picture is the one that brings all others nearest to what is chosen, by
+the sum of cosines; greedy choices reach 63 % of the best sum at least (Nemhauser, Wolsey and Fisher
+1978, An analysis of approximations for maximizing submodular set functions). Of many pictures only
+a random part is asked at each step, and the others are stood for by a sample, which loses next to
+nothing (Mirzasoleiman et al. 2015, Lazier than lazy greedy). Points are of length 1, so distances
+lie within 0..2.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +20,11 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 BLOCK, CENTRES = 4096, 1024
 """Rows and centres compared at once: 16 MB of products, however many pictures there are."""
+STANDING = 8192
+"""Points that stand for all others while one is chosen."""
+LEAST_ASKED, ASKED_AT_ONCE, MISSED = 256, 512, 3.0
+"""At each step so many candidates at least are asked, and -log(0.05) times n_points / n of them, so
+that at most 5 % of the greedy gain is lost."""
 DRAWS, FEWEST_DRAWS = 20, 5
 MOST_PRODUCTS = 4e9
 """Comparisons that all random choices may cost; larger choices are compared with fewer of them."""
@@ -45,23 +53,38 @@ def likeness_to(points: Floats, centres: Floats) -> Floats:
     return found
 
 
-def choose_farthest(points: Floats, n: int, nearest: Floats, start: int) -> tuple[Ints, Floats]:
-    """Return `n` rows, each the farthest from those before it, and the distance each one had.
+def choose_covering(
+    points: Floats, n: int, nearest: Floats, seed: int = 0
+) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """Return `n` rows in the order of the choice, and how much nearer each brought the others.
 
-    `nearest` (n_points,) are cosines to what is chosen already (-1: nothing); `start` is the first
-    row where nothing is.
+    `nearest` (n_points,) are cosines to what is chosen already (-1: nothing). The gains are means
+    of cosines over the points.
     """
-    near = nearest.copy()
-    rows, apart = np.empty(n, np.int64), np.empty(n, np.float32)
-    known = bool((near > -1).any())
-    taken = np.zeros(len(points), np.bool_)
+    rng = np.random.default_rng(seed)
+    asked = min(len(points), max(LEAST_ASKED, math.ceil(MISSED * len(points) / n)))
+    if len(points) > STANDING:
+        sample = rng.choice(len(points), STANDING, replace=False)
+    else:
+        sample = np.arange(len(points))
+    others, near = np.ascontiguousarray(points[sample].T), nearest[sample].astype(np.float32)
+    free = rng.permutation(len(points))
+    rows, gains = np.empty(n, np.int64), np.empty(n)
     for number in range(n):
-        free = np.where(taken, np.float32(np.inf), near)
-        row = start if not number and not known else int(free.argmin())
-        rows[number], apart[number] = row, near[row]
-        taken[row] = True
-        np.maximum(near, points @ points[row], out=near)
-    return rows, distances(apart)
+        places = rng.choice(len(free), min(asked, len(free)), replace=False)
+        # each block of candidates against all the sample: the products are in memory once
+        products = [points[free[part]] @ others for part in _parts(places)]
+        gained = np.concatenate([np.maximum(p - near, 0).mean(1, dtype=float) for p in products])
+        best = int(gained.argmax())
+        rows[number], gains[number] = free[places[best]], gained[best]
+        np.maximum(near, points[rows[number]] @ others, out=near)
+        free[places[best]] = free[-1]
+        free = free[:-1]
+    return rows, gains
+
+
+def _parts(places: Ints) -> list[Ints]:
+    return np.array_split(places, max(1, -(-len(places) // ASKED_AT_ONCE)))
 
 
 def distances(cosines: Floats) -> Floats:

@@ -1,13 +1,14 @@
-"""Farthest first: what it promises, against brute force and against chance."""
+"""Coverage: what it promises, against brute force and against chance."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
+import pytest
 
 from audit.choosing import coverage
-from audit.choosing.coverage import choose_farthest, likeness_to, measure_reach, random_reach
+from audit.choosing.coverage import choose_covering, likeness_to, measure_reach, random_reach
 
 
 def points(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -19,25 +20,39 @@ def points(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
 NOTHING = np.full(14, -1, np.float32)
 
 
-def test_the_largest_distance_is_at_most_twice_the_least_possible() -> None:
+def test_the_gain_is_near_the_best_that_any_choice_has() -> None:
     for seed in range(5):
         of = points(14, seed=seed)
-        best = min(
-            measure_reach(of, np.array(rows), NOTHING).largest[1]
-            for rows in itertools.combinations(range(14), 3)
+        best = max(
+            likeness_to(of, of[list(rows)]).mean() for rows in itertools.combinations(range(14), 3)
         )
-        rows, _ = choose_farthest(of, 3, NOTHING, 0)
-        assert measure_reach(of, rows, NOTHING).largest[1] <= 2 * best + 1e-5
+        rows, gains = choose_covering(of, 3, NOTHING)
+        reached = likeness_to(of, of[rows]).mean()
+        assert reached + 1 >= (1 - 1 / np.e) * (best + 1)
+        assert np.isclose(gains.sum(), reached + 1, atol=1e-5)
 
 
 def test_what_is_known_counts_as_chosen() -> None:
     of = np.repeat(points(3), [6, 6, 2], axis=0)
     near = likeness_to(of, of[[0, 6]])
-    rows, apart = choose_farthest(of, 2, near, 5)
+    rows, gains = choose_covering(of, 2, near)
     assert rows[0] >= 12, "the first is of the only cluster that nothing covers"
-    assert apart[0] > 0.1
-    assert apart[1] < 1e-3, "then nothing is left to cover"
-    assert len(set(choose_farthest(of, 14, near, 0)[0])) == 14
+    assert gains[0] > 0.01
+    assert gains[1] < 1e-3, "then nothing is left to cover"
+    assert len(set(choose_covering(of, 14, near)[0].tolist())) == 14
+
+
+def test_a_choice_comes_nearer_than_chance_also_where_few_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coverage, "STANDING", 200)
+    monkeypatch.setattr(coverage, "LEAST_ASKED", 16)
+    monkeypatch.setattr(coverage, "ASKED_AT_ONCE", 7)
+    of, near = points(600, d=8), np.full(600, -1, np.float32)
+    rows, _ = choose_covering(of, 30, near)
+    assert len(set(rows.tolist())) == 30
+    chance = random_reach(of, 30, near, 1)
+    assert measure_reach(of, rows, near).mean[1] < chance.mean[0]
 
 
 def test_blocks_change_nothing() -> None:
@@ -52,5 +67,5 @@ def test_random_choices_are_a_range_and_repeat() -> None:
     assert one == again
     assert one != random_reach(of, 10, near, 2)
     assert one.largest[0] < one.largest[1] < one.largest[2]
-    rows, _ = choose_farthest(of, 10, near, 0)
-    assert measure_reach(of, rows, near).largest[1] < one.largest[0]
+    rows, _ = choose_covering(of, 10, near)
+    assert measure_reach(of, rows, near).mean[1] < one.mean[0]
