@@ -192,8 +192,8 @@ def _by_coverage(
     if size < len(points):
         reach[RANDOM] = random_reach(points, size, near, seed)
     words = [
-        f"Distances by {found.source}, 0 (alike) to 2. Score: how much nearer, as a mean cosine, "
-        "the candidates came by it."
+        f"Distances by {found.source}, 0 (alike) to 2. Score: the fall of the mean cost of "
+        "distance that it brought, the cost from 0 to 1."
     ]
     if len(there) < len(own):
         words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")

@@ -33,7 +33,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> audit.Run:
         Image.fromarray(picture(seed, 48, 48)).save(path)
     rng = np.random.default_rng(0)
     kinds = [0] * 14 + [1] * 8 + [2] * 2 + [0, 0, 0, 1, 3, 3]
-    rows = 6 * np.eye(4, 8)[kinds] + rng.normal(size=(30, 8)) / 4
+    rows = 6 * np.eye(4)[kinds] + rng.normal(size=(30, 4)) / 4
     vectors = folder / "vectors.parquet"
     pl.DataFrame(
         {"path": [str(folder / "pets" / n) for n in names], "vector": rows.tolist()}
