@@ -26,6 +26,7 @@ from audit.printable import visible
 from audit.records import Action
 from audit.report.contents import ReportedFinding
 from audit.review.decisions import COPIES
+from audit.review.ledger import Ledger
 from audit.ui import link
 from audit.ui.deciding import decide_finding, decide_keeper, undo
 from audit.ui.fragment import page_changed
@@ -70,16 +71,18 @@ class Answered:
     def __init__(self) -> None:
         """Begin with none."""
         self.lock = RLock()
+        self.halfway: set[str] = set()  # recorded, and the page did not go on
         self._ids: dict[str, None] = {}
 
-    def first(self, name: str) -> bool:
-        """Say whether this id is new, and remember it."""
-        if name in self._ids:
-            return False
+    def __contains__(self, name: str) -> bool:
+        """Say whether this id was answered."""
+        return name in self._ids
+
+    def add(self, name: str) -> None:
+        """Remember an id."""
         self._ids[name] = None
         while len(self._ids) > KEPT:
             del self._ids[next(iter(self._ids))]
-        return True
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -218,12 +221,29 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then) -> None:
-    """Record what was not answered yet, in order; a refusal is said and opens its finding."""
+    """Record what was not answered yet, in order; a refusal is said and opens its finding.
+
+    Streamlit may begin the script anew at any call of its own, in the middle of an entry: what was
+    not recorded by then is not answered, so it is sent again; after what was, the page goes on
+    then.
+    """
     known = answered_of(run.run)
     with known.lock:
         for entry in entries:
-            if known.first(entry.id):
+            if entry.id in known:
+                if entry.id in known.halfway:
+                    then(entry.finding)
+                    known.halfway.discard(entry.id)
+                continue
+            before = Ledger(run.run).revision()
+            try:
                 answering(lambda entry=entry: _record(run, entry, then))()
+            except BaseException:
+                if Ledger(run.run).revision() != before:
+                    known.add(entry.id)
+                    known.halfway |= {entry.id} if entry.verb != UNDO else set()
+                raise
+            known.add(entry.id)
 
 
 def _record(run: Opened, entry: QueuedDecision, then: Then) -> None:

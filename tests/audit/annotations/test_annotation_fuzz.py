@@ -29,7 +29,7 @@ KEYS = st.sampled_from(
      "num_keypoints", "attributes", "track_id", "caption", "segments_info"]
 )  # fmt: skip
 FUZZ = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

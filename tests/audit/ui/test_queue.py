@@ -2,14 +2,65 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from streamlit.testing.v1 import AppTest
 
-from audit.ui.queue import Answered, may_drop, queued_in
+from audit.review.ledger import Ledger
+from audit.ui import deciding, link, opened, queue
+from audit.ui.queue import may_drop, queued_in
+from tests.audit.reviewed import findings
+from tests.audit.ui.pages import PATIENCE_S
+
+# The browser sends again what was not answered.
+SENT_TWICE = """
+from audit.ui import queue
+from audit.ui.opened import open_chosen_run
+import streamlit as st
+run, gone_on = open_chosen_run(), st.session_state.setdefault("gone on", [])
+for _ in range(3):
+    try:
+        queue.record_queue(run, [queue.QueuedDecision("1", "keep", {!r})], gone_on.append)
+    except KeyboardInterrupt:  # as Streamlit begins a script anew: past every `except Exception`
+        pass
+"""
 
 
-def test_an_id_is_answered_once() -> None:
-    known = Answered()
-    assert [known.first(name) for name in ("a", "b", "a")] == [True, True, False]
+@pytest.mark.parametrize("early", [True, False])
+def test_a_press_that_was_interrupted_is_recorded_once_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, run: Path, early: bool
+) -> None:
+    """Before the ledger has it (the link is written first), and after."""
+    monkeypatch.setattr(sys, "argv", ["app.py", str(run)])
+    if early:
+        own = SimpleNamespace(put=_interrupted(link.put), get=link.get)
+        monkeypatch.setattr(queue, "link", own)
+    else:
+        # the ledger has it by then, and the page has not gone on
+        monkeypatch.setattr(deciding, "say", _interrupted(opened.say))
+    finding, members = next(iter(findings(run, "DUP001").items()))
+    at = AppTest.from_string(SENT_TWICE.format(finding), default_timeout=PATIENCE_S).run()
+    assert not at.exception
+    assert sorted(d.subject for d in Ledger(run).log()) == sorted([finding, *members])
+    assert at.session_state["gone on"] == [finding]
+
+
+def _interrupted(act: Callable[..., None]) -> Callable[..., None]:
+    """The same, interrupted at its first call."""
+    times: list[int] = []
+
+    def once(*args: Any, **named: Any) -> None:
+        times.append(1)
+        if len(times) == 1:
+            raise KeyboardInterrupt
+        act(*args, **named)
+
+    return once
 
 
 @pytest.mark.parametrize(
