@@ -17,6 +17,14 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent
 os.environ["PIPELINE_PROFILER_RUNS"] = "off"  # tests add no rows to the user's table of runs
 WHOLE_FILE_IS_SLOW = "\npytestmark = pytest.mark.slow\n"
+# A file stays on one of two workers: the longest begin, so that none is left over for the end.
+LONGEST = (
+    "browser/test_app.py", "audit/test_real_data.py", "sample_data/test_make.py",
+    "audit/cli/test_hostile_calls.py", "audit/annotations/test_annotation_fuzz.py",
+    "sample_data/test_plants.py", "pipeline_profiler/cli/test_hanging.py", "browser/test_keys.py",
+    "audit/run/test_publish_killed.py", "sample_data/test_answer_key.py",
+    "pipeline_profiler/checking/test_examples.py", "audit/cli/test_main.py", "audit/test_fuzz.py",
+)  # fmt: skip
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -24,6 +32,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
         return None
     return True if WHOLE_FILE_IS_SLOW in collection_path.read_text(encoding="utf-8") else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, in the order of `LONGEST`."""
+    places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
