@@ -181,11 +181,21 @@ class Visitor:
         On a crowded machine a page may be drawn before it listens: pressed once more at rest.
         """
         self.page.locator("body").press(key)
-        if not self._comes(said, PATIENCE_MS / 3):
+        if not self._is_seen(self.page.get_by_text(said).first, PATIENCE_MS / 3):
             self.rest()
-            if not self._comes(said, 0):
+            if not self._is_seen(self.page.get_by_text(said).first, 0):
                 self.page.locator("body").press(key)
         self.says(said)
+
+    def press_for(self, key: str, selector: str) -> None:
+        """The same, where what comes is an element."""
+        shown = self.page.locator(selector).first
+        self.page.locator("body").press(key)
+        if not self._is_seen(shown, PATIENCE_MS / 3):
+            self.rest()
+            if not self._is_seen(shown, 0):
+                self.page.locator("body").press(key)
+        shown.wait_for()
 
     def choose(self, label: str, option: str) -> None:
         """Choose from a list; one opened while its box unfolds closes again, and is reopened."""
@@ -199,18 +209,19 @@ class Visitor:
 
     def says(self, words: str) -> None:
         """Wait until the words are on the page; the page is told where they never are."""
-        shown = self._comes(words, PATIENCE_MS) or self.page.locator("body").inner_text()
-        assert shown is True, f"{words!r} is not on the page:\n{shown}"
+        seen = self._is_seen(self.page.get_by_text(words).first, PATIENCE_MS)
+        shown = "" if seen else self.page.locator("body").inner_text()
+        assert seen, f"{words!r} is not on the page:\n{shown}"
         self.rest()
 
-    def _comes(self, words: str, within_ms: float) -> bool:
-        """Whether the words are on the page before the time is over."""
+    def _is_seen(self, element: Any, within_ms: float) -> bool:
+        """Whether an element is visible before the time is over."""
         until = time.monotonic() + within_ms / 1000
-        while not (there := self.page.get_by_text(words).first.is_visible()):
+        while not (seen := element.is_visible()):
             if time.monotonic() > until:
                 break
             self.page.wait_for_timeout(50)
-        return bool(there)
+        return bool(seen)
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements that fit, now."""

@@ -98,10 +98,8 @@ def test_keys_walk_through_findings_and_decide(visitor: Visitor, app: Served) ->
     rows = visitor.page.locator(".listing tbody tr")
     current = visitor.page.locator(".listing tr.current")
     first, second = (rows.nth(i).get_attribute("data-id") for i in (0, 1))
-    visitor.page.locator("body").press("n")
-    visitor.page.locator(f'.listing tr.current[data-id="{second}"]').wait_for()
-    visitor.page.locator("body").press("p")
-    visitor.page.locator(f'.listing tr.current[data-id="{first}"]').wait_for()
+    visitor.press_for("n", f'.listing tr.current[data-id="{second}"]')
+    visitor.press_for("p", f'.listing tr.current[data-id="{first}"]')
     visitor.rest()
     visitor.press("f", "Marked as false positive")
     visitor.says("4 findings")
@@ -153,9 +151,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
 
     page = visitor.page
     visitor.says("2 findings")
-    second = page.locator(".listing tbody tr").nth(1)
-    page.locator("body").press("n")
-    expect(second).to_have_class(re.compile("current"), timeout=PATIENCE_MS)
+    visitor.press_for("n", ".listing tbody tr:nth-child(2).current")
     visitor.rest()
     page.get_by_text("Relabel, move, note").click()
     visitor.choose("New class", "fish")
