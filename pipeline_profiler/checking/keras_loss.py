@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checking.batch_parts import Array
-from pipeline_profiler.checking.loss_alone import FARTHER
+from pipeline_profiler.checking.free_outputs import FreeOutputs
 from pipeline_profiler.checking.tasks import Task
 
 STEPS = 150
 
 
 @dataclass
-class KerasLossAlone:
+class KerasLossAlone(FreeOutputs):
     """`loss` of output tensors for one batch; `outputs` as the model gives them at first."""
 
     loss: Callable[[Any], Any]
@@ -74,28 +74,6 @@ class KerasLossAlone:
         import tensorflow as tf
 
         return float(self.loss(self.formed(tf.zeros(self.outputs.shape))))
-
-    @cached_property
-    def constant(self) -> float:
-        """The least loss of an output that is the same for all examples."""
-        return self._best(shared=True)[0]
-
-    @cached_property
-    def best_outputs(self) -> tuple[float, Array]:
-        """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs."""
-        return self._best(shared=False)
-
-    @cached_property
-    def bottomless(self) -> bool:
-        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
-        least = self.best_outputs[0]
-        farther = self._descended(False, 2 * max(1.0, self._target_scale()))[0]
-        return least - farther > FARTHER * (self.uniform - least)
-
-    def _best(self, shared: bool) -> tuple[float, Array]:
-        """The better of both scales that outputs may have: that of targets, or of logarithms."""
-        scales = sorted({self._target_scale(), 1.0})
-        return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
 
     def _descended(self, shared: bool, scale: float) -> tuple[float, Array]:
         shape = (1, *self.outputs.shape[1:]) if shared else self.outputs.shape

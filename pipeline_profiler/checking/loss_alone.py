@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pipeline_profiler.checking.free_outputs import FreeOutputs
 from pipeline_profiler.checking.nested_batches import main_tensor
 from pipeline_profiler.checking.tasks import Task
 from pipeline_profiler.checking.user_calls import UsersError
 
 STEPS = 200
-FARTHER = 0.05  # of the way from zero outputs to the least loss
 
 
 @dataclass
-class LossAlone:
+class LossAlone(FreeOutputs):
     """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first."""
 
     loss: Callable[[Any], Any]
@@ -93,36 +93,6 @@ class LossAlone:
             zeros = self.formed(torch.zeros_like(self.outputs))
             return float(self.loss(zeros))
 
-    @cached_property
-    def constant(self) -> float:
-        """The least loss of an output that is the same for all examples of the first batch."""
-        return self.shared_outputs[0]
-
-    @cached_property
-    def shared_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) where all examples have one output."""
-        return self._best(shared=True)
-
-    @cached_property
-    def best_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs.
-
-        No model is involved, so this shows what the loss itself asks for.
-        """
-        return self._best(shared=False)
-
-    @cached_property
-    def bottomless(self) -> bool:
-        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
-        least = self.best_outputs[0]
-        farther = self._descended(False, 2 * max(1.0, self._target_scale()))[0]
-        return least - farther > FARTHER * (self.uniform - least)
-
-    def _best(self, shared: bool) -> tuple[float, Any]:
-        """The better of both scales that outputs may have: that of targets, or of logarithms."""
-        scales = {self._target_scale(), 1.0}
-        return min((self._descended(shared, scale) for scale in sorted(scales)), key=_loss_of)
-
     def _descended(self, shared: bool, scale: float) -> tuple[float, Any]:
         import torch
 
@@ -154,7 +124,3 @@ class LossAlone:
         if targets is None or not torch.is_floating_point(targets):
             return 1.0
         return max(1.0, float(targets.abs().mean()))
-
-
-def _loss_of(found: tuple[float, Any]) -> float:
-    return found[0]

@@ -180,16 +180,14 @@ class Visitor:
 
         On a crowded machine a page may be drawn before it listens: pressed once more at rest.
         """
-        self.page.locator("body").press(key)
-        if not self._is_seen(self.page.get_by_text(said).first, PATIENCE_MS / 3):
-            self.rest()
-            if not self._is_seen(self.page.get_by_text(said).first, 0):
-                self.page.locator("body").press(key)
+        self._press_until(key, self.page.get_by_text(said).first)
         self.says(said)
 
     def press_for(self, key: str, selector: str) -> None:
         """The same, where what comes is an element."""
-        shown = self.page.locator(selector).first
+        self._press_until(key, self.page.locator(selector).first)
+
+    def _press_until(self, key: str, shown: Any) -> None:
         self.page.locator("body").press(key)
         if not self._is_seen(shown, PATIENCE_MS / 3):
             self.rest()
