@@ -320,23 +320,32 @@ def python_work_in_a_thread(planted: bool) -> Any:
 # ---- beside the loader ----
 
 
+class SlowDisk(io.BytesIO):
+    """A file on a disk that takes its time."""
+
+    def write(self, data: Any) -> int:
+        """Wait for the disk."""
+        nap(len(data) / 1e6 * 140)
+        return super().write(data)
+
+
 class Saving:
-    """A step that keeps its weights now and then."""
+    """A step that keeps its weights now and then, 1 MB of them."""
 
     def __init__(self, every: int) -> None:
         """Every so many steps; 0: never."""
-        self.every, self.count = every, 0
+        self.every, self.count, self.weights = every, 0, torch.zeros(250_000)
 
-    def keep_weights(self) -> None:
-        """As long as a disk takes."""
-        nap(140)
+    def keep(self) -> None:
+        """As long as the disk takes."""
+        torch.save({"weights": self.weights}, SlowDisk())
 
     def __call__(self, batch: Any) -> None:
         """Compute, keep."""
         self.count += 1
         nap(16)
         if self.every and self.count % self.every == 0:
-            self.keep_weights()
+            self.keep()
 
 
 @plant("PIPE014", bound=False)

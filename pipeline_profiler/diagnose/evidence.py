@@ -20,6 +20,7 @@ from pipeline_profiler.diagnose.case import Case, make_case
 from pipeline_profiler.diagnose.columns import Ints
 from pipeline_profiler.diagnose.intervals import Interval, mean_interval, saved_share, t_quantile
 from pipeline_profiler.diagnose.labels import Labels, read_labels
+from pipeline_profiler.diagnose.rhythm import without_rhythm
 from pipeline_profiler.diagnose.window import LoadingShares, Window, Windows
 from pipeline_profiler.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.record.cores import usable_cores
@@ -158,7 +159,9 @@ def gather(session: Session) -> Evidence:
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
     stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
-    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT))
+    # with the loader no batch comes twice, so a rhythm is the step's own there
+    rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
+    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT), rhythm)
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
     beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
@@ -195,7 +198,7 @@ def at_least(share: Interval, half: float) -> Interval:
     return Interval(share.value, low, high, share.n)
 
 
-def _within_run(warm: Sequence[Window], resident: Sequence[Window]) -> float:
+def _within_run(warm: Sequence[Window], resident: Sequence[Window], rhythm: int) -> float:
     """Half width of the stall that is alike in all repeats, so that their spread does not show it.
 
     Repeats over the same samples in the same order agree more than other data would: then the
@@ -207,15 +210,20 @@ def _within_run(warm: Sequence[Window], resident: Sequence[Window]) -> float:
     same = len(keys) < 2 or not keys[0] or keys[0] == keys[1]
     waiting = float(np.mean(known)) if known and same else 0.0
     left = 1 - float(np.mean([window.starvation.value for window in warm])) if warm else 1.0
-    return math.hypot(waiting, left * _unlike_batches(resident))
+    return math.hypot(waiting, left * _unlike_batches(resident, rhythm))
 
 
-def _unlike_batches(resident: Sequence[Window]) -> float:
+def _unlike_batches(resident: Sequence[Window], rhythm: int) -> float:
     """Relative half width of the step over the batches in hand, where they take unlike times.
 
-    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats.
+    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats. What
+    the step does every `rhythm` steps is none of their doing.
     """
-    rows = [(w.steps.batch % KEPT_BATCHES, w.steps.loop) for w in resident if len(w)]
+    rows = [
+        (w.steps.batch % KEPT_BATCHES, without_rhythm(w.steps.loop, rhythm))
+        for w in resident
+        if len(w)
+    ]
     if not rows:
         return 0.0
     which, loop = (np.concatenate(column).astype(float) for column in zip(*rows, strict=True))

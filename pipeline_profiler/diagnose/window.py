@@ -26,6 +26,7 @@ from pipeline_profiler.diagnose.columns import (
     sum_by_batch,
 )
 from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval, ratio_of_sums
+from pipeline_profiler.diagnose.rhythm import find_rhythm
 from pipeline_profiler.record.arm import Arm
 from pipeline_profiler.record.session import MAIN, Run, Session
 
@@ -173,10 +174,17 @@ class Window:
 
         return block_interval(rows[~edge], self._block, with_starts)
 
+    @cached_property
+    def rhythm(self) -> int:
+        """Steps after which the step's own time repeats, the warm-up asked too; 1: it does not."""
+        return find_rhythm(self.whole.steps.loop)
+
     @property
     def _block(self) -> int:
-        # step times repeat with the batches in flight; a shorter block would cut that pattern
-        return max(5, self.in_flight)
+        # step times repeat with the batches in flight, and with whatever the step does now and
+        # then; a shorter block would cut that pattern
+        least = max(5, self.in_flight)
+        return -(-least // self.rhythm) * self.rhythm
 
     @cached_property
     def steady(self) -> bool:

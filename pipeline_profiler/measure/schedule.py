@@ -52,6 +52,7 @@ OVER_BUDGET = (
     "{:.0f} s are not enough: it will take about {:.0f} s, as {} steps and {} repeats of each arm "
     "are the least that say anything and steps are slow."
 )
+ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
 SLOW_START = (
     "Shadow loader, bare loop and trial setting are left out: the loader takes {:.1f} s to start "
     "each time, so they do not fit; "
@@ -233,12 +234,16 @@ def _fit(
         repeats = 2
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
-    epoch = first.epoch_steps
+    epoch, rhythm = first.epoch_steps, first.rhythm
+    reasons: list[Reason] = []
     # whole epochs where they fit: their starts and their ends are then in the window
     if 0 < epoch <= max(steps, affordable):
         steps = epoch * max(1, round(steps / epoch))
+    elif 1 < rhythm <= steps:
+        steps -= steps % rhythm
+        reasons.append(Reason(ROUNDS.format(rhythm)))
     chosen = (steps, repeats, warmup)
-    return *chosen, _given_up(options, chosen, (wanted, most, long), budget, held)
+    return *chosen, [*reasons, *_given_up(options, chosen, (wanted, most, long), budget, held)]
 
 
 def _settled(first: Window) -> int:

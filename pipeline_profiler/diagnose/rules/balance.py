@@ -5,9 +5,12 @@ In order, every batch waits for the one before it, so the slowest worker sets th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pipeline_profiler.diagnose.case import Case
+from pipeline_profiler.diagnose.columns import Ints
 from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats
@@ -15,23 +18,18 @@ from pipeline_profiler.diagnose.intervals import Floats
 SLOWER = 1.5
 """Median batch against the others', from which a worker is named: less is not worth a new split."""
 SEPARATED = 0.9
-"""Share of pairs (its batch, another's) in which its own is slower: of equal workers with eight
-batches each, one in 300 is so far off by chance, in one run."""
-LEAST_BATCHES, LEAST_IN_ONE_RUN = 8, 24
+"""Share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
+batches each, less than one in a million is so far off by chance. In every run it has to be the same
+worker, because what slows one down once may be another program."""
+LEAST_BATCHES = 24
 
 
 def slow_worker(e: Evidence) -> Diagnosis | None:
     """One and the same worker is the slow one, in every run of the loader."""
-    found = [_slowest(case) for case in e.cases]
-    first = found[0] if found else None
-    if first is None or any(one is None or one[0] != first[0] for one in found):
+    found = _slowest(e.cases)
+    if found is None:
         return None
-    if len(found) == 1 and min(_counts(e.cases[0])) < LEAST_IN_ONE_RUN:
-        return None
-    worker = first[0]
-    own, others = (
-        float(np.mean([one[place] for one in found if one is not None])) / 1e6 for place in (1, 2)
-    )
+    worker, own, others = found[0], found[1] / 1e6, found[2] / 1e6
     share = e.saving(lambda case: case.play(fetch=_evened(case, worker)))
     return Diagnosis(
         "PIPE030",
@@ -44,26 +42,34 @@ def slow_worker(e: Evidence) -> Diagnosis | None:
     )
 
 
-def _counts(case: Case) -> list[int]:
-    return [int(n) for n in np.unique(case.batches.worker, return_counts=True)[1]]
-
-
-def _slowest(case: Case) -> tuple[int, float, float] | None:
+def _slowest(cases: Sequence[Case]) -> tuple[int, float, float] | None:
     """(worker, its median batch, the others', ns) where one is slower beyond doubt."""
-    workers, fetch = case.batches.worker, case.fetch
-    if case.workers < 2 or len(workers) != len(fetch) or not len(fetch):
+    if not cases or not all(_told_by_worker(case) for case in cases):
         return None
-    present = np.unique(workers)
-    if len(present) < 2 or min(_counts(case)) < LEAST_BATCHES:
+    workers = np.concatenate([case.batches.worker for case in cases])
+    fetch = np.concatenate([case.fetch for case in cases])
+    present, counts = np.unique(workers, return_counts=True)
+    if len(present) < 2 or counts.min() < LEAST_BATCHES:
         return None
-    medians = [float(np.median(fetch[workers == w])) for w in present]
-    worker = int(present[int(np.argmax(medians))])
+    worker = _slowest_in(workers, fetch)
+    if any(_slowest_in(case.batches.worker, case.fetch) != worker for case in cases):
+        return None
     own, others = fetch[workers == worker], fetch[workers != worker]
-    slower = float(np.mean(own[:, None] > others[None, :]))
+    slower = float(np.searchsorted(np.sort(others), own).mean()) / len(others)
     middle = float(np.median(others))
-    if max(medians) < SLOWER * middle or slower < SEPARATED:
+    if float(np.median(own)) < SLOWER * middle or slower < SEPARATED:
         return None
-    return worker, max(medians), middle
+    return worker, float(np.median(own)), middle
+
+
+def _told_by_worker(case: Case) -> bool:
+    return case.workers > 1 and 0 < len(case.fetch) == len(case.batches.worker)
+
+
+def _slowest_in(workers: Ints, fetch: Floats) -> int:
+    """The worker with the largest median batch."""
+    present = np.unique(workers)
+    return int(present[int(np.argmax([float(np.median(fetch[workers == w])) for w in present]))])
 
 
 def _evened(case: Case, worker: int) -> Floats:

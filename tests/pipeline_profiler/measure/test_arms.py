@@ -302,6 +302,24 @@ def test_a_whole_epoch_is_measured_where_it_fits() -> None:
     assert session.plan.steps == 250  # of 60 asked for: its start and its end are in the window
 
 
+@pytest.mark.parametrize("every", [3, 4, 7])
+def test_windows_hold_whole_rounds_of_what_the_step_does_now_and_then(every: int) -> None:
+    clock, done = FakeClock(), 0
+
+    def step(batch: Any) -> None:
+        nonlocal done
+        done += 1
+        clock.advance(100 if done % every == 0 else 40)
+
+    loader = SlowList(clock, [0.5] * 4000)
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    assert session.plan.steps % every == 0
+    assert any(f"every {every} steps" in reason.sentence for reason in session.plan.reasons)
+    found = verdict.diagnose_session(session)
+    assert found.verdict == "not input-bound"
+    assert found.stall.half_width < 0.02  # four divides the number of batches in hand
+
+
 @pytest.mark.slow
 def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
