@@ -13,7 +13,6 @@ import tarfile
 import tempfile
 import threading
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from planted_pipelines import (
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 WORK = tempfile.TemporaryDirectory()
-MEMBERS, FEW = 600, 40
+ROWS, MEMBERS, UNPACKED = 6_000, 300, 4_000  # of a database, a tar, an array
 
 
 # ---- archives and databases ----
@@ -48,25 +47,21 @@ MEMBERS, FEW = 600, 40
 
 @functools.cache
 def archive(kind: str) -> Path:
-    """A tar, zip, npz or SQLite file of the same small rows."""
+    """A tar, npz or SQLite file of the same small rows."""
     path = Path(WORK.name) / f"rows.{kind}"
     row = np.random.default_rng(0).integers(0, 255, 3_000, np.uint8).tobytes()
     if kind == "tar":
         with tarfile.open(path, "w") as tar:
-            for i in range(FEW):
+            for i in range(MEMBERS):
                 entry = tarfile.TarInfo(f"{i}.bin")
                 entry.size = len(row)
                 tar.addfile(entry, io.BytesIO(row))
-    elif kind == "zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-            for i in range(MEMBERS):
-                packed.writestr(f"{i}.bin", row)
     elif kind == "npz":
-        np.savez_compressed(path, rows=np.zeros((400, 3_000), np.uint8))
+        np.savez_compressed(path, rows=np.zeros((UNPACKED, 3_000), np.uint8))
     else:
         with sqlite3.connect(path) as base:
             base.execute("CREATE TABLE rows (name TEXT, body BLOB)")
-            more = ((f"{i}", row) for i in range(MEMBERS))
+            more = ((f"{i}", row) for i in range(ROWS))
             base.executemany("INSERT INTO rows VALUES (?, ?)", more)
             if kind == "indexed":
                 base.execute("CREATE INDEX by_name ON rows (name)")
@@ -86,7 +81,7 @@ class Rows(Dataset[Any]):
 
     def __getitem__(self, i: int) -> torch.Tensor:
         """One row."""
-        return torch.tensor(np.frombuffer(self.take(i * 7 % MEMBERS), np.uint8)[:64])
+        return torch.tensor(np.frombuffer(self.take(i * 7 % ROWS), np.uint8)[:64])
 
 
 class TarRows:
@@ -101,7 +96,7 @@ class TarRows:
         if self.tar is None:
             self.tar = tarfile.open(archive("tar"))  # noqa: SIM115
             self.table = {m.name: m for m in self.tar.getmembers()}
-        name = f"{i % FEW}.bin"
+        name = f"{i % MEMBERS}.bin"
         if self.listed:
             return self.tar.extractfile(self.table[name]).read()
         with tarfile.open(archive("tar")) as tar:  # opened again: all headers are read
@@ -136,7 +131,7 @@ def database_without_an_index(planted: bool) -> Any:
 
 
 def _npz_row(i: int) -> bytes:
-    return np.load(archive("npz"))["rows"][i % 400].tobytes()
+    return np.load(archive("npz"))["rows"][i % UNPACKED].tobytes()
 
 
 def _plain_row(i: int) -> bytes:
@@ -300,7 +295,7 @@ class Resized(Dataset[Any]):
 
 @plant("PIPE003")
 def large_pictures_made_small(planted: bool) -> Any:
-    return DataLoader(Resized(420 if planted else 64), BATCH, num_workers=1), sleepy()
+    return DataLoader(Resized(900 if planted else 64), BATCH, num_workers=1), sleepy()
 
 
 class Holding(Threaded):
@@ -413,9 +408,18 @@ def healthy_uneven_shards(planted: bool) -> Any:
     return DataLoader(Dealt(4.0), BATCH, num_workers=3), sleepy(50)
 
 
+def reading(ms: float) -> Callable[[Any], None]:
+    """A step that uses every field."""
+
+    def step(batch: Any) -> None:
+        nap(ms + 0 * len(batch["x"]) * len(batch["labels"]))
+
+    return step
+
+
 @plant("PIPE000", bound=False)
 def healthy_samples_of_dictionaries(planted: bool) -> Any:
-    return DataLoader(Labelled(Costs(read=0)), BATCH, num_workers=2, collate_fn=pad), sleepy(50)
+    return DataLoader(Labelled(Costs(read=0)), BATCH, num_workers=2, collate_fn=pad), reading(50)
 
 
 @plant("PIPE000", bound=False)

@@ -121,15 +121,26 @@ def _service(dataset: Any) -> Any | None:
 
 
 def calls_python(dataset: Any) -> bool:
-    """Whether a map of the graph holds a py_function, numpy_function or generator."""
+    """Whether a function of the graph holds a py_function, numpy_function or generator.
+
+    In a dataset that an interleave makes as well: the server that runs Python waits for it when it
+    is stopped, and Python waits for the server.
+    """
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)
-        kinds = [node.type for node in graph.get_operations()] if graph is not None else []
+        kinds = _operations(graph) if graph is not None else set()
         # a generator's Python sits in functions of the GeneratorDataset inside its flat_map
         if any("PyFunc" in kind or kind == "GeneratorDataset" for kind in kinds):
             return True
     return False
+
+
+def _operations(graph: Any) -> set[str]:
+    """Kinds of the operations of a function, and of the functions it calls."""
+    definition = graph.as_graph_def()
+    bodies = [definition.node, *(called.node_def for called in definition.library.function)]
+    return {node.op for body in bodies for node in body}
 
 
 def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST_ROUNDS = 3  # of a rhythm that were seen
-LEAST_STEPS = 16  # of noise, so many have a rhythm in less than one of 5,000 cases
+LEAST_STEPS = 18  # of noise, so many have a rhythm in less than one of 1,000 cases
 EXPLAINED = 0.8  # of the variance of the step, from which the place in the round decides it
 LEAST_SPREAD = 0.02  # standard deviation over mean, below which a step is the same for every batch
 SETTLING = 2  # first steps, which fill caches

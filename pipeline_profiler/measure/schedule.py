@@ -230,7 +230,9 @@ def _fit(
         affordable = pace.steps_in(budget / repeats) - warmup
         if affordable >= floor:
             break
-    if affordable < LEAST_STEPS and repeats > 2:
+    # the third repeat may overrun a little: of two, hardly any interval settles anything
+    third = repeats * pace.of(LEAST_STEPS + warmup) <= FEW_OVERRUN_DEFAULT * budget
+    if affordable < LEAST_STEPS and repeats > 2 and not third:
         repeats = 2
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))

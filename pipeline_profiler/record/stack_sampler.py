@@ -37,9 +37,10 @@ _WORDS = (
         r"(^|[._])(read|open|load(_?(bytes|file|raw|data|sample|image)s?)?(?![a-z_])|fetch|download|"
         r"request|"
         r"get_object|"
-        r"recv|seek|urlopen|cat_file|slurp)|readinto|throttl|http|fsspec|boto",
+        r"recv|seek|urlopen|cat_file|slurp|execute(?![a-z]))|readinto|throttl|http|fsspec|boto",
     ),
 )
+_CALLED = re.compile(r"([\w.]+)\(")
 _PATTERNS = tuple((stage, re.compile(pattern, re.IGNORECASE)) for stage, pattern in _WORDS)
 _OURS = __name__.split(".")[0]
 _SYSTEM = tuple(
@@ -81,7 +82,7 @@ def _is_user(frame: FrameType) -> bool:
 def describe(frame: FrameType | None) -> str:
     """'stage|file:line function: source < caller ...', cut where the loader's machinery begins."""
     names: list[str] = []
-    place = ""
+    place = line = ""
     callers: list[str] = []
     for f in _frames(frame):
         module = f.f_globals.get("__name__", "")
@@ -99,7 +100,9 @@ def describe(frame: FrameType | None) -> str:
             place = f"{file.rsplit('/', 1)[-1]}:{f.f_lineno} {f.f_code.co_qualname}: {line}"
         elif place and _is_user(f) and len(callers) < CALLERS:
             callers.append(f.f_code.co_qualname)
-    return f"{stage_of(names)}|{' < '.join([place, *callers])}"
+    # compiled code has no frame: the line that called it names it
+    stage = stage_of(names) or stage_of(_CALLED.findall(line))
+    return f"{stage}|{' < '.join([place, *callers])}"
 
 
 def _idle(frame: FrameType | None) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline_profiler.diagnose.case import Case
-from pipeline_profiler.diagnose.columns import Ints
 from pipeline_profiler.diagnose.evidence import Evidence
 from pipeline_profiler.diagnose.finding import Diagnosis
 from pipeline_profiler.diagnose.intervals import Floats
@@ -19,9 +18,9 @@ SLOWER = 1.5
 """Median batch against the others', from which a worker is named: less is not worth a new split."""
 SEPARATED = 0.9
 """Share of pairs (its batch, another's) in which its own is slower: of equal workers with so many
-batches each, less than one in a million is so far off by chance. In every run it has to be the same
-worker, because what slows one down once may be another program."""
-LEAST_BATCHES = 24
+batches each, less than one in 5,000 is so far off by chance, and a worker that is slow in one of
+two runs only is not. Of a single run twice as many batches count."""
+LEAST_BATCHES = 12
 
 
 def slow_worker(e: Evidence) -> Diagnosis | None:
@@ -49,27 +48,21 @@ def _slowest(cases: Sequence[Case]) -> tuple[int, float, float] | None:
     workers = np.concatenate([case.batches.worker for case in cases])
     fetch = np.concatenate([case.fetch for case in cases])
     present, counts = np.unique(workers, return_counts=True)
-    if len(present) < 2 or counts.min() < LEAST_BATCHES:
+    least = LEAST_BATCHES if len(cases) > 1 else 2 * LEAST_BATCHES
+    if len(present) < 2 or counts.min() < least:
         return None
-    worker = _slowest_in(workers, fetch)
-    if any(_slowest_in(case.batches.worker, case.fetch) != worker for case in cases):
-        return None
+    medians = [float(np.median(fetch[workers == w])) for w in present]
+    worker = int(present[int(np.argmax(medians))])
     own, others = fetch[workers == worker], fetch[workers != worker]
     slower = float(np.searchsorted(np.sort(others), own).mean()) / len(others)
     middle = float(np.median(others))
-    if float(np.median(own)) < SLOWER * middle or slower < SEPARATED:
+    if max(medians) < SLOWER * middle or slower < SEPARATED:
         return None
-    return worker, float(np.median(own)), middle
+    return worker, max(medians), middle
 
 
 def _told_by_worker(case: Case) -> bool:
     return case.workers > 1 and 0 < len(case.fetch) == len(case.batches.worker)
-
-
-def _slowest_in(workers: Ints, fetch: Floats) -> int:
-    """The worker with the largest median batch."""
-    present = np.unique(workers)
-    return int(present[int(np.argmax([float(np.median(fetch[workers == w])) for w in present]))])
 
 
 def _evened(case: Case, worker: int) -> Floats:

@@ -206,6 +206,16 @@ def test_a_generator_is_python_that_no_service_can_run() -> None:
     assert not tf_interventions.calls_python(graph())
 
 
+def test_python_within_an_interleave_is_found_too() -> None:
+    def file(i: Any) -> Any:
+        slow = lambda x: tf.py_function(lambda v: v, [x], tf.int64)  # noqa: E731
+        return tf.data.Dataset.range(8).map(slow)
+
+    assert tf_interventions.calls_python(tf.data.Dataset.range(4).interleave(file).batch(2))
+    plain = tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.range(8))
+    assert not tf_interventions.calls_python(plain)
+
+
 def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
     """20 steps of 10 ms, and 100 ms before each epoch: 15 ms a step, wherever the clock stops."""
     clock = FakeClock()

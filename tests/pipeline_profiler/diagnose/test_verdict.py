@@ -157,6 +157,24 @@ def test_workers_that_differ_by_chance_alone_are_not_named(spread: str) -> None:
         assert "PIPE030" not in [cause.code for cause in found.causes]
 
 
+@pytest.mark.parametrize(("heavy_in", "named"), [((0, 1, 2), True), ((0, 2), False)])
+def test_a_slow_worker_is_the_same_one_in_each_of_several_short_runs(
+    heavy_in: tuple[int, ...], named: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    session = session_of(lambda j: 20.0, step=10.0, workers=3, n=21)
+    session.runs = [run for run in session.runs if run.arm != Arm.WARM]
+    for block in range(3):
+        slow = 60.0 if block in heavy_in else 20.0
+        costs = rng.normal([20.0, slow, 20.0], 1.0, (7, 3)).ravel()
+        rows = schedule(21, 3, 2, 10.0, lambda j, c=costs: c[j])
+        run = made_run(rows, Arm.WARM, workers=3, prefetch=2)
+        run.block = block
+        session.runs.append(run)
+    codes = [cause.code for cause in diagnose_session(session).causes]
+    assert ("PIPE030" in codes) == named
+
+
 def test_start_up_of_each_epoch() -> None:
     rows = schedule(90, 2, 2, 20.0, lambda j: 10.0)
     shift = 0.0

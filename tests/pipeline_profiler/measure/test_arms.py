@@ -135,6 +135,15 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
     assert decided == {not lean}
 
 
+@pytest.mark.parametrize(("seconds", "repeats"), [(12.0, 2), (13.0, 3), (15.0, 3)])
+def test_a_third_repeat_may_overrun_the_budget_a_little(seconds: float, repeats: int) -> None:
+    rows = rows_of(60, 3, 2, 30.0, lambda j: 10.0)
+    first = Window.of(made_run(rows, Arm.PILOT, workers=3, prefetch=2))
+    plan = schedule.make_plan(first, Options(quick=True, seconds=seconds), [])
+    assert plan.repeats == repeats
+    assert plan.seconds < 1.05 * seconds
+
+
 def test_short_epochs_are_cycled_through() -> None:
     session = measure_arms(bench(FakeClock(), n=7), quick())
     run = session.arm(Arm.WARM)[0]

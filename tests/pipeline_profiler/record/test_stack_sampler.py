@@ -1,11 +1,12 @@
 """Labels for measured time: words to stages, lines to kinds of work."""
 
 import gc
+import operator
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 
@@ -70,6 +71,16 @@ def test_who_calls_the_measurement_is_no_part_of_a_place() -> None:
     decode_everything(step)
     assert PLACES[0].startswith("|test_stack_sampler.py:")
     assert "decode_everything" not in PLACES[0]
+
+
+def test_compiled_code_is_named_by_the_line_that_calls_it() -> None:
+    base = SimpleNamespace(execute=operator.call)  # as a database's is: no frame of its own
+
+    def row() -> str:
+        place: str = base.execute(stack_sampler.describe, sys._getframe())
+        return place
+
+    assert row().startswith("read|test_stack_sampler.py:")
 
 
 def test_a_place_names_file_line_source_and_callers() -> None:
