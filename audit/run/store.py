@@ -249,8 +249,10 @@ class Store:
         if self._tracer:
             self._tracer(sql, params)
         with _damage_explained():
-            # not `sql()`, which plans the statement once for its columns and again for its rows
-            frame = pl.from_arrow(self._con.execute(sql, list(params)).to_arrow_table())
+            relation = self._con.sql(sql, params=list(params) or None)
+            if relation is None:
+                return pl.DataFrame()
+            frame = pl.from_arrow(relation.to_arrow_table())
         assert isinstance(frame, pl.DataFrame)
         return frame
 
