@@ -37,7 +37,8 @@ class Action(StrEnum):
     One enum for both, so that a suggestion can be recorded as it is; each side leaves one out. A
     check never suggests FALSE_POSITIVE: it would not have reported the finding. A reviewer never
     decides REVIEW, which means that nothing is decided yet (`DECISIONS`). FIX is decided only: of
-    the annotations of a finding, where the error itself says what is right.
+    the annotations of a finding, where the error itself says what is right. TAG and UNTAG are
+    recorded like decisions and decide nothing.
     """
 
     KEEP = "keep"
@@ -47,12 +48,15 @@ class Action(StrEnum):
     REVIEW = "review"
     FALSE_POSITIVE = "false-positive"
     FIX = "fix"
+    TAG = "tag"
+    UNTAG = "untag"
 
 
 # What the ledger records, in the order in which an error message lists it.
 DECISIONS = (
     Action.KEEP, Action.DROP, Action.RELABEL, Action.MOVE, Action.FALSE_POSITIVE, Action.FIX,
 )  # fmt: skip
+TAGGING = (Action.TAG, Action.UNTAG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from audit.review import decisions
 from audit.review.export import TABLES, open_tables
 from audit.review.ledger import Decision, Ledger
 from audit.review.status import apply_decisions
+from audit.review.tags import tagged_samples
 from audit.run import generations
 from audit.run.store import Store
 from audit.run_diff import RunDiff, compare_runs
@@ -154,6 +155,13 @@ class Run:
         rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
         return pl.DataFrame(rows, schema=_DECISION)
 
+    @property
+    def tags(self) -> pl.DataFrame:
+        """The tags of samples: id, tag; `decide(..., "tag:night")` gives one, "untag:night" takes
+        it away.
+        """
+        return tagged_samples(self.path)
+
     def kept(self) -> pl.DataFrame:
         """Return the dataset as decided: id, path, split, label, ...; dropped samples are out."""
         return self._exported("manifest")
@@ -218,8 +226,9 @@ class Run:
 
         `things`: samples (id, path, or the end of one), fingerprints of findings, or codes, which
         stand for their open findings; or `where`: SQL over the images, such as "width < 64".
-        `verdict`: keep, drop, relabel:NAME, move:SPLIT, false-positive or fix. Raises UsageError
-        for a name that is not there, and for a drop of every copy of a picture.
+        `verdict`: keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME or
+        untag:NAME. Raises UsageError for a name that is not there, and for a drop of every copy of
+        a picture.
         """
         verb, value = decisions.parse_verb(verdict)
         if (things is None) == (where is None):

@@ -5,7 +5,7 @@ The app keeps it by `revision`, so it is read again only when the ledger has cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import polars as pl
 
 from audit.review.ledger import Decision, Ledger
 from audit.review.status import apply_decisions
+from audit.review.tags import tagged_samples
 from audit.run.generations import Generation
 
 RECENT = 30
@@ -23,13 +24,14 @@ class LedgerSummary:
     """The ledger as pages show it.
 
     `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided about a sample,
-    such as `drop` or `relabel to cat`. `stale`: decisions that do not apply, and why. `recent`: the
-    latest entries.
+    such as `drop` or `relabel to cat`. `tags`: the samples of each tag. `stale`: decisions that do
+    not apply, and why. `recent`: the latest entries.
     """
 
     revision: str
     statuses: tuple[tuple[str, str], ...] = ()
     by_sample: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stale: pl.DataFrame = field(default_factory=pl.DataFrame)
     recent: tuple[Decision, ...] = ()
     n_effective: int = 0
@@ -56,10 +58,15 @@ def summarise_ledger(run: Path, generation: Generation) -> LedgerSummary:
         revision=now,
         statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),
         by_sample={row["id"]: _words(row) for row in applied.effective.iter_rows(named=True)},
+        tags={tag: tuple(ids) for tag, ids in _by_tag(tagged_samples(run, generation))},
         stale=applied.stale,
         recent=tuple(ledger.log(RECENT)),
         n_effective=applied.effective.height,
     )
+
+
+def _by_tag(tagged: pl.DataFrame) -> Iterable[tuple[str, list[str]]]:
+    return tagged.group_by("tag", maintain_order=True).agg("id").sort("tag").iter_rows()
 
 
 def _words(row: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ from audit.cli.expect import expect_command
 from audit.cli.export import export_command
 from audit.cli.labels import labels_command
 from audit.cli.needs import needs_command
-from audit.cli.review import decide_command, log_command, undo_command
+from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import (
     ConfigOption,
     JsonOption,
@@ -105,6 +105,7 @@ def overlap(
 
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
+    ("tags", tags_command),
     ("export", export_command), ("verify", verify_command),
     ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),

@@ -1,4 +1,4 @@
-"""`audit decide | undo | log`: parse, one call into the library, format.
+"""`audit decide | undo | log | tags`: parse, one call into the library, format.
 
 What is named by hand is recorded at once. What is picked in bulk (`--code`, `--where`, `--rule`) is
 counted and shown first, and recorded only with `--yes`. `audit.cli.main` mounts these commands and
@@ -40,7 +40,10 @@ def decide_command(
     ] = None,
     verdict: Annotated[
         str | None,
-        typer.Option("--as", help="keep, drop, relabel:NAME, move:SPLIT, false-positive, fix."),
+        typer.Option(
+            "--as",
+            help="keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME, untag:NAME.",
+        ),
     ] = None,
     code: Annotated[
         list[str] | None, typer.Option("--code", help="All open findings of a code; repeatable.")
@@ -159,7 +162,8 @@ def _decide(
         if not _is_confirmed(yes, len(entries)):
             return
     _say_recorded(run, Ledger(run).record(entries))
-    if value and (warning := decisions.new_name_warning(run, verb, value)):
+    renamed = value if verb in ("relabel", "move") else None
+    if renamed and (warning := decisions.new_name_warning(run, verb, renamed)):
         write_note(warning)
 
 
@@ -237,6 +241,19 @@ def log_command(
         write_note(
             f"{_counted(len(reasons), 'decision')} stale: `audit log {quoted(run)} --stale`."
         )
+
+
+def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
+    from audit.review.tags import count_tags
+
+    counts = dict(count_tags(run).iter_rows())
+    if as_json:
+        terminal.write_parts([json.dumps(counts, ensure_ascii=False, indent=1), "\n"])
+        return
+    print_lines([f"{n:>9,}  {tag}" for tag, n in counts.items()])
+    if not counts:
+        write_note(f"No sample has a tag: `audit decide {quoted(run)} SAMPLE --as tag:NAME`.")
 
 
 # ---- formatting ----

@@ -16,10 +16,11 @@ from pathlib import Path
 import polars as pl
 
 from audit.errors import UsageError
-from audit.records import DECISIONS, Action
+from audit.records import DECISIONS, TAGGING, Action
 from audit.review.box_fixes import ProposedFix, fix_entries, propose_fixes
 from audit.review.ledger import Decision, Entry, Ledger, whoami
 from audit.review.status import apply_decisions, open_for_deciding
+from audit.review.tags import check_tag, tagged_samples
 from audit.review.waivers import load_findings, snapshot_finding
 from audit.run.store import Store
 
@@ -31,23 +32,25 @@ COPIES = ("DUP", "SPLIT")
 
 def parse_verb(text: str) -> tuple[Action, str | None]:
     """Return the verb and value of `keep`, `drop`, `relabel:NAME`, `move:SPLIT`, `false-positive`,
-    `fix` or `fix:NAME`.
+    `fix`, `fix:NAME`, `tag:NAME` or `untag:NAME`.
 
     Raises UsageError for anything else.
     """
     word, colon, value = text.partition(":")
-    if word.replace("_", "-") not in DECISIONS:
+    if word.replace("_", "-") not in (*DECISIONS, *TAGGING):
         raise UsageError(
             f"{str(text)!r} is no decision: use keep, drop, relabel:NAME, move:SPLIT, "
-            "false-positive or fix."
+            "false-positive, fix, tag:NAME or untag:NAME."
         )
     verb = Action(word.replace("_", "-"))
-    wants = verb in (Action.RELABEL, Action.MOVE)
+    wants = verb in (Action.RELABEL, Action.MOVE, *TAGGING)
     if (wants != bool(value.strip()) and verb is not Action.FIX) or (colon and not value.strip()):
         raise UsageError(
-            f"{str(text)!r} is not complete: relabel:NAME and move:SPLIT take a name, the "
-            "others none."
+            f"{str(text)!r} is not complete: relabel:NAME, move:SPLIT, tag:NAME and untag:NAME "
+            "take a name, the others none."
         )
+    if verb in TAGGING:
+        check_tag(value.strip())
     return verb, value.strip() or None
 
 
@@ -76,10 +79,13 @@ def decide_findings(
 def select_samples(run: Path, predicate: str) -> list[str]:
     """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
 
-    The predicate reads the run only: it can neither write nor open a file. Raises UsageError with
+    The predicate reads the run only: it can neither write nor open a file; the table `tags` (id,
+    tag) is there as well. Raises UsageError with
     DuckDB's first line.
     """
+    tagged = tagged_samples(run)
     with open_for_deciding(run) as store:
+        store.create_from("tags", tagged)
         store.lock_for_reading()
         # The line break ends a trailing comment.
         frame = store.user_query(f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id")
@@ -120,8 +126,9 @@ def finding_entries(
     samples: dict[str, str | None] = {}
     for row in findings.iter_rows(named=True):
         _refuse(row, verb)
-        snapshot = snapshot_finding(row)
-        entries.append(Entry("finding", row["fingerprint"], None, verb, value, note, who, snapshot))
+        if verb not in TAGGING:  # a tag is of samples: it settles no finding
+            shot = snapshot_finding(row)
+            entries.append(Entry("finding", row["fingerprint"], None, verb, value, note, who, shot))
         samples.update(zip(row["ids"] or (), row["hashes"] or (), strict=True))
     if verb is Action.FALSE_POSITIVE:
         return entries

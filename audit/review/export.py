@@ -27,6 +27,7 @@ import polars as pl
 from audit.errors import UsageError
 from audit.review.ledger import Ledger
 from audit.review.status import Applied, apply_decisions, open_for_deciding
+from audit.review.tags import SEPARATOR, tagged_samples
 from audit.run import generations
 from audit.run.store import Store, identifier
 from audit.sources.csv_text import ESCAPED, MARK, NUMBER, escaped_text
@@ -64,6 +65,10 @@ PAIRS = """
         s.uri AS path_a, t.uri AS path_b
     FROM paired JOIN samples s ON s.id = x JOIN samples t ON t.id = y
     ORDER BY list_position(['bytes', 'pixels', 'near'], kind), a, b
+"""
+TAGS = f"""
+    LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM memory.main.tags
+    GROUP BY id) t ON t.id = s.id
 """
 # `{extra}`: the other columns of a manifest that was scanned. Listing order is kept.
 KEPT = """
@@ -120,11 +125,17 @@ class Tables:
     decided: Applied
 
     def manifest(self) -> pl.DataFrame:
-        """Return the kept set, relabels and moves applied: id, path, split, label, group, ..."""
+        """Return the kept set, relabels and moves applied: id, path, split, label, group, ...;
+        `tags` where a sample has one.
+        """
         own = [c for c in self.store.columns("metadata") if c != "sample_id"]
-        named = {c: _free_name(c, (*MANIFEST, *own)) if c in MANIFEST else c for c in own}
+        tagged = self.store.scalar("SELECT count(*) FROM tags")
+        ours = (*MANIFEST, "tags") if tagged else MANIFEST
+        named = {c: _free_name(c, (*ours, *own)) if c in ours else c for c in own}
         extra = "".join(f", x.{identifier(c)} AS {identifier(new)}" for c, new in named.items())
         join = "LEFT JOIN metadata x ON x.sample_id = s.id" if own else ""
+        if tagged:
+            extra, join = f", t.tags{extra}", f"{join} {TAGS}"
         return self.store.query(KEPT.format(extra=extra, join=join))
 
     def quarantine(self) -> pl.DataFrame:
@@ -168,6 +179,7 @@ def open_tables(run: Path, generation: generations.Generation | None = None) -> 
     decided = apply_decisions(run, generation)
     with open_for_deciding(run, generation) as store:
         store.create_from("decided", decided.effective)
+        store.create_from("tags", tagged_samples(run, generation))
         yield Tables(store, decided)
 
 

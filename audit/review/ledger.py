@@ -24,7 +24,7 @@ from typing import Any
 import polars as pl
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
-from audit.records import DECISIONS, Action
+from audit.records import DECISIONS, TAGGING, Action
 from audit.review.ledger_copy import CopiedRow, LedgerCopy
 from audit.review.ledger_file import (
     VERSION,
@@ -39,7 +39,11 @@ from audit.review.ledger_row import find_wrong_value
 LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 BUSY_S = 30.0  # s that a writer waits for others
-VERBS = {verb.value for verb in DECISIONS}
+VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
+TAGS = pl.Schema({"subject": pl.String, "content_hash": pl.String, "tag": pl.String})
+NAMED = {
+    Action.RELABEL: "new class", Action.MOVE: "new split", Action.TAG: "tag", Action.UNTAG: "tag",
+}  # fmt: skip
 LOGGED = (
     "SELECT d.id, d.at, d.by, d.verb, d.value, d.subject, d.kind, d.content_hash, d.note, "
     "u.batch IS NOT NULL, d.batch, d.evidence FROM decisions d LEFT JOIN undos u USING (batch)"
@@ -184,7 +188,9 @@ class Ledger:
         that is a drop; `label` and `split` are those of its last relabel and its last move, which
         a later keep or drop does not forget. `evidence`: of a waiver.
         """
-        rows = self._read(f"{LOGGED} WHERE u.batch IS NULL ORDER BY d.id", [])
+        rows = self._read(
+            f"{LOGGED} WHERE u.batch IS NULL AND d.verb NOT IN ('tag', 'untag') ORDER BY d.id", []
+        )
         names = [
             "id", "at", "by", "verb", "value", "subject", "kind", "content_hash", "note",
             "undone", "batch", "evidence",
@@ -205,6 +211,16 @@ class Ledger:
         grouped = frame.group_by("kind", "subject", "content_hash").agg(last, *values)
         dropped = (pl.col("verb") == Action.DROP.value).alias("dropped")
         return grouped.with_columns(dropped).select(CURRENT.names()).sort("id")
+
+    def tags(self) -> pl.DataFrame:
+        """Return the tags that hold: subject, content_hash, tag; one row each, as given."""
+        sql = f"{LOGGED} WHERE u.batch IS NULL AND d.verb IN ('tag', 'untag') ORDER BY d.id"
+        given: dict[tuple[str, str | None, str], bool] = {}
+        for row in self._read(sql, []):
+            d = self._decision(row)
+            given[d.subject, d.content_hash, d.value or ""] = d.verb is Action.TAG
+        held = [key for key, holds in given.items() if holds]
+        return pl.DataFrame(held, schema=TAGS, orient="row")
 
     # ---- the file ----
 
@@ -366,13 +382,12 @@ def _counted(last: CopiedRow) -> str:
 
 
 def _validate(entry: Entry) -> None:
-    if entry.verb not in DECISIONS:
+    if entry.verb not in (*DECISIONS, *TAGGING):
         raise UsageError(f"{str(entry.verb)!r} is no decision: use one of {', '.join(DECISIONS)}.")
-    needs = entry.verb in (Action.RELABEL, Action.MOVE)
-    if needs and not (entry.value or "").strip():
-        what = "class" if entry.verb is Action.RELABEL else "split"
-        raise UsageError(f"{entry.verb} needs the new {what}: {entry.verb}:NAME.")
-    if entry.value is not None and not needs and entry.verb is not Action.FIX:
+    what = NAMED.get(entry.verb)
+    if what and not (entry.value or "").strip():
+        raise UsageError(f"{entry.verb} needs the {what}: {entry.verb}:NAME.")
+    if entry.value is not None and not what and entry.verb is not Action.FIX:
         raise UsageError(f"{entry.verb} takes no value, so {entry.value!r} means nothing.")
     if entry.verb in (Action.FALSE_POSITIVE, Action.FIX) and entry.kind == "sample":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""One decision on all pictures that fit the filter: how many, twelve of them, then one batch.
+"""One decision or tag on all pictures that fit the filter, or are ticked: seen first, one batch.
 
 What `audit decide --where` does. The ids are looked up in the generation that the page shows, and
 are recorded as one batch, so one undo takes all of it back.
@@ -26,24 +26,31 @@ VERBS = {
     "Drop": Action.DROP,
     "Relabel": Action.RELABEL,
     "Move": Action.MOVE,
+    "Tag": Action.TAG,
+    "Untag": Action.UNTAG,
 }
-TO = {Action.RELABEL: "New class", Action.MOVE: "New split"}
+TO = {
+    Action.RELABEL: "New class",
+    Action.MOVE: "New split",
+    Action.TAG: "Tag",
+    Action.UNTAG: "Tag to take away",
+}
 VERB, VALUE = "verb for all that fit", "value for all that fit"
 
 
-def open_bulk() -> None:
-    """Ask for the dialogue: the link says so."""
-    link.put(act="all")
+def open_bulk(of: str = "all") -> None:
+    """Ask for the dialogue about `all` that fit, or those `picked`: the link says so."""
+    link.put(act=of)
 
 
 def bulk_dialogue(conditions: Sequence[Condition]) -> None:
     """Show the dialogue over the pictures under these conditions, if the link asks for it."""
     # One dialogue at a time: a picture that is open lies in front.
-    if link.get("act") == "all" and not link.get("image"):
+    if link.get("act") in ("all", "picked") and not link.get("image"):
         _dialogue(conditions)
 
 
-@st.dialog("Decide on all that fit", width="large", on_dismiss=lambda: link.put(act=None))
+@st.dialog("Decide on several", width="large", on_dismiss=lambda: link.put(act=None))
 def _dialogue(conditions: Sequence[Condition]) -> None:
     safely(_draw, conditions)
 

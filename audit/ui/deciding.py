@@ -15,7 +15,7 @@ from audit.browse.decided import LedgerSummary
 from audit.browse.findings import open_finding, twins_of
 from audit.errors import UsageError
 from audit.printable import visible
-from audit.records import Action
+from audit.records import TAGGING, Action
 from audit.report.wording import counted
 from audit.review import decisions
 from audit.review.decisions import COPIES, sample_entries
@@ -30,6 +30,8 @@ DONE = {
     Action.MOVE: "Moved",
     Action.FALSE_POSITIVE: "Marked as false positive",
     Action.FIX: "Marked to be fixed",
+    Action.TAG: "Tagged",
+    Action.UNTAG: "Untagged",
 }
 NOTE = "note of the decision"
 TRAIL = "findings decided from"
@@ -140,7 +142,7 @@ def finish(
     done: Sequence[Decision], verb: Action, value: str | None, then: Callable[[], None] | None
 ) -> None:
     """Say what was decided, forget the note, go on."""
-    to = f" to {visible(value)}" if value else ""
+    to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
     say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.")
     # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""

@@ -106,6 +106,8 @@ def _facts(run: Opened, card: FileCard) -> None:
         facts.append(("size", f"{card.value('width'):,} × {card.value('height'):,} px"))
     if sample.id in run.ledger.by_sample:
         facts.append(("decided", run.ledger.by_sample[sample.id]))
+    if tags := [tag for tag, ids in run.ledger.tags.items() if sample.id in ids]:
+        facts.append(("tags", ", ".join(tags)))
     facts += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
     html.write_html(html.tag("p", sample.id, "strong"), html.value_table(facts))
     if card.on_disk in ON_DISK:

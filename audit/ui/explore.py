@@ -55,6 +55,8 @@ def page() -> None:
     side, main = st.columns([3, 10], gap="medium")
     with side:
         conditions_bar(run, known, conditions)
+        if run.ledger.tags:
+            link.choose("Tag", "tag", list(run.ledger.tags), resets=["lasso"])
     with main:
         _main(run, known, conditions)
     dialogue()
@@ -82,25 +84,30 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
     like = link.get("like")
+    tagged = run.ledger.tags.get(link.get("tag"))
     others = {"lasso": "inside the lasso"} if ring else {}
-    draw_chips(conditions, others | ({"like": f"like {like}"} if like else {}))
+    others |= {"like": f"like {like}"} if like else {}
+    draw_chips(conditions, others | ({"tag": f"tagged {link.get('tag')}"} if tagged else {}))
     sort = link.get("sort") if link.get("sort") in known else "id"
     order = Order(sort, descending == "descending")
     show_strip(run, known[drawn], conditions)
+    among = [Among(tagged)] if tagged else []
     if view == EXTREMES:
         show_extremes(run, known[drawn], link.get("where"))
         return
     if like:
         near = _alike(run.key, like, link.get("where"), run)
-        _show(run, conditions, order, int(size), Among(tuple(near)), near)
+        if tagged:
+            near = {name: near[name] for name in near if name in tagged}
+        _show(run, conditions, order, int(size), [*among, Among(tuple(near))], near)
     elif drawn_on:
         left, right = st.columns([5, 6], gap="medium")
         with left:
             lasso = _scatter(run, known, conditions, ring, of_map=view == MAP)
         with right:
-            _show(run, conditions, order, int(size), lasso)
+            _show(run, conditions, order, int(size), [*among, *([lasso] if lasso else [])])
     else:
-        _show(run, conditions, order, int(size))
+        _show(run, conditions, order, int(size), among)
 
 
 def _show(
@@ -108,7 +115,7 @@ def _show(
     conditions: tuple[Condition, ...],
     order: Order,
     size: int,
-    among: Among | None = None,
+    among: Sequence[Among],
     near: Mapping[str, float] | None = None,
 ) -> None:
     """Show the pictures that fit and lie among some, in the order of likeness where one is asked
@@ -117,10 +124,14 @@ def _show(
     if near is not None and not near:
         html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
         return
-    total = _count(run.key, link.get("where"), run) if among is None else len(among.ids)
-    fitting = conditions if among is None else (*conditions, among)
+    fitting = (*conditions, *among)
+    if among:
+        with run.store() as store:
+            total = images.count_images(store, fitting)
+    else:
+        total = _count(run.key, link.get("where"), run)
     _grid(run, fitting, order, size, total, near)
-    bulk_dialogue(fitting)
+    bulk_dialogue((Among(tuple(_picked())),) if link.get("act") == "picked" else fitting)
 
 
 @cached
@@ -240,7 +251,7 @@ def _grid(
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
-    picked = [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
+    picked = _picked()
     _bar(run, found, conditions, picked, total)
     named = "likeness" if near is not None else order.column
     lines = default_lines if named in ("id", "split", "label") else _with_value(named)
@@ -294,6 +305,7 @@ def _bar(
                     f"grid {verb}",
                     partial(decide_selected, run, picked, verb),
                 )
+            st.button("Relabel, move or tag", "act on picked", on_click=open_bulk, args=("picked",))
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
         else:
             st.button(f"Decide on all {total:,} that fit", "act on all", on_click=open_bulk)
@@ -316,6 +328,10 @@ def _turn(way: str, edge: Edge | None, number: int) -> None:
     link.first_page()
     if edge is not None and number > 1:
         link.put(page=str(number), **{way: edge.to_link()})
+
+
+def _picked() -> list[str]:
+    return [i for i in st.session_state.get(PICKED, []) if isinstance(i, str)]
 
 
 def _pick(found: Page, ids: list[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from audit.records import Action
 from audit.review.ledger import Ledger
+from audit.review.tags import tagged_samples
 from tests.audit.ui.pages import link_of, shown, text
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,27 @@ def test_a_relabel_without_a_class_decides_nothing(
     at.button(key="bulk").click().run()
     assert "is not complete" in text(at)
     assert not Ledger(run).log()
+
+
+def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    at = shown(monkeypatch, "explore", run, where=DOGS, act="all")
+    assert not [b for b in at.selectbox if b.key == "choice tag"]  # nothing has a tag
+    at.segmented_control(key="verb for all that fit").set_value("Tag").run()
+    at.text_input(key="value for all that fit").set_value("four legs").run()
+    at.button(key="bulk").click().run()
+    assert "Tagged four legs: 11 samples" in text(at)
+    assert tagged_samples(run).height == 11
+    at = shown(monkeypatch, "explore", run, tag="four legs")
+    assert "11 files, page 1" in text(at)
+    at = shown(monkeypatch, "explore", run, tag="four legs", where='[["split","in","test"]]')
+    assert "11 files, page 1" not in text(at)
+    assert any("tagged four legs" in b.label for b in at.button)
+    at = shown(monkeypatch, "explore", run, tag="no such tag")
+    assert not at.exception
+    dog = tagged_samples(run)["id"][0]
+    assert "four legs" in text(shown(monkeypatch, "explore", run, image=dog))
 
 
 def test_digits_are_classes_in_the_labelling_mode_alone(

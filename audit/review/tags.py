@@ -1,0 +1,48 @@
+"""Tags: words of a reviewer's own on samples, such as `night` or `ask Ana`; any number on each.
+
+They lie in the ledger beside the decisions, as rows of `tag` and `untag`, so undo, proof against
+damage and the way they follow a file that moved are the same. A tag decides nothing: what is kept,
+what is open and what is exported stay as they are. 100,000 take a second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from audit.errors import UsageError
+from audit.review.ledger import Ledger
+from audit.review.status import open_for_deciding
+from audit.review.waivers import resolve
+from audit.run import generations
+
+LONGEST_TAG = 80
+SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
+TAGGED = pl.Schema({"id": pl.String, "tag": pl.String})
+
+
+def tagged_samples(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
+    """Return (id, tag), sorted: what holds for a generation of the run (default: the current)."""
+    given = Ledger(run).tags()
+    if given.is_empty():
+        return pl.DataFrame(schema=TAGGED)
+    with open_for_deciding(run, generation) as store:
+        resolved = resolve(store, given)
+    here = resolved.filter(pl.col("sample_id").is_not_null())
+    return here.select(id="sample_id", tag="tag").unique().sort("id", "tag")
+
+
+def check_tag(name: str) -> None:
+    """Refuse what a list of tags could not hold."""
+    if len(name) > LONGEST_TAG or SEPARATOR.strip() in name or not name.isprintable():
+        raise UsageError(
+            f"{name[:LONGEST_TAG]!r} is no tag: use up to {LONGEST_TAG} printable characters and "
+            "no semicolon."
+        )
+
+
+def count_tags(run: Path) -> pl.DataFrame:
+    """Return (tag, samples), the most frequent first."""
+    counted = tagged_samples(run).group_by("tag").agg(samples=pl.len())
+    return counted.sort("samples", "tag", descending=[True, False])

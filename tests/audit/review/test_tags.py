@@ -1,0 +1,113 @@
+"""Tags: given, taken away, undone, followed to where a file moved; and they decide nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import audit
+from audit.errors import UsageError
+from audit.records import Action
+from audit.review.decisions import decide_findings, decide_samples, parse_verb, select_samples
+from audit.review.export import export_tables, open_tables
+from audit.review.ledger import Entry, Ledger
+from audit.review.status import apply_decisions
+from audit.review.tags import count_tags, tagged_samples
+from tests.audit.review.test_decisions import Command, command
+from tests.audit.reviewed import findings
+
+pytestmark = pytest.mark.slow
+assert command  # a fixture
+
+
+@pytest.fixture
+def run(reviewed_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+
+
+def two_samples(run: Path) -> list[str]:
+    with open_tables(run) as tables:
+        return tables.manifest()["id"].to_list()[:2]
+
+
+def test_a_sample_holds_any_number_of_tags_and_an_undo_takes_one_batch_back(run: Path) -> None:
+    one, two = two_samples(run)
+    decide_samples(run, [one, two], Action.TAG, "night")
+    decide_samples(run, [one], Action.TAG, "ask Ana")
+    assert tagged_samples(run).rows() == [(one, "ask Ana"), (one, "night"), (two, "night")]
+    assert count_tags(run).rows() == [("night", 2), ("ask Ana", 1)]
+    decide_samples(run, [one], Action.UNTAG, "night")
+    assert tagged_samples(run).rows() == [(one, "ask Ana"), (two, "night")]
+    Ledger(run).undo()
+    assert count_tags(run).rows() == [("night", 2), ("ask Ana", 1)]
+
+
+def test_a_tag_decides_nothing(run: Path) -> None:
+    one, two = two_samples(run)
+    decide_samples(run, [one], Action.DROP)
+    before = apply_decisions(run)
+    decide_findings(run, ["DUP001"], Action.TAG, "night")
+    decide_samples(run, [one, two], Action.TAG, "night")
+    after = apply_decisions(run)
+    assert after.effective.equals(before.effective)
+    assert after.settled.equals(before.settled)
+    tagged = set(tagged_samples(run)["id"])
+    assert tagged >= {one, two}
+    assert tagged >= {i for ids in findings(run, "DUP001").values() for i in ids}
+
+
+def test_a_tag_follows_a_file_and_goes_with_its_content(run: Path) -> None:
+    one, _ = two_samples(run)
+    (entry,) = decide_samples(run, [one], Action.TAG, "night")
+    assert entry.content_hash
+    Ledger(run).undo()
+    # given to content that this sample does not have
+    Ledger(run).record([Entry("sample", one, "0" * 64, Action.TAG, "night")])
+    assert tagged_samples(run).is_empty()
+    Ledger(run).record([Entry("sample", "gone.jpg", entry.content_hash, Action.TAG, "night")])
+    assert tagged_samples(run).rows() == [(one, "night")]
+
+
+def test_tags_are_asked_for_in_sql_and_exported(run: Path, tmp_path: Path) -> None:
+    one, two = two_samples(run)
+    with open_tables(run) as tables:
+        assert "tags" not in tables.manifest().columns
+    decide_samples(run, [one], Action.TAG, "night")
+    decide_samples(run, [one, two], Action.TAG, "fog")
+    assert select_samples(run, "id IN (SELECT id FROM tags WHERE tag = 'fog')") == sorted(
+        [one, two]
+    )
+    export_tables(run, tmp_path / "out")
+    table = pl.read_csv(tmp_path / "out" / "manifest.csv").select("id", "tags")
+    assert dict(table.rows())[one] == "fog; night"
+    assert table["tags"].null_count() == table.height - 2
+    assert audit.open(run).tags.rows() == tagged_samples(run).rows()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a;b", "a\nb", "x" * 81])
+def test_what_is_no_tag_is_refused(run: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        parse_verb(f"tag:{name}")
+    with pytest.raises(UsageError):
+        decide_samples(run, two_samples(run), Action.TAG, name)
+    assert Ledger(run).log() == []
+
+
+def test_the_commands_tag_and_count(run: Path, command: Command) -> None:
+    one, _ = two_samples(run)
+    code, _, err = command("tags", run)
+    assert code == 0
+    assert "No sample has a tag" in err
+    code, _, err = command("decide", run, one, "--as", "tag:night")
+    assert (code, "Recorded 1 decision" in err) == (0, True)
+    assert "nearest" not in err  # a new tag is no slip
+    code, out, _ = command("decide", run, "--where", "true", "--as", "tag:all")
+    assert (code, "tag:all: " in out) == (0, True)
+    code, out, _ = command("tags", run, "--json")
+    assert (code, json.loads(out)) == (0, {"night": 1})
+    code, out, _ = command("tags", run)
+    assert out.split() == ["1", "night"]
