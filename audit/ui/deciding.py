@@ -13,6 +13,7 @@ import streamlit as st
 
 from audit.browse.decided import LedgerSummary
 from audit.browse.findings import open_finding, twins_of
+from audit.browse.images import cards
 from audit.errors import UsageError
 from audit.printable import visible
 from audit.records import Action
@@ -95,6 +96,14 @@ def decide_selected(
     """Decide samples; raises UsageError where somebody else did after the page was drawn."""
     _refuse_changed(opened, open_chosen_run().ledger, ids)
     finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
+
+
+def label_picture(opened: Opened, sample: str, name: str) -> None:
+    """Relabel a picture; keep one that has the class already."""
+    with opened.store() as store:
+        same = any(card.label == name for card in cards(store, [sample]))
+    verb = Action.KEEP if same else Action.RELABEL
+    decide_selected(opened, [sample], verb, None if same else name)
 
 
 def decide_keeper(

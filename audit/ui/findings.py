@@ -31,7 +31,7 @@ from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.queue import may_drop, show_queue
+from audit.ui.queue import may_drop, show_queue, value_key
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -305,13 +305,13 @@ def _decision_bar(
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
 
     def act(verb: Action, value: str | None = None) -> Callable[[], None]:
+    show_queue(run, filters, current, picked, partial(step_from, run, filters))
         then = partial(step, run, filters, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
     go = partial(go_on, run, filters, current.place)
-    show_queue(run, filters, current, picked, partial(step_from, run, filters))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
+        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} `K`", "keep", act(Action.KEEP))
         if picked or may_drop(current.finding.code, current.finding.n_samples):
             button(f"Drop {what} `D`", "drop", act(Action.DROP))
@@ -345,7 +345,7 @@ def _values(
                 label,
                 options,
                 index=None,
-                key=f"value of {verb}",
+                key=value_key(verb),
                 accept_new_options=True,
                 on_change=page_changed,
                 placeholder="choose or type",

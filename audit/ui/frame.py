@@ -13,6 +13,7 @@ EVERYWHERE = (("U", "take back the latest decision"), ("?", "this list; Esc clos
 IMAGE = (
     ("Left, Right", "picture open: the one beside it"),
     ("K, D, Z", "picture open: keep, drop, zoom"),
+    ("1 to 9", "picture open, in the labelling mode: that class, and the next picture"),
 )
 PAGES = {
     "findings": (
