@@ -25,6 +25,7 @@ PAGES = {
     "duplicates": (
         ("1 to 9", "that copy stays, the others are dropped"),
         ("K", "the rule above chooses which copy stays"),
+        ("S", "the next split gives way where copies cross splits; after the last, none"),
         ("D", "drop the selected copies"),
         ("F", "false positive: these are no copies"),
         ("N, P", "next and previous group"),
