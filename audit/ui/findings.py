@@ -29,6 +29,7 @@ from audit.ui.deciding import NOTE, button, decide_finding, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
+from audit.ui.listed import list_of_link
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.queue import may_drop, show_queue, value_key
@@ -59,16 +60,18 @@ def _body(run: Opened) -> None:
     """Draw the list and the open finding."""
     filters = filter_of_link()
     with run.store() as store:
-        rows, total, current = _look(store, filters)
-    if current is None and not rows.rows:
+        listed = list_of_link(store, filters, PAGE_SIZE, "finding")
+    with st.container():  # what is below keeps its place
+        if listed.said:
+            html.notice(listed.said)
+    if listed.current is None:
         _nothing(run)
         return
     left, right = st.columns([5, 8], gap="medium")
     with left:
-        _list(rows, total, current)
+        _list(listed.rows, listed.total, listed.current)
     with right:
-        if current is not None:
-            finding(run, filters, current)
+        finding(run, filters, listed.current)
 
 
 # ---- which findings ----
@@ -77,7 +80,7 @@ def _body(run: Opened) -> None:
 def filter_of_link(codes: tuple[str, ...] = ()) -> FindingFilter:
     """Return the filter that the link holds."""
     severity = link.get("severity")
-    status = link.get("status", "open")
+    status = link.chosen_option("status", (*STATUSES, ALL))
     return FindingFilter(
         codes=(link.get("code"),) if link.get("code") else codes,
         severity=severity if severity in list(Severity) else None,
@@ -154,20 +157,6 @@ def _kept(facet: Mapping[str, int], name: str) -> list[str]:
 
 def _with_count(facets: Mapping[str, Mapping[str, int]], name: str, value: str) -> str:
     return f"{value} ({facets[name].get(value, 0):,})"
-
-
-def _look(store: Any, filters: FindingFilter) -> tuple[Rows, int, OpenedFinding | None]:
-    """Return the page of the list, the number of findings, and the open finding."""
-    before, start = link.get("before"), link.get("start")
-    anchor = before or start
-    place = browse.place_of(store, anchor) if anchor else None
-    rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
-    chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
-    current = browse.open_finding(store, chosen) if chosen else None
-    # A link may name a finding that a newer scan no longer has: the first of the list is shown.
-    if current is None and rows.rows:
-        current = browse.open_finding(store, rows.rows[0].fingerprint)
-    return rows, browse.count_findings(store, filters), current
 
 
 def _nothing(run: Opened) -> None:
@@ -305,7 +294,6 @@ def _decision_bar(
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
 
     def act(verb: Action, value: str | None = None) -> Callable[[], None]:
-    show_queue(run, filters, current, picked, partial(step_from, run, filters))
         then = partial(step, run, filters, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
@@ -318,6 +306,7 @@ def _decision_bar(
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
+    show_queue(run, filters, current, picked, partial(step_from, run, filters))
     if current.finding.code.startswith(COPIES) and not picked:
         html.paragraph(
             "Of copies one stays: select those to drop, or use the page Duplicates.", "quiet small"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.ui.frame import PAGES
 from tests.audit.ui.pages import link_of, shown
 
 pytestmark = pytest.mark.slow
@@ -16,6 +17,7 @@ def test_the_split_that_gives_way_is_chosen_by_a_key(
 ) -> None:
     at = shown(monkeypatch, "duplicates", scanned, code="SPLIT001")
     assert at.button(key="next split").proto.shortcut == "s"
+    assert "S" in dict(PAGES["duplicates"])
     chosen = []
     for _ in range(3):
         at.button(key="next split").click().run()
