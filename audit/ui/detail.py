@@ -52,11 +52,10 @@ def _dialogue() -> None:
 def _image() -> None:
     # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
     run, sample = open_chosen_run(), link.get("image")
-    with st.container():  # what is below keeps its place, and stays mounted
-        show_said()
     card = _card(run.key, sample, run)
     zoomed = bool(st.session_state.get(ZOOMED))
     classes = _keys(run, sample)
+    show_said()  # below the buttons, which stay where they are
     ahead = st.container()
     picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
     with picture:
