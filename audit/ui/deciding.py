@@ -172,10 +172,17 @@ def _go_back() -> None:
 @answering
 def undo(run: Path) -> None:
     """Take back the latest batch."""
-    done = Ledger(run).undo()
+    ledger = Ledger(run)
+    try:
+        done = ledger.undo()
+    except UsageError:
+        if not all(d.undone for d in ledger.log()):  # somebody else's, which the error says
+            raise
+        say("There is no decision to take back.")
+        return
     _go_back()
     verbs = ", ".join(sorted({d.verb.value for d in done}))
-    say(f"Taken back: {verbs} of {about(done)}." if done else "There is nothing to take back.")
+    say(f"Taken back: {verbs} of {about(done)}.")
 
 
 def button(

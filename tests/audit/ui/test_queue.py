@@ -183,6 +183,15 @@ def test_what_no_picture_can_be_is_one_sentence(
     assert not Ledger(run).log()
 
 
+def test_taking_back_nothing_is_said_in_the_words_of_the_app(
+    monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    said, kind = _typed(monkeypatch, run, ("undo", ""))
+    assert (said, kind) == ("There is no decision to take back.", "good")
+    said, _ = _typed(monkeypatch, run, ("keep", ""), ("undo", ""), ("undo", ""))
+    assert said == "There is no decision to take back."
+
+
 def test_what_was_sent_about_another_run_is_left() -> None:
     sent = {"run": "pets", "entries": []}
     assert sent_about("pets", sent) == sent
