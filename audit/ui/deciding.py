@@ -13,6 +13,7 @@ import streamlit as st
 
 from audit.browse.decided import LedgerSummary
 from audit.browse.findings import open_finding, twins_of
+from audit.browse.images import cards
 from audit.errors import UsageError
 from audit.printable import visible
 from audit.records import TAGGING, Action
@@ -99,6 +100,14 @@ def decide_selected(
     finish(decisions.decide_samples(opened.run, ids, verb, value, note()), verb, value, None)
 
 
+def label_picture(opened: Opened, sample: str, name: str) -> None:
+    """Relabel a picture; keep one that has the class already."""
+    with opened.store() as store:
+        same = any(card.label == name for card in cards(store, [sample]))
+    verb = Action.KEEP if same else Action.RELABEL
+    decide_selected(opened, [sample], verb, None if same else name)
+
+
 def decide_keeper(
     opened: Opened, fingerprint: str, chosen: Sequence[str], then: Callable[[], None]
 ) -> None:
@@ -165,10 +174,17 @@ def _go_back() -> None:
 @answering
 def undo(run: Path) -> None:
     """Take back the latest batch."""
-    done = Ledger(run).undo()
+    ledger = Ledger(run)
+    try:
+        done = ledger.undo()
+    except UsageError:
+        if not all(d.undone for d in ledger.log()):  # somebody else's, which the error says
+            raise
+        say("There is no decision to take back.")
+        return
     _go_back()
     verbs = ", ".join(sorted({d.verb.value for d in done}))
-    say(f"Taken back: {verbs} of {about(done)}." if done else "There is nothing to take back.")
+    say(f"Taken back: {verbs} of {about(done)}.")
 
 
 def button(

@@ -2,7 +2,8 @@
 
 While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
 back, Z zooms, and in the labelling mode 1 to 9 are classes. The page behind it has none, so that no
-key decides about what is not shown.
+key decides about what is not shown. All but Z go through the queue (`picture_queue`); the buttons
+do the same where it is not drawn yet.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text
 from audit.ui import html, link
-from audit.ui.deciding import decide_selected, undo
+from audit.ui.deciding import decide_selected, label_picture, undo
 from audit.ui.gallery import BESIDE
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
+from audit.ui.picture_queue import show_picture_queue
 
 KEYED = 9  # classes that have a digit
 ZOOMED = "image is zoomed"
@@ -50,13 +52,16 @@ def _dialogue() -> None:
 def _image() -> None:
     # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
     run, sample = open_chosen_run(), link.get("image")
-    show_said()
     card = _card(run.key, sample, run)
     zoomed = bool(st.session_state.get(ZOOMED))
-    _keys(run, sample)
+    classes = _keys(run, sample)
+    show_said()  # below the buttons, which stay where they are
+    ahead = st.container()
     picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
     with picture:
         _picture(run, sample, zoomed)
+    with ahead:  # after the picture: what a key is about is what is shown
+        show_picture_queue(run, sample, classes)
     if not zoomed:
         with facts:
             _facts(run, card)
@@ -115,8 +120,8 @@ def _facts(run: Opened, card: FileCard) -> None:
     html.write_html(html.tag("p", sample.uri, "mono quiet"))
 
 
-def _keys(run: Opened, sample: str) -> None:
-    """Draw the buttons whose keys hold while the dialogue is open."""
+def _keys(run: Opened, sample: str) -> list[str]:
+    """Draw the buttons whose keys hold while the dialogue is open; return the classes by digit."""
     beside = st.session_state.get(BESIDE, [])
     at = beside.index(sample) if sample in beside else 0
     before, after = beside[max(at - 1, 0) : at][-1:], beside[at + 1 : at + 2]
@@ -130,16 +135,18 @@ def _keys(run: Opened, sample: str) -> None:
         if st.button("More like this", "image alike"):
             link.go("explore", run=link.get("run"), like=sample)
             st.rerun()
-    if link.toggle("Label by keys: 1 to 9 are classes", "labelling"):
-        _class_keys(run, sample, "".join(after))
+    if not link.toggle("Label by keys: 1 to 9 are classes", "labelling"):
+        return []
+    return _class_keys(run, sample, "".join(after))
 
 
-def _class_keys(run: Opened, sample: str, then: str) -> None:
+def _class_keys(run: Opened, sample: str, then: str) -> list[str]:
     """Draw a button for each of the largest classes, in the order of their names."""
     counted_by = run.report().dataset.by_class()
-    largest = sorted((c for c in counted_by if c), key=lambda c: -counted_by[c])[:KEYED]
+    most = sorted((c for c in counted_by if c), key=lambda c: -counted_by[c])[:KEYED]
+    largest = sorted(most)
     with st.container(horizontal=True):
-        for digit, name in enumerate(sorted(largest), 1):
+        for digit, name in enumerate(largest, 1):
             st.button(
                 html.label(name),
                 f"class {digit}",
@@ -147,14 +154,12 @@ def _class_keys(run: Opened, sample: str, then: str) -> None:
                 args=(run, sample, name, then),
                 shortcut=str(digit),
             )
+    return largest
 
 
 def _label(run: Opened, sample: str, name: str, then: str) -> None:
-    """Relabel the picture, keep one that has the class already, and turn to the next."""
-    with run.store() as store:
-        same = cards(store, [sample])[0].label == name
-    verb = Action.KEEP if same else Action.RELABEL
-    decide_selected(run, [sample], verb, None if same else name)
+    """Label the picture and turn to the next."""
+    label_picture(run, sample, name)
     if then:
         link.put(image=then)
 

@@ -84,9 +84,8 @@ def _group_bar(
     fingerprint = current.finding.fingerprint
     then = partial(step, run, filters, current.place)
     go = partial(go_on, run, filters, current.place)
-    show_queue(run, filters, current, picked, partial(step_from, run, filters), _rule_of_link())
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
+        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(
             "Keep by the rule `K`",
             "apply rule",
@@ -108,6 +107,7 @@ def _group_bar(
         )
         button("Previous", "previous group", partial(go, back=True), shortcut="P")
         button("Next", "next group", go, shortcut="N", primary=True)
+    show_queue(run, filters, current, picked, partial(step_from, run, filters), _rule_of_link())
 
 
 # ---- two of a group ----

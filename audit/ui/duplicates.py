@@ -7,18 +7,20 @@ back, N next group, P previous.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.report.wording import counted
-from audit.run.store import Store
 from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.duplicate_group import group
 from audit.ui.findings import COLUMNS, page_buttons
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.keeper_rule import choose_rule, rule_for_all
+from audit.ui.listed import list_of_link
 from audit.ui.listing import ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.split_overlap import show_overlap
@@ -26,6 +28,7 @@ from audit.ui.split_overlap import show_overlap
 VIEWS = ("Groups", "Overlap of splits")
 CODES = ("DUP003", "DUP002", "DUP001", "SPLIT001")
 FAMILY = ("DUP", "SPLIT001")
+STATUSES = ("open", "decided", "waived", "all")
 SIZE = 24
 
 
@@ -48,21 +51,17 @@ def _body(run: Opened) -> None:
     """Draw the list, the rule and the open group."""
     filters = _asked()
     with run.store() as store:
-        rows = browse.page(
-            store, filters, start=_start(store), back=bool(link.get("before")), size=SIZE
-        )
-        total = browse.count_findings(store, filters)
-        chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
-        current = browse.open_finding(store, chosen) if chosen else None
-        # A link may name a group that a newer scan no longer has: the first of the list is shown.
-        if current is None and rows.rows:
-            current = browse.open_finding(store, rows.rows[0].fingerprint)
+        listed = list_of_link(store, filters, SIZE, "group")
+    with st.container():  # what is below keeps its place
+        if listed.said:
+            html.notice(listed.said)
+    current = listed.current
     if current is None:
         _nothing(filters)
         return
     left, right = st.columns([4, 9], gap="medium")
     with left:
-        _list(rows, total, current)
+        _list(listed.rows, listed.total, current)
     with right:
         group(run, filters, current)
 
@@ -83,8 +82,8 @@ def _for_all(run: Opened) -> None:
 def _filters(run: Opened) -> None:
     with run.store() as store:
         counts = browse.facet(store, FindingFilter(codes=FAMILY, status="open"), "code")
-        splits = sorted(browse.facet(store, FindingFilter(codes=FAMILY), "splits"))
-        labels = sorted(browse.facet(store, FindingFilter(codes=FAMILY), "labels"))
+        splits = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "splits"), "split")
+        labels = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "labels"), "class")
     names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
     with box[0]:
@@ -101,16 +100,19 @@ def _filters(run: Opened) -> None:
     with box[2]:
         link.choose("Class", "class", labels, resets=["finding"])
     with box[3]:
-        link.choose(
-            "Status", "status", ("open", "decided", "waived", "all"), any_=None, resets=["finding"]
-        )
+        link.choose("Status", "status", STATUSES, any_=None, resets=["finding"])
     with box[4]:
         link.write_link("Search", "q", resets=["finding"], placeholder="file name")
 
 
+def _offered(facet: Mapping[str, int], name: str) -> list[str]:
+    """Return the values to offer: those of duplicates, and the one that the link asks for."""
+    return sorted({*facet, link.get(name)} - {""})
+
+
 def _asked() -> FindingFilter:
     """Return the filter that the link holds."""
-    status = link.get("status", "open")
+    status = link.chosen_option("status", STATUSES)
     return FindingFilter(
         codes=(link.get("code"),) if link.get("code") in CODES else FAMILY,
         split=link.get("split") or None,
@@ -121,15 +123,11 @@ def _asked() -> FindingFilter:
     )
 
 
-def _start(store: Store) -> int:
-    anchor = link.get("before") or link.get("start")
-    return (browse.place_of(store, anchor) if anchor else None) or 0
-
-
 def _nothing(filters: FindingFilter) -> None:
     if filters.status == "open" and not (filters.split or filters.label or filters.text):
+        kind = "duplicates" if filters.codes == FAMILY else filters.codes[0]
         html.empty(
-            "No open group of duplicates.", "Choose the status all to see those that were decided."
+            f"No open group of {kind}.", "Choose the status all to see those that were decided."
         )
     else:
         html.empty("No group fits these filters.", "Widen them, or look at another status.")

@@ -28,6 +28,7 @@ from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import default_lines, show_gallery
 from audit.ui.opened import Opened, cached, open_chosen_run
+from audit.ui.picture_queue import show_selected_queue
 from audit.ui.scatter import show_scatter
 from audit.ui.strip import show_extremes, show_strip
 
@@ -316,6 +317,7 @@ def _bar(
             mime="text/csv",
             on_click="ignore",
         )
+    show_selected_queue(run, picked)
 
 
 def _export(run: Opened, conditions: Sequence[Condition]) -> bytes:

@@ -29,9 +29,10 @@ from audit.ui.deciding import NOTE, button, decide_finding, page_key
 from audit.ui.detail import dialogue, open_image
 from audit.ui.fragment import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
+from audit.ui.listed import list_of_link
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.queue import may_drop, show_queue
+from audit.ui.queue import may_drop, show_queue, value_key
 
 PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
@@ -59,16 +60,18 @@ def _body(run: Opened) -> None:
     """Draw the list and the open finding."""
     filters = filter_of_link()
     with run.store() as store:
-        rows, total, current = _look(store, filters)
-    if current is None and not rows.rows:
+        listed = list_of_link(store, filters, PAGE_SIZE, "finding")
+    with st.container():  # what is below keeps its place
+        if listed.said:
+            html.notice(listed.said)
+    if listed.current is None:
         _nothing(run)
         return
     left, right = st.columns([5, 8], gap="medium")
     with left:
-        _list(rows, total, current)
+        _list(listed.rows, listed.total, listed.current)
     with right:
-        if current is not None:
-            finding(run, filters, current)
+        finding(run, filters, listed.current)
 
 
 # ---- which findings ----
@@ -77,7 +80,7 @@ def _body(run: Opened) -> None:
 def filter_of_link(codes: tuple[str, ...] = ()) -> FindingFilter:
     """Return the filter that the link holds."""
     severity = link.get("severity")
-    status = link.get("status", "open")
+    status = link.chosen_option("status", (*STATUSES, ALL))
     return FindingFilter(
         codes=(link.get("code"),) if link.get("code") else codes,
         severity=severity if severity in list(Severity) else None,
@@ -154,20 +157,6 @@ def _kept(facet: Mapping[str, int], name: str) -> list[str]:
 
 def _with_count(facets: Mapping[str, Mapping[str, int]], name: str, value: str) -> str:
     return f"{value} ({facets[name].get(value, 0):,})"
-
-
-def _look(store: Any, filters: FindingFilter) -> tuple[Rows, int, OpenedFinding | None]:
-    """Return the page of the list, the number of findings, and the open finding."""
-    before, start = link.get("before"), link.get("start")
-    anchor = before or start
-    place = browse.place_of(store, anchor) if anchor else None
-    rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
-    chosen = link.get("finding") or (rows.rows[0].fingerprint if rows.rows else "")
-    current = browse.open_finding(store, chosen) if chosen else None
-    # A link may name a finding that a newer scan no longer has: the first of the list is shown.
-    if current is None and rows.rows:
-        current = browse.open_finding(store, rows.rows[0].fingerprint)
-    return rows, browse.count_findings(store, filters), current
 
 
 def _nothing(run: Opened) -> None:
@@ -309,15 +298,15 @@ def _decision_bar(
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
     go = partial(go_on, run, filters, current.place)
-    show_queue(run, filters, current, picked, partial(step_from, run, filters))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys are the queue's: a button pressed faster than it is drawn is pressed once.
+        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} `K`", "keep", act(Action.KEEP))
         if picked or may_drop(current.finding.code, current.finding.n_samples):
             button(f"Drop {what} `D`", "drop", act(Action.DROP))
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
         button("Previous", "previous", partial(go, back=True), shortcut="P")
         button("Next", "next", go, shortcut="N", primary=True)
+    show_queue(run, filters, current, picked, partial(step_from, run, filters))
     if current.finding.code.startswith(COPIES) and not picked:
         html.paragraph(
             "Of copies one stays: select those to drop, or use the page Duplicates.", "quiet small"
@@ -345,7 +334,7 @@ def _values(
                 label,
                 options,
                 index=None,
-                key=f"value of {verb}",
+                key=value_key(verb),
                 accept_new_options=True,
                 on_change=page_changed,
                 placeholder="choose or type",

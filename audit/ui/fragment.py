@@ -43,6 +43,7 @@ def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
     whole = st.session_state.pop(WITH_ITS_PAGE, False)
     only_page_changed = st.session_state.pop(CHANGED, False)
     if whole:
+        st.container()  # where the sentence stands in a fragment that is drawn alone
         draw(run, *args)
         return
     now = open_chosen_run()

@@ -13,6 +13,7 @@ EVERYWHERE = (("U", "take back the latest decision"), ("?", "this list; Esc clos
 IMAGE = (
     ("Left, Right", "picture open: the one beside it"),
     ("K, D, Z", "picture open: keep, drop, zoom"),
+    ("1 to 9", "picture open, in the labelling mode: that class, and the next picture"),
 )
 PAGES = {
     "findings": (
@@ -24,6 +25,7 @@ PAGES = {
     "duplicates": (
         ("1 to 9", "that copy stays, the others are dropped"),
         ("K", "the rule above chooses which copy stays"),
+        ("S", "the next split gives way where copies cross splits; after the last, none"),
         ("D", "drop the selected copies"),
         ("F", "false positive: these are no copies"),
         ("N, P", "next and previous group"),

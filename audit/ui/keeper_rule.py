@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import polars as pl
@@ -57,7 +57,7 @@ def _propose(
 def choose_rule(run: Opened) -> None:
     """Ask, once for all groups, which copy K keeps and which split gives way."""
     splits = [s for s in run.report().dataset.by_split() if s]
-    left, right = st.columns(2)
+    left, right, key = st.columns([6, 5, 2], vertical_alignment="bottom")
     with left:
         link.choose(
             "K keeps",
@@ -71,6 +71,17 @@ def choose_rule(run: Opened) -> None:
     if len(splits) > 1:
         with right:
             link.choose("Which split gives way?", "from", splits, any_="none: leave groups open")
+        with key:
+            turn = partial(_turn_split, splits)
+            said = "The next split gives way; after the last, none."
+            button("Next split", "next split", turn, shortcut="S", help_=said)
+
+
+def _turn_split(splits: Sequence[str]) -> None:
+    """Let the next split of the list give way, after the last none."""
+    turns = ["", *splits]
+    at = turns.index(link.chosen_option("from", turns))
+    link.put(**{"from": turns[(at + 1) % len(turns)]})
 
 
 def rule_for_all(run: Opened, code: str) -> None:

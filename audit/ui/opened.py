@@ -240,8 +240,10 @@ def show_said(*, once: bool = True) -> None:
     message = st.session_state.get("said")
     if once:
         st.session_state.pop("said", None)
-    if message is not None:
-        html.notice(*message)
+    # In a place of its own: what is below keeps its place on the page, and with it stays mounted.
+    with st.container():
+        if message is not None:
+            html.notice(*message)
 
 
 def failure(error: Exception) -> str:

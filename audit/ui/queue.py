@@ -1,12 +1,13 @@
-"""Decisions by key: queued in the browser, recorded once each, confirmed by the ledger.
+"""Decisions by key and by button: queued in the browser, recorded once each.
 
 A person types faster than a page is drawn, and Streamlit makes one of several presses of a button.
-So the keys of Findings and Duplicates belong to a strip that holds the next findings: a press shows
-as `saving` at once and the strip goes on to the next finding; the list and the open finding alone
-are drawn again, and what stands beside them once no key was pressed for a while. What is sent is
-the whole queue, each entry with an id; an id that was answered is not recorded again, whatever a
-reload or another run of the script sends. A refused entry opens its finding again, with the reason
-at the top of the page.
+So the keys and buttons of a page belong to a component in front of it: of Findings and Duplicates a
+strip that holds the next findings, of an open picture and of selected cards the queues of
+`picture_queue`. A press is about what is shown there, and shows as `saving` at once; the strip goes
+on to the next finding. The list and the open finding alone are drawn again, and what stands beside
+them once no key was pressed for a while. What is sent is the whole queue, each entry with an id; an
+id that was answered is not recorded again, whatever a reload or another run of the script sends. A
+refused entry opens its finding again, with the reason at the top of the page.
 """
 
 from __future__ import annotations
@@ -22,27 +23,38 @@ import streamlit as st
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card
+from audit.errors import UsageError
 from audit.printable import visible
 from audit.records import Action
 from audit.report.contents import ReportedFinding
 from audit.review.decisions import COPIES
 from audit.review.ledger import Ledger
 from audit.ui import link
-from audit.ui.deciding import decide_finding, decide_keeper, undo
+from audit.ui.deciding import decide_finding, decide_keeper, decide_selected, label_picture, undo
 from audit.ui.fragment import page_changed
 from audit.ui.gallery import component
 from audit.ui.keeper_rule import decide_by_rule
-from audit.ui.opened import Opened, answering
+from audit.ui.opened import Opened, answering, open_chosen_run
 
-KEY, ANSWERED = "decisions by key", "answered decisions by key"
+ANSWERED, OWN = "answered decisions by key", "revision of the ledger by this tab"
 BESIDE = "page beside the decisions by key is older"
 AHEAD = 8  # findings whose pictures the browser holds
 DIGITS = 9
 KEPT = 4096  # ids remembered for a run
-VERBS = {verb.value: verb for verb in (Action.KEEP, Action.DROP, Action.FALSE_POSITIVE)}
-KEEPER, RULE, UNDO = "keeper", "rule", "undo"
+VALUED = (Action.RELABEL, Action.MOVE)
+ON_PICTURES = {verb.value: verb for verb in (Action.KEEP, Action.DROP, *VALUED)}
+VERBS = {**ON_PICTURES, Action.FALSE_POSITIVE.value: Action.FALSE_POSITIVE}
+KEEPER, RULE, UNDO, LABEL = "keeper", "rule", "undo", "label"
 FINDING_KEYS = {"k": "keep", "d": "drop", "f": "false-positive", "u": UNDO}
 GROUP_KEYS = {"k": RULE, "a": RULE, "d": "drop", "f": "false-positive", "u": UNDO, "digit": KEEPER}
+# The keys that Streamlit knows the buttons by.
+FINDING_BUTTONS = {"keep": "keep", "drop": "drop", "waive": "false-positive", "undo": UNDO}
+GROUP_BUTTONS = {
+    "apply rule": RULE,
+    "drop selected": "drop",
+    "waive group": "false-positive",
+    "undo": UNDO,
+}
 FINDING_HINT = "K keeps, D drops, F: false positive, U takes back"
 GROUP_HINT = (
     "1 to 9: that copy stays and the others go; K: the rule chooses; D drops the selected; "
@@ -53,9 +65,11 @@ Then = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class QueuedDecision:
-    """One press of a key: `id` names the press, `samples` what was selected of the finding.
+    """One press of a key or button: `id` names the press.
 
-    `rule`: the keeper rule of the page, and the split to drop copies from ("": none).
+    `samples`: what was selected of the finding; the pictures, where there is no finding. `value`:
+    the class or split of a verb that has one. `rule`: the keeper rule of the page, and the split
+    to drop copies from ("": none).
     """
 
     id: str
@@ -63,6 +77,7 @@ class QueuedDecision:
     finding: str
     samples: tuple[str, ...] = ()
     rule: tuple[str, str] = ("", "")
+    value: str = ""
 
 
 class Answered:
@@ -71,24 +86,71 @@ class Answered:
     def __init__(self) -> None:
         """Begin with none."""
         self.lock = RLock()
-        self.halfway: set[str] = set()  # recorded, and the page did not go on
-        self._ids: dict[str, None] = {}
+        self._recorded: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:
         """Say whether this id was answered."""
-        return name in self._ids
+        return name in self._recorded
 
-    def add(self, name: str) -> None:
-        """Remember an id."""
-        self._ids[name] = None
-        while len(self._ids) > KEPT:
-            del self._ids[next(iter(self._ids))]
+    def add(self, name: str, *, recorded: bool) -> None:
+        """Remember an id, and whether it was recorded or refused."""
+        self._recorded[name] = recorded
+        while len(self._recorded) > KEPT:
+            del self._recorded[next(iter(self._recorded))]
+
+    def is_recorded(self, name: str) -> bool:
+        """Say whether this id was answered, and not refused."""
+        return self._recorded.get(name, False)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def answered_of(run: Path) -> Answered:
     """Return the ids that were answered of a run."""
     return Answered()
+
+
+def mount_queue(
+    run: Opened,
+    kind: str,
+    data: Mapping[str, Any],
+    images: Mapping[str, str],
+    then: Then | None,
+    after: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Draw a front of the queue, which `queue.js` knows by its kind.
+
+    `then` gets the fingerprint of each finding that was decided, None where the page shows none;
+    `after` gets what was sent, once it is recorded.
+    """
+    key = f"decisions {kind}"
+
+    def changed() -> None:
+        sent = sent_about(run.name, st.session_state[key].get("queue"))
+        entries = queued_in(sent)
+        record_queue(run, entries, then)
+        st.session_state[ANSWERED] = [entry.id for entry in entries]
+        after(sent)
+
+    sent = sent_about(run.name, (st.session_state.get(key) or {}).get("queue"))
+    have = _texts(sent.get("have"))
+    component("queue")(
+        key=key,
+        data={
+            "run": run.name,
+            "kind": kind,
+            "lines": [],
+            "picked": [],
+            "open": "",
+            "hint": "",
+            "rule": ["", ""],
+            "images": {name: shown for name, shown in images.items() if name not in have},
+            "answered": st.session_state.get(ANSWERED, []),
+            "held": bool(link.get("image") or link.get("act")),
+            **data,
+        },
+        on_queue_change=changed,
+        on_idle_change=lambda: st.session_state.pop(BESIDE, None),
+    )
 
 
 def show_queue(
@@ -104,35 +166,30 @@ def show_queue(
     With a `rule` (its name, the split to drop from) the findings are groups of copies: a digit
     names the copy that stays, K lets the rule choose.
     """
-    sent = st.session_state.get(KEY) or {}
-    have = _texts(_value(sent.get("queue"), "have"))
 
-    def changed() -> None:
-        entries = queued_in(st.session_state[KEY].get("queue"))
-        record_queue(run, entries, then)
-        st.session_state[ANSWERED] = [entry.id for entry in entries]
+    def after(_: Mapping[str, Any]) -> None:
         st.session_state[BESIDE] = True
         page_changed()
 
+    buttons = FINDING_BUTTONS if rule is None else GROUP_BUTTONS
+    values = {f"do {verb}": [verb, st.session_state.get(value_key(verb)) or ""] for verb in VALUED}
     lines, images = _lines(run, filters, current, picked, groups=rule is not None)
-    component("queue")(
-        key=KEY,
-        data={
-            "run": run.name,
-            "lines": lines,
-            "images": {name: data for name, data in images.items() if name not in have},
-            "keys": FINDING_KEYS if rule is None else GROUP_KEYS,
-            "hint": FINDING_HINT if rule is None else GROUP_HINT,
-            "rule": list(rule or ("", "")),
-            "open": current.finding.fingerprint,
-            "picked": list(picked),
-            "answered": st.session_state.get(ANSWERED, []),
-            "beside": bool(st.session_state.get(BESIDE)),
-            "held": bool(link.get("image")),
-        },
-        on_queue_change=changed,
-        on_idle_change=lambda: st.session_state.pop(BESIDE, None),
-    )
+    data = {
+        "lines": lines,
+        "keys": FINDING_KEYS if rule is None else GROUP_KEYS,
+        "buttons": {key: [verb, ""] for key, verb in buttons.items()} | values,
+        "hint": FINDING_HINT if rule is None else GROUP_HINT,
+        "rule": list(rule or ("", "")),
+        "open": current.finding.fingerprint,
+        "picked": list(picked),
+        "beside": bool(st.session_state.get(BESIDE)),
+    }
+    mount_queue(run, "findings", data, images, then, after)
+
+
+def value_key(verb: Action) -> str:
+    """Return the key of the field for the class or split of a verb."""
+    return f"value of {verb}"
 
 
 def _lines(
@@ -201,65 +258,110 @@ def may_drop(code: str, n_samples: int) -> bool:
 
 def queued_in(value: object) -> list[QueuedDecision]:
     """Return what the browser sent, without what is no decision: it is not trusted."""
-    entries = _value(value, "entries")
+    entries = value.get("entries") if isinstance(value, Mapping) else None
+    known = (*VERBS, KEEPER, RULE, UNDO, LABEL)
     found = []
     for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, Mapping) and entry.get("verb") in (*VERBS, KEEPER, RULE, UNDO):
+        if isinstance(entry, Mapping) and entry.get("verb") in known:
             rule, split, *_ = (*_texts(entry.get("rule")), "", "")
             name, finding = str(entry.get("id", "")), str(entry.get("finding", ""))
-            picked = _texts(entry.get("samples"))
-            found.append(QueuedDecision(name, entry["verb"], finding, picked, (rule, split)))
+            picked, to = _texts(entry.get("samples")), str(entry.get("value") or "")
+            verb = str(entry["verb"])
+            found.append(QueuedDecision(name, verb, finding, picked, (rule, split), to))
     return found
 
 
-def _value(sent: object, name: str) -> object:
-    return sent.get(name) if isinstance(sent, Mapping) else None
+def sent_about(run: str, value: object) -> Mapping[str, Any]:
+    """Return what a front sent, nothing where it is about another run.
+
+    A tab that turned to another run may still be sending what it typed about the one before.
+    """
+    return value if isinstance(value, Mapping) and value.get("run") == run else {}
 
 
 def _texts(value: object) -> tuple[str, ...]:
     return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list) else ()
 
 
-def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then) -> None:
+def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | None) -> None:
     """Record what was not answered yet, in order; a refusal is said and opens its finding.
 
     Streamlit may begin the script anew at any call of its own, in the middle of an entry: what was
     not recorded by then is not answered, so it is sent again; after what was, the page goes on
     then.
     """
-    known = answered_of(run.run)
+    known, ledger = answered_of(run.run), Ledger(run.run)
     with known.lock:
         for entry in entries:
             if entry.id in known:
-                if entry.id in known.halfway:
-                    then(entry.finding)
-                    known.halfway.discard(entry.id)
                 continue
-            before = Ledger(run.run).revision()
+            before = ledger.revision()
+            own = before == run.ledger.revision or _own(run, before)
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
             except BaseException:
-                if Ledger(run.run).revision() != before:
-                    known.add(entry.id)
-                    known.halfway |= {entry.id} if entry.verb != UNDO else set()
+                if ledger.revision() != before:
+                    known.add(entry.id, recorded=True)
                 raise
-            known.add(entry.id)
+            finally:
+                if own:
+                    st.session_state[OWN] = (str(run.run), ledger.revision())
+            known.add(entry.id, recorded=ledger.revision() != before)
+        if then is not None:
+            _go_on(known, entries, then)
 
 
-def _record(run: Opened, entry: QueuedDecision, then: Then) -> None:
+def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:
+    """Go on from a finding that is recorded where the page still stands at it.
+
+    It was interrupted before it went on, or the browser sent the queue again with the link of
+    before. An undo goes back on purpose: what was decided before it stays open.
+    """
+    undone = max((at for at, entry in enumerate(entries) if entry.verb == UNDO), default=-1)
+    for entry in entries[undone + 1 :]:
+        stands = entry.finding and link.get("finding") in ("", entry.finding)
+        if stands and known.is_recorded(entry.id):
+            then(entry.finding)
+
+
+def _own(run: Opened, revision: str) -> bool:
+    """Say whether the ledger is as the latest decision of this tab left it."""
+    return bool(st.session_state.get(OWN) == (str(run.run), revision))
+
+
+def _record(run: Opened, entry: QueuedDecision, then: Then | None) -> None:
     if entry.verb == UNDO:
         undo(run.run)
         return
-    link.put(finding=entry.finding)  # which is the open one where the decision is refused
+    if not entry.finding:
+        _decide_pictures(run, entry)
+        return
+    if then is not None:
+        link.put(finding=entry.finding)  # which is the open one where the decision is refused
 
     def go_on() -> None:
-        then(entry.finding)
+        if then is not None:
+            then(entry.finding)
 
     if entry.verb == KEEPER:
         decide_keeper(run, entry.finding, entry.samples, go_on)
     elif entry.verb == RULE:
         decide_by_rule(run, entry.finding, entry.rule, go_on)
-    else:
-        verb = VERBS[entry.verb]
+    elif entry.verb in VERBS:
+        verb, to = VERBS[entry.verb], entry.value or None
         once = bool(entry.rule[0])
-        decide_finding(run, entry.finding, verb, samples=entry.samples, then=go_on, once=once)
+        decide_finding(run, entry.finding, verb, to, samples=entry.samples, then=go_on, once=once)
+
+
+def _decide_pictures(run: Opened, entry: QueuedDecision) -> None:
+    """Decide the pictures that were shown; raises UsageError where somebody else did meanwhile."""
+    if not entry.samples:
+        raise UsageError("No picture was selected, so nothing was recorded.")
+    # What this tab decided itself is no news to the person who typed it.
+    known = open_chosen_run() if _own(run, Ledger(run.run).revision()) else run
+    if entry.verb == LABEL:
+        label_picture(known, entry.samples[0], entry.value)
+    elif entry.verb in ON_PICTURES:
+        decide_selected(known, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
+    else:
+        raise UsageError("This is decided about a finding, not about a picture.")

@@ -52,6 +52,7 @@ def _ledger() -> None:
     last = summary.last
     st.button(
         "Undo",
+        key="undo",
         shortcut=page_key("U"),
         on_click=partial(undo, run.run) if last else _nothing_to_undo,
         icon=":material/undo:",

@@ -195,6 +195,14 @@ class Visitor:
                 self.page.locator("body").press(key)
         shown.wait_for()
 
+    def saved(self) -> None:
+        """Wait until the ledger has all that this tab has queued, and the page shows it."""
+        self.page.wait_for_function(
+            "() => !Object.keys(sessionStorage)"
+            ".some((name) => name.startsWith('dataset-preflight'))"
+        )
+        self.rest()
+
     def choose(self, label: str, option: str) -> None:
         """Choose from a list; one opened while its box unfolds closes again, and is reopened."""
         listed = self.page.get_by_role("option", name=option, exact=True)

@@ -15,7 +15,7 @@ from tests.browser.app import FLAGS, Visitor, chromium, served, without
 from tests.browser.nasty import nasty_run
 from tests.browser.recorded import session
 
-RUNS = ("looked", "decided", "walked", "doomed", "typed", "grouped")
+RUNS = ("looked", "decided", "walked", "doomed", "typed", "grouped", "clicked")
 
 
 @pytest.fixture(scope="session")
