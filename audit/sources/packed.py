@@ -67,9 +67,10 @@ class PackedReader:
         self._split, self._exclude, self._log = split, exclude, ReadLog()
         self._packs = [_pack(one, path, objects) for one in packs]
         self._form = _only_format(path, self._packs)
-        self._tree: FolderReader | None = None
+        self.tree_reader: FolderReader | None = None
+        """What reads archives as folders; None for rows."""
         if self._form.NAMED:
-            self._tree = FolderReader(
+            self.tree_reader = FolderReader(
                 path, name=name, split=split, split_wins=split_wins, layout=layout,
                 exclude=exclude, tree=self._packed_tree(),
             )  # fmt: skip
@@ -83,16 +84,16 @@ class PackedReader:
         """The layout, with the number of packs."""
         several = "s" if len(self._packs) > 1 else ""
         packs = f"{len(self._packs):,} {self._form.NAME} file{several}, read without unpacking"
-        if self._tree is None:
+        if self.tree_reader is None:
             return Layout("rows", packs)
-        return replace(self._tree.layout, reason=f"{self._tree.layout.reason}; {packs}")
+        return replace(self.tree_reader.layout, reason=f"{self.tree_reader.layout.reason}; {packs}")
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples, pack by pack, or as a folder's; damage goes to `log`."""
-        if self._tree is not None:
+        if self.tree_reader is not None:
             for kind, sample, message in self._log.notes:
                 log.note(kind, sample, message)
-            yield from self._tree.samples(log)
+            yield from self.tree_reader.samples(log)
             return
         exclusion = Exclusion(self._exclude)
         for pack, member, identity in self._rows(log):
@@ -108,7 +109,7 @@ class PackedReader:
 
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns of the rows, by `sample_id`; reads the packs again."""
-        if self._tree is not None:
+        if self.tree_reader is not None:
             return None
         columns: list[str] = []
         for _, member, _ in islice(self._rows(ReadLog()), 1000):
