@@ -48,6 +48,11 @@ def format_of(path: str) -> PackFormat | None:
     return next((f for f in pack_formats().values() if f.recognises(path)), None)
 
 
+def is_fetched(form: str) -> bool:
+    """Return whether the packs of a format hold addresses, whose pictures are on other machines."""
+    return bool(getattr(pack_formats().get(form), "IS_FETCHED", False))
+
+
 def read_packed(uri: str, limit: int) -> bytes:
     """Return the bytes of a member by its uri; raises ReadingError, OSError.
 

@@ -180,3 +180,21 @@ def test_a_scan_of_a_failing_store_finds_what_the_folder_has(store: Any, tmp_pat
     page = tmp_path / "report.html"
     stored.report(page)
     assert io.StringIO(page.read_text()).read(15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "said", ["The requested range is not satisfiable", "416, message='Range Not Satisfiable'"]
+)
+def test_an_object_without_bytes_is_empty_and_not_asked_for_again(
+    store: Any, tmp_path: Path, said: str
+) -> None:
+    store.pipe("/set/train/cat/empty.png", b"")
+    # a range of nothing is refused by s3, gcs and http servers alike
+    Failing.failures = {"empty.png": [OSError(22, said)] * 9}
+    scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    run = audit.open(tmp_path / "run")
+    assert "empty" in run.findings.filter(run.findings["code"] == "FILE001")["message"][0]
+    assert len(Failing.failures["empty.png"]) == 8
+    again = scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    assert (again.measured, again.kept) == (0, len(FILES) + 1)
