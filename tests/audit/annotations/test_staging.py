@@ -71,10 +71,11 @@ def write_table(root: Path) -> None:
 def write_masks(root: Path) -> None:
     for i in range(2):
         picture(root / "JPEGImages" / f"{i}.jpg")
-        for folder, value in (("SegmentationClass", 1), ("SegmentationObject", 1 + i)):
+        for folder, other in (("SegmentationClass", 1), ("SegmentationObject", 2)):
             mask = Image.new("P", (64, 48))
             mask.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
-            mask.paste(value, (5, 5, 20, 20))
+            mask.paste(1, (5, 5, 20, 20))
+            mask.paste(other, (30, 5, 40, 20))  # another object of the same class
             (root / folder).mkdir(exist_ok=True)
             mask.save(root / folder / f"{i}.png")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import UsageError
+from audit.picture.decode import DecodeError
 from audit.sources import open_source
 from tests.audit.sources.packed_sets import pictures, write_folder, write_lmdb
 from tests.audit.sources.test_packs import content, damage, samples
@@ -89,6 +90,8 @@ def test_a_database_that_is_cut_says_so_and_the_rest_is_read(tmp_path: Path) -> 
     source = open_source([str(path)])
     assert [s.id for s in samples(source)] == list(values)
     assert "0 of its pages and 1 of its values are damaged" in damage(source)[0]
+    with pytest.raises(DecodeError, match="the pack ends"):
+        content(samples(source)[3])
 
 
 @pytest.mark.parametrize(

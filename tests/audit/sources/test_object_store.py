@@ -116,6 +116,23 @@ def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
     assert error.value.kind == "bomb"
 
 
+def test_an_object_of_unknown_size_is_asked_for_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = samples(open_source(["failing://set"]))[0]
+    asked: list[str] = []
+    sound = Failing.cat_file
+
+    def counted(self: Any, path: str, *more: Any, **named: Any) -> bytes:
+        asked.append(path)
+        return bytes(sound(self, path, *more, **named))
+
+    monkeypatch.setattr(Failing, "cat_file", counted)
+    measured = Measurer(Limits())([FileJob(first.id, "-1 0 0", reading_place(first.uri))])
+    assert measured.features["status"].to_pylist() == ["ok"]
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(("times", "kind"), [(1, None), (9, "io")])
 def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(
     store: Any, times: int, kind: str | None
