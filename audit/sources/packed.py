@@ -25,7 +25,7 @@ from audit.sources.metadata import typed_frame
 from audit.sources.names import split_word
 from audit.sources.object_store import object_times
 from audit.sources.packed_tree import Pack, PackedTree
-from audit.sources.packs.formats import PackFormat, format_of, packs_below
+from audit.sources.packs.formats import PackFormat, choose_packs, format_of, packs_below
 from audit.sources.packs.members import DamagedPackError, PackMember, member_uri
 from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion
@@ -166,8 +166,7 @@ def find_stored_packs(url: str, objects: Objects) -> list[str]:
     """Return the packs among the objects of a listing; [] where there are pictures among them."""
     if any(KINDS.get(extension_of_name(name)) == "image" for name in objects):
         return []
-    found = [f"{url}/{name}" if name else url for name in sorted(objects)]
-    return [path for path in found if format_of(path) is not None]
+    return choose_packs([f"{url}/{name}" if name else url for name in sorted(objects)])
 
 
 def _pack(path: str, root: str, objects: Objects) -> Pack:

@@ -43,11 +43,14 @@ _hosts = threading.Lock()
 
 
 class _FailedForNowError(Exception):
-    """A failure that another try may not have; `wait_s` is what a host that throttles asks for."""
+    """A failure that another try may not have.
 
-    def __init__(self, said: str, wait_s: float | None = None) -> None:
+    `wait_s` is what a host that throttles asks for, `kind` what it is where every try fails.
+    """
+
+    def __init__(self, said: str, wait_s: float | None = None, kind: str = "io") -> None:
         super().__init__(said)
-        self.wait_s = wait_s
+        self.wait_s, self.kind = wait_s, kind
 
 
 def fetch_picture(url: str, limit: int) -> bytes:
@@ -64,7 +67,7 @@ def fetch_picture(url: str, limit: int) -> bytes:
             failures += not busy
             wait = pause if failure.wait_s is None else max(failure.wait_s, pause)
             if failures == TRIES or time.monotonic() + wait > end:
-                raise ReadingError("io", f"{host} {failure}") from None
+                raise ReadingError(failure.kind, f"{host} {failure}") from None
         pause *= 2
         if busy:
             _hold(host, wait)
@@ -131,13 +134,16 @@ def _answer(request: urllib.request.Request, host: str, limit: int, end: float) 
 def _body(answer: http.client.HTTPResponse, limit: int, end: float) -> bytes:
     said = answer.headers.get("Content-Length", "")
     length = int(said) if said.isdecimal() else None
+    if length is not None and length > limit:
+        text = f"says {length:,} bytes; max_bytes is {limit:,}"
+        raise _FailedForNowError(text, kind="bomb")
     parts, n = list[bytes](), 0
-    while n <= limit and (length is None or length <= limit) and (piece := answer.read(_PIECE)):
+    while n <= limit and (piece := answer.read(_PIECE)):
         parts.append(piece)
         n += len(piece)
         if time.monotonic() > end:
             raise _FailedForNowError(f"took longer than {LONGEST_S:g} s for its answer")
-    if max(n, length or 0) > limit:
+    if n > limit:
         raise ReadingError("bomb", f"the picture has more than max_bytes, {limit:,} bytes")
     if length is not None and n < length:
         raise _FailedForNowError(f"answered {n:,} of {length:,} bytes")
@@ -155,7 +161,7 @@ def _refusal(error: urllib.error.HTTPError, host: str) -> Exception:
         return ReadingError("permission", f"{host} {said}")
     if 300 <= code < 400:
         return ReadingError(
-            "unsupported", f"{host} redirects too often, or to what is not http or https ({code})"
+            "permission", f"{host} redirects too often, or to what is not http or https ({code})"
         )
     if code in _BUSY:
         return _FailedForNowError(said, _asked_wait(error.headers))
@@ -217,7 +223,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         host, before = urlsplit(newurl).hostname or "", urlsplit(req.full_url).hostname
         if host != before and not _is_public(host):
             raise ReadingError(
-                "unsupported", f"{before} redirects into a private network, which is not followed"
+                "permission", f"{before} redirects into a private network, which is not followed"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

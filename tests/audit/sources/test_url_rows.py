@@ -19,7 +19,7 @@ from audit.sources.object_store import AT_ONCE
 from audit.sources.paths import reading_place
 from audit.sources.web_answers import shown_address
 from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
-from tests.audit.sources.packed_sets import pictures, write_folder
+from tests.audit.sources.packed_sets import pictures, write_folder, write_tar
 from tests.audit.sources.test_packs import content, samples
 
 FILES = pictures()
@@ -76,11 +76,12 @@ def test_each_row_is_the_picture_at_its_address(host: str, tmp_path: Path) -> No
         ([(500, {}, b"")] * 3, "", 4),
         ([(500, {}, b"")] * 4, "io", 4),
         ([(200, {"Content-Length": "900"}, b"part" + BROKEN)], "", 2),
+        ([(200, {"Content-Length": "99999999999"}, BROKEN)], "", 2),
         ([(410, {}, b"")], "missing", 1),
         ([(404, {}, b"")], "missing", 1),
         ([(403, {}, b"")], "permission", 1),
-        ([(302, {"Location": "file:///etc/passwd"}, b"")], "unsupported", 1),
-        ([(302, {"Location": "http://localhost:1/x.png"}, b"")], "unsupported", 1),
+        ([(302, {"Location": "file:///etc/passwd"}, b"")], "permission", 1),
+        ([(302, {"Location": "http://localhost:1/x.png"}, b"")], "permission", 1),
         ([(302, {"Location": "/" + NAMES[1]}, b"")], "", 1),
         ([(429, {"Retry-After": "86400"}, b"")], "io", 1),
         ([(200, {}, b"")], "empty", 1),
@@ -132,7 +133,7 @@ def test_what_is_no_address_of_a_picture_is_not_opened(
 
 def test_an_answer_above_the_limit_is_not_read(host: str, tmp_path: Path) -> None:
     FailingHost.pictures["/big"] = bytes(50_000)
-    FailingHost.answers["/lies"] = [(200, {"Content-Length": "99999999"}, b"" + BROKEN)]
+    FailingHost.answers["/lies"] = [(200, {"Content-Length": "99999999"}, BROKEN)] * 4
     source = open_source([table(tmp_path / "a.parquet", [f"{host}/big", f"{host}/lies"])])
     jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in samples(source)]
     measured = Measurer(Limits(max_bytes=20_000))(jobs)
@@ -163,6 +164,16 @@ def test_a_table_of_paths_or_of_boxes_is_a_manifest(host: str, tmp_path: Path) -
         assert source.layout.name == "manifest"
     source = open_source([table(tmp_path / "a.parquet", urls)], layout="manifest")
     assert source.layout.name == "manifest"
+
+
+def test_a_table_beside_the_shard_that_was_filled_from_it_is_no_pack(
+    host: str, tmp_path: Path
+) -> None:
+    write_tar(tmp_path / "00000.tar", FILES)
+    table(tmp_path / "00000.parquet", [f"{host}/{name}" for name in NAMES])
+    source = open_source([str(tmp_path)])
+    assert [s.id for s in samples(source)] == NAMES
+    assert not FailingHost.asked
 
 
 @pytest.mark.slow
