@@ -123,25 +123,28 @@ def write_lmdb(path: Path, values: dict[str, bytes], page: int = 4096) -> Path:
             kind, data = 1, struct.pack("<Q", add_page(4, value, -(-(len(value) + 16) // page)))
         head = struct.pack("<HHHH", len(value) & 0xFFFF, len(value) >> 16, kind, len(name))
         nodes.append((name, head + name + data))
-    leaves: list[tuple[bytes, int]] = []
-    room: list[bytes] = []
-    first = b""
-    for key, node in nodes:
-        if room and sum(len(n) + 4 for n in [*room, node]) > page - 16:
-            leaves.append((first, add_tree_page(2, room)))
-            room = []
-        first = key if not room else first
-        room.append(node)
-    leaves.append((first, add_tree_page(2, room)))
-    root, depth = leaves[0][1], 1
-    if len(leaves) > 1:
-        inside = []
-        for i, (key, number) in enumerate(leaves):
-            key = key if i else b""
-            low, high, above = number & 0xFFFF, number >> 16 & 0xFFFF, number >> 32
-            inside.append(struct.pack("<HHHH", low, high, above, len(key)) + key)
-        root, depth = add_tree_page(1, inside), 2
-    tree = struct.pack("<IHH5Q", 0, 0, depth, 1, len(leaves), 0, len(nodes), root)
+
+    def add_level(flags: int, nodes: list[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
+        level: list[tuple[bytes, int]] = []
+        room: list[bytes] = []
+        first = b""
+        for key, node in nodes:
+            if room and sum(len(n) + 4 for n in [*room, node]) > page - 16:
+                level.append((first, add_tree_page(flags, room)))
+                room = []
+            first = key if not room else first
+            room.append(node)
+        return [*level, (first, add_tree_page(flags, room))]
+
+    level, depth = add_level(2, nodes), 1
+    while len(level) > 1:
+        inside = [
+            (key, struct.pack("<HHHH", n & 0xFFFF, n >> 16 & 0xFFFF, n >> 32, len(key)) + key)
+            for key, n in level
+        ]
+        level, depth = add_level(1, inside), depth + 1
+    root = level[0][1]
+    tree = struct.pack("<IHH5Q", 0, 0, depth, 0, 0, 0, len(nodes), root)
     free = struct.pack("<IHH5Q", page, 8, 0, 0, 0, 0, 0, (1 << 64) - 1)
     metas = []
     for number in (0, 1):
