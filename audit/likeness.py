@@ -63,6 +63,8 @@ def pair_ranks(looks: Looks, first: Ints, second: Ints, reach: int, least: int) 
     `reach` numbers of it. NaN where fewer than `least` others remain.
     """
     ranks = np.full(len(first), np.nan)
+    if not len(first):
+        return ranks  # no picture, or none with another of its sequence
     rng = np.random.default_rng(0)  # the same others in every run
     order = np.argsort(looks.cell, kind="stable")
     cells, start = np.unique(looks.cell[order], return_index=True)

@@ -2,7 +2,8 @@
 
     python benchmarks/source_faults.py [--only WORD] [--docs F.md]
 
-The dataset is 24 small pictures in four tar shards, a zip, Parquet, TFRecord or objects of a store
+The dataset is 24 small pictures in four tar shards, a zip, LMDB, Parquet, TFRecord, addresses in a
+table of a host that fails as it is told, or objects of a store
 (`failing://`, a store in memory that throttles, resets, lies and changes as it is told). Each fault
 strikes one scan: what it touches is a finding or a sentence, all else must be there, with its
 values. Then the fault is gone, and the same scan runs again: survived means that its tables equal
@@ -34,6 +35,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fsspec  # type: ignore[import-untyped]
+import polars as pl
 from faults import Index, index
 
 from audit.checking.config import Config
@@ -42,11 +44,13 @@ from audit.executors import Executor, Processes, Serial
 from audit.picture.decode import Limits
 from audit.run.generations import open_run
 from audit.scanning import scan
-from audit.sources import object_store, open_source
+from audit.sources import object_store, open_source, web_answers
+from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
 from tests.audit.sources.failing_store import Failing
 from tests.audit.sources.packed_sets import (
     Files,
     pictures,
+    write_lmdb,
     write_parquet,
     write_tar,
     write_tfrecord,
@@ -175,10 +179,17 @@ def added_to_zip(name: str, content: bytes, said: int | None = None) -> Callable
     return change
 
 
+def root_to_itself(data: bytes) -> int:
+    """Return where the last page, that of four, keeps the number of the first page below it."""
+    assert len(data) == 5 * PAGE
+    return 4 * PAGE + int.from_bytes(data[4 * PAGE + 16 : 4 * PAGE + 18], "little")
+
+
 BOMB = bytes(1 << 22)
 TRAIN, TEST = (list(PARTS[split]) for split in ("train", "test"))
 LENGTH = struct.pack("<I", 0x7FFFFFF0)
 TAR, ZIP, PARQUET, RECORDS = "train.tar", "train.zip", "train.parquet", "train.tfrecord"
+LMDB, PAGE = "train.lmdb", 4096
 IDS = {"train": [f"train/{n}" for n in range(len(TRAIN))]}
 for _words, _change, _suffers in (
     ("cut in the middle of a header", cut(lambda d: tar_entry(9)(d) + 100), TRAIN[9:]),
@@ -213,6 +224,17 @@ for _words, _change in (
     ("a record whose checksum is wrong", patched(lambda d: 40, b"\xff\xff\xff")),
 ):
     fault("tfrecord", f"tfrecord: {_words}", damaged(RECORDS, _change, IDS["train"]))
+
+for _words, _change, _suffers in (
+    ("its first page is zeros, the second counts", patched(lambda d: 0, bytes(PAGE)), []),
+    ("both first pages are zeros", patched(lambda d: 0, bytes(2 * PAGE)), TRAIN),
+    ("cut before the page that finds the others", cut(lambda d: len(d) - PAGE), TRAIN),
+    ("cut in its middle", cut(lambda d: len(d) // 2), TRAIN),
+    ("a page of keys is zeros", patched(lambda d: 2 * PAGE, bytes(PAGE)), TRAIN[:14]),
+    ("a page that leads to itself", patched(root_to_itself, bytes([4])), TRAIN[:14]),
+    ("a value of 2 GB", patched(lambda d: d.index(TRAIN[4].encode()) - 6, b"\xff\x7f"), TRAIN[4:5]),
+):
+    fault("lmdb", f"lmdb: {_words}", damaged(LMDB, _change, _suffers))
 
 
 # ---- a store ----
@@ -261,6 +283,38 @@ for _words, _failures, _suffers in (
     fault("tars", f"store, tar: {_words}", failing(_failures, _suffers, TAR))
 
 
+# ---- addresses in a table ----
+
+
+def host_fails(answers: Sequence[Any], names: Sequence[str], suffers: Iterable[str]) -> Strike:
+    """Let a host answer otherwise, for some pictures."""
+
+    def strike(scene: Scene) -> Iterator[set[str] | None]:
+        FailingHost.answers = {f"/{name}": list(answers) for name in names}
+        yield set(suffers)
+        FailingHost.answers = {}
+
+    return strike
+
+
+ALL, FIFTH = list(FILES), [IDS["train"][5]]
+SHORT = (200, {"Content-Length": "9999"}, b"x" + BROKEN)
+INSIDE = (302, {"Location": "http://localhost:9/"}, b"")
+for _words, _answers, _names, _suffers in (
+    ("503 for a while, every address", [(503, {"Retry-After": "0"}, b"")] * 5, ALL, []),
+    ("429 without saying how long", [(429, {"Retry-After": "soon"}, b"")], ALL[:1], []),
+    ("500 three times, every address", [(500, {}, b"")] * 3, ALL, []),
+    ("500 for good, one address", [(500, {}, b"")] * 9, [TRAIN[5]], FIFTH),
+    ("breaks off within the picture", [SHORT] * 3, ALL, []),
+    ("says 100 GB", [(200, {"Content-Length": "99999999999"}, b"x" + BROKEN)], [TRAIN[5]], FIFTH),
+    ("credentials end in the middle", [(401, {}, b"")], TRAIN[9:], IDS["train"][9:]),
+    ("redirects to file://", [(302, {"Location": "file:///etc/passwd"}, b"")], [TRAIN[5]], FIFTH),
+    ("redirects to itself", [(302, {"Location": "/" + TRAIN[5]}, b"")] * 99, [TRAIN[5]], FIFTH),
+    ("redirects into a private network", [INSIDE], [TRAIN[5]], FIFTH),
+):  # fmt: skip
+    fault("urls", f"addresses: {_words}", host_fails(_answers, _names, _suffers))
+
+
 # ---- workers ----
 
 
@@ -291,7 +345,7 @@ def workers_killed(scene: Scene) -> Iterator[set[str] | None]:
     scene.executor = Serial()
 
 
-for _kind in ("tar", "zip", "parquet", "tfrecord"):
+for _kind in ("tar", "zip", "lmdb", "parquet", "tfrecord"):
     fault(_kind, f"{_kind}: both workers killed", workers_killed)
 
 
@@ -307,6 +361,17 @@ fault("store", "store: answers with another picture (then --verify)", swapped)
 # ---- running them ----
 
 
+def write_addresses(path: Path, files: Files) -> Path:
+    """Write a table of the addresses of pictures on the host that fails."""
+    rows = {"url": [f"{HOST[0]}/{n}" for n in files], "label": [n.split("/")[1] for n in files]}
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+HOST: list[str] = []
+"""The address of the host that fails, while it runs."""
+
+
 def write_source(kind: str, folder: Path) -> str:
     """Write the dataset in a kind; return its address."""
     if kind == "store":
@@ -316,10 +381,10 @@ def write_source(kind: str, folder: Path) -> str:
         return "failing://set"
     write: Callable[[Path, Files], Path] = {
         "tar": write_tar, "tars": write_tar, "zip": write_zip, "parquet": write_parquet,
-        "tfrecord": write_tfrecord,
+        "tfrecord": write_tfrecord, "lmdb": write_lmdb, "urls": write_addresses,
     }[kind]  # fmt: skip
     folder.mkdir()
-    suffix = "tar" if kind == "tars" else kind
+    suffix = {"tars": "tar", "urls": "parquet"}.get(kind, kind)
     made = [write(folder / f"{split}.{suffix}", files) for split, files in PARTS.items()]
     if kind != "tars":
         return str(folder)
@@ -383,11 +448,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--docs", type=Path, help="append the table there")
     options = parser.parse_args()
-    object_store.FIRST_PAUSE_S = 0.0
+    object_store.FIRST_PAUSE_S = web_answers.FIRST_PAUSE_S = 0.0
     fsspec.register_implementation("failing", Failing, clobber=True)
     rows, bad = [], []
     for words in (name for name in FAULTS if options.only in name):
-        with tempfile.TemporaryDirectory(prefix="source-faults-") as work:
+        with serving(FILES) as host, tempfile.TemporaryDirectory(prefix="source-faults-") as work:
+            HOST[:] = [host]
             found = try_fault(words, Path(work))
         word = "yes" if found["survived"] else "no"
         counts = f"{found.get('read', 0)} | {found['lost']} | {found['twice']}"

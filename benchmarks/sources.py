@@ -1,7 +1,7 @@
 """One dataset in every kind of pack: what a scan finds, and what it costs beside a folder.
 
-cifar10-mini (6,000 pictures of 32 px) is read as a folder, as tar shards, zip, Parquet with bytes
-and TFRecord, each by `audit scan` as a user runs it, in turn. For each: CPU seconds of all
+cifar10-mini (6,000 pictures of 32 px) is read as a folder, as tar shards, zip, LMDB, Parquet with
+bytes and TFRecord, each by `audit scan` as a user runs it, in turn. For each: CPU seconds of all
 processes, seconds of listing and measuring, and how many findings are those of the folder (by
 fingerprint; rows of Parquet and TFRecord have numbers for names, so that theirs are compared by
 code and number). Then every kind is cut at ten places: a scan ends, says FILE009 or a sentence, and
@@ -29,7 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import audit
 from audit.errors import AuditError
 from audit.sources import open_source
-from tests.audit.sources.packed_sets import write_parquet, write_tar, write_tfrecord, write_zip
+from tests.audit.sources.packed_sets import (
+    write_lmdb,
+    write_parquet,
+    write_tar,
+    write_tfrecord,
+    write_zip,
+)
 
 SHARD = 1000  # pictures
 Files = dict[str, bytes]
@@ -63,8 +69,9 @@ def write_all(folder: Path, files: Files) -> dict[str, Path]:
             write_parquet(folder / "parquet" / f"{name}.parquet", part)
             write_tfrecord(folder / "tfrecord" / f"{name}.tfrecord", part)
     write_zip(folder / "set.zip", files)
+    write_lmdb(folder / "set.lmdb", files)
     kinds = {kind: folder / kind for kind in ("folder", "tar", "parquet", "tfrecord")}
-    return {**kinds, "zip": folder / "set.zip"}
+    return {**kinds, "zip": folder / "set.zip", "lmdb": folder / "set.lmdb"}
 
 
 def scan_cost(source: Path, run: Path) -> dict[str, float]:

@@ -19,6 +19,7 @@ from audit.annotations.box_columns import table_form
 from audit.records import sample_id
 from audit.sources.folder_listing import head_and_tail, is_hidden, list_folder
 from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.listed_tree import ListedTree
 from audit.sources.manifest import ManifestReader
 from audit.sources.walk import Exclusion
 
@@ -30,6 +31,7 @@ _LABELME = re.compile(r'"(shapes|imagePath|imageHeight)"\s*:')
 _LABEL_LINE = re.compile(r"\s*\S+(?:[ \t]+[-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf)){4,}\s*$", re.I)
 # Pascal VOC: an index of a class for each pixel; SegmentationObject beside it tells objects apart.
 MASK_FOLDERS = ("SegmentationClass", "SegmentationClassAug")
+OBJECT_MASKS = "SegmentationObject"
 _PICTURES, _LABELS = (
     ("images", "Images", "JPEGImages", "imgs"),
     ("labels", "Annotations", "labelTxt", *MASK_FOLDERS),
@@ -45,7 +47,9 @@ _FILES = {"json": "json", "xml": "xml", "txt": "txt", "csv": "csv"}
 class Tree:
     """The annotation-like files of one root: {folder: sorted names} by extension.
 
-    `stems` are the pictures' names without extension, by folder.
+    `stems` are the pictures' names without extension, by folder. `listed` is the tree where it is
+    in archives or a store: then its files are read through it, and copied while a reader needs
+    them.
     """
 
     root: str
@@ -53,6 +57,13 @@ class Tree:
     files: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     stems: dict[str, set[str]] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)  # yaml and names files, paths below the root
+    listed: ListedTree | None = field(default=None, repr=False)
+
+    def head_and_tail(self, path: str) -> str:
+        """Return the first and the last 64 KiB of a file by its path below the root."""
+        if self.listed is None:
+            return head_and_tail(os.path.join(self.root, path))
+        return self.listed.head_and_tail(f"{self.root}/{path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +100,12 @@ class AnnotationGroup:
         state, folder = hashlib.blake2b(digest_size=16), self.path("")
         for name in self.names:
             try:
-                s = os.stat(folder + name)
-                text = f"{name}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}\n"
+                if self.tree.listed is not None:
+                    at = self.tree.listed.status(f"{self.root}/{self.folder}{name}")
+                    text = f"{name}\0{at.uri} {at.n_bytes} {at.mtime_ns} {at.ctime_ns}\n"
+                else:
+                    s = os.stat(folder + name)
+                    text = f"{name}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}\n"
             except OSError as error:
                 text = f"{name}\0{error.errno}\n"
             state.update(text.encode("utf-8", "surrogateescape"))
@@ -98,21 +113,25 @@ class AnnotationGroup:
 
 
 def list_tree(
-    root: str, source: str = "", exclude: Sequence[str] = (), ignore: Sequence[Path] = ()
+    root: str,
+    source: str = "",
+    exclude: Sequence[str] = (),
+    ignore: Sequence[Path] = (),
+    listed: ListedTree | None = None,
 ) -> Tree:
     """List the files below `root` that may hold annotations, in a fixed order."""
-    tree, exclusion = Tree(root, source), Exclusion(exclude)
+    tree, exclusion = Tree(root, source, listed=listed), Exclusion(exclude)
     ignored, seen = {os.path.realpath(p) for p in ignore}, set[str]()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         path = os.path.join(root, folder)
-        real = os.path.realpath(path)
+        real = path if listed else os.path.realpath(path)
         if real in ignored or real in seen:
             continue
         seen.add(real)
         try:
-            entries = list_folder(path)
+            entries = listed.entries(path.rstrip("/")) if listed else list_folder(path)
         except OSError:
             continue
         for name in entries.files:
@@ -164,7 +183,7 @@ def _json_groups(tree: Tree) -> list[AnnotationGroup]:
                 forms["LabelMe"].append(name)  # a folder of one file per picture
                 continue
             opened += 1
-            form = _json_form(os.path.join(tree.root, folder + name))
+            form = _json_form(tree.head_and_tail(folder + name))
             if form:
                 forms.setdefault(form, []).append(name)
         groups += [_group(tree, "COCO", folder, [name]) for name in forms.get("COCO", [])]
@@ -173,8 +192,7 @@ def _json_groups(tree: Tree) -> list[AnnotationGroup]:
     return groups
 
 
-def _json_form(path: str) -> str | None:
-    text = head_and_tail(path)
+def _json_form(text: str) -> str | None:
     if "\0" in text[:64]:
         text = text.replace("\0", "")  # UTF-16
     keys = set(_COCO.findall(text))
@@ -186,7 +204,7 @@ def _json_form(path: str) -> str | None:
 def _xml_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("xml", {}).items():
-        texts = [head_and_tail(os.path.join(tree.root, folder + n)) for n in names[:SNIFFED]]
+        texts = [tree.head_and_tail(folder + n) for n in names[:SNIFFED]]
         found = [text for text in texts if _ANNOTATION.search(text)]
         if not found or len(found) * 2 < len(texts):
             continue
@@ -201,7 +219,7 @@ def _csv_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("csv", {}).items():
         for name in names[: 4 * SNIFFED]:
-            form = table_form(os.path.join(tree.root, folder + name))
+            form = table_form(tree.head_and_tail(folder + name))
             if form:
                 groups.append(_group(tree, form, folder, [name]))
     return groups
@@ -237,7 +255,7 @@ def picture_folders(folder: str) -> list[str]:
 
 def _looks_labelled(tree: Tree, folder: str, names: Sequence[str]) -> bool:
     step = max(len(names) // SNIFFED, 1)
-    texts = [head_and_tail(os.path.join(tree.root, folder + n)) for n in names[::step][:SNIFFED]]
+    texts = [tree.head_and_tail(folder + n) for n in names[::step][:SNIFFED]]
     lines = [text.lstrip("\ufeff").strip().splitlines()[0] for text in texts if text.strip()]
     good = sum(bool(_LABEL_LINE.match(line.replace(",", " "))) for line in lines)
     return good * 2 > len(lines) if lines else False

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.annotations.discovery import AnnotationGroup
+from audit.annotations.discovery import OBJECT_MASKS, AnnotationGroup
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.shapes import mask_shape
@@ -28,7 +28,6 @@ Indices = NDArray[np.uint8]
 VOID = 255
 MOST_PIXELS = 200_000_000
 FEW_EMPTY = 0.1  # share of empty masks up to which each of them is taken for a mistake
-OBJECTS = "SegmentationObject"
 
 
 def read_masks(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
@@ -64,7 +63,7 @@ def _masks(
 ) -> list[tuple[int, NDArray[np.bool_]]]:  # fmt: skip
     """Return (class, mask) of each object, or of each class where objects are not told apart."""
     above = group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(group.root, above, OBJECTS, name)
+    path = os.path.join(group.root, above, OBJECT_MASKS, name)
     objects = _indices(path, {}, key, problems) if os.path.isfile(path) else None
     if objects is not None and objects.shape != classes.shape:
         h, w = objects.shape

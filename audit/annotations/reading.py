@@ -17,6 +17,7 @@ from audit.annotations.matching import match_pictures
 from audit.annotations.outcome import ReadOutcome
 from audit.annotations.problems import ProblemLog
 from audit.annotations.sink import Sink
+from audit.annotations.staging import on_this_machine
 from audit.errors import AuditError, error_text
 from audit.run.annotation_tables import ANNOTATION_TABLES, DERIVED
 from audit.run.store import Store
@@ -70,7 +71,8 @@ def find_annotations(source: Source) -> list[AnnotationGroup]:
     """Return the annotation files of a source, root by root."""
     groups: list[AnnotationGroup] = []
     for tree in source.trees:
-        groups += find_groups(list_tree(tree.root, tree.name, tree.exclude, tree.ignore))
+        files = list_tree(tree.root, tree.name, tree.exclude, tree.ignore, tree.listed)
+        groups += find_groups(files)
     return groups + [manifest_group(reader) for reader in source.box_tables]
 
 
@@ -80,8 +82,8 @@ def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
         importlib.import_module(f"audit.annotations.{module}"), name
     )
     try:
-        with sink.whole():
-            outcome = reader(group, sink)
+        with sink.whole(), on_this_machine(group) as here:
+            outcome = reader(here, sink)
     except (AuditError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one broken file must not lose the scan

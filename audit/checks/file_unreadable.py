@@ -23,6 +23,8 @@ SENTENCES: Mapping[str, str] = {
     "crashed": "This file of {size} crashed the decoder, and with it 1 worker process.",
     "timeout": "Decoding this file of {size} took longer than the time limit for 1 file.",
 }
+FETCHED = "This picture could not be fetched, so 0 bytes of it were read: {error}."
+NOT_FETCHED = ("missing", "permission", "io", "unsupported")
 UNKNOWN = "This file of {size} ({content}) could not be decoded."
 ACTIONS = {"empty": Action.DROP, "missing": Action.DROP, "not-an-image": Action.DROP}
 
@@ -90,6 +92,17 @@ class Unreadable(Check):
             ["gone.jpg"],
         ),
         Case(
+            "gone from a store, and from the address of a table",
+            [
+                {
+                    **NO_PICTURE, "id": name, "uri": uri, "error_kind": "missing",
+                    "error": "h answered 404 Not Found: the picture is gone", "detected": None,
+                }
+                for name, uri in (("a", "fetch+s3://b/a.jpg"), ("b", "pack+urls://t.parquet#0+0+url"))
+            ],
+            ["a", "b"],
+        ),
+        Case(
             "not readable, crashing, unsupported, and an unknown failure",
             [
                 {**NO_PICTURE, "id": "a", "error_kind": "permission", "content_hash": None},
@@ -106,6 +119,7 @@ class Unreadable(Check):
         sql = """
             SELECT id, subject, n_bytes, error,
                 detected,
+                starts_with(uri, 'fetch+') OR starts_with(uri, 'pack+urls:') AS elsewhere,
                 coalesce(error_kind, 'unknown') AS kind
             FROM images
             WHERE status = 'unreadable'
@@ -114,11 +128,18 @@ class Unreadable(Check):
         """
         for row in store.query(sql).iter_rows(named=True):
             sentence = SENTENCES.get(row["kind"], UNKNOWN)
+            if row["elsewhere"] and row["kind"] in NOT_FETCHED:
+                sentence = FETCHED
+            words = {
+                "size": _bytes(row["n_bytes"]),
+                "content": _content(row["detected"]),
+                "error": row["error"] or "the store did not say why",
+            }
             yield Finding(
                 self.code,
                 self.severity,
                 (row["id"],),
-                sentence.format(size=_bytes(row["n_bytes"]), content=_content(row["detected"])),
+                sentence.format(**words),
                 {
                     "error_kind": row["kind"],
                     "content": row["detected"] or "unknown",

@@ -25,7 +25,7 @@ from audit.picture.magic import extension_of
 from audit.picture.pixels import Picture
 from audit.picture.reading import read_bytes
 from audit.records import Column, arrow_schema, arrow_table
-from audit.sources.object_store import reading_ahead
+from audit.sources.distant_reads import reading_ahead
 from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Measurer:
         except DecodeError as error:
             return keys | unmeasured_columns(job.sample_id, error.kind, str(error)), None
         columns, picture = self._decoded(data, job, scratch)
-        doubtful = columns["status"] != "ok" or len(data) != job.listed_size
+        doubtful = columns["status"] != "ok" or job.listed_size not in (None, len(data))
         if doubtful and (again := self._asked_again(job.path, data)):
             columns, picture = self._decoded(again, job, scratch)
         keys |= storable_columns(columns)

@@ -48,10 +48,10 @@ def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> 
     from audit.sources.packs.formats import read_packed
 
     try:
-        if is_member(place):
-            return read_packed(place, limits.max_bytes)
         if coming is not None:
             return coming.result()
+        if is_member(place):
+            return read_packed(place, limits.max_bytes)
         return read_object(place.removeprefix(SCHEME), limits.max_bytes)
     except ReadingError as error:
         raise DecodeError(error.kind, str(error)) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from audit.sources.folder_listing import FolderListing, head_and_tail
+from audit.sources.folder_listing import FolderListing
 
 NAME = "COCO"
 ORDER = 10
@@ -21,6 +21,6 @@ def sniff(tree: FolderListing) -> str | None:
     """Return what shows that the tree is annotated in COCO form, None if nothing does."""
     for folder in tree.near_folders():
         for path in tree.files(folder, "json"):
-            if len(set(_KEY.findall(head_and_tail(path)))) >= 2:
+            if len(set(_KEY.findall(tree.head_and_tail(path)))) >= 2:
                 return f"{os.path.relpath(path, tree.root)} lists images and annotations"
     return None

@@ -18,7 +18,6 @@ from audit.sources import names
 from audit.sources.folder_listing import (
     FolderEntries,
     beside_images,
-    list_folder,
     repeats_parent,
 )
 from audit.sources.formats import PACKED
@@ -43,12 +42,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FolderScope:
-    """A root with its name, and what below it is left out."""
+    """A root with its name, and what below it is left out; its tree where it is in no folder."""
 
     root: str
     name: str
     exclude: tuple[str, ...]
     ignore: tuple[Path, ...]
+    listed: ListedTree | None = None
 
 
 class FolderReader:
@@ -75,9 +75,7 @@ class FolderReader:
         self.name = name
         self._exclude = exclude
         self._ignore = ignore
-        self._folders: FolderLayout = infer_layout(
-            root, layout, list_folder if tree is None else tree.entries
-        )
+        self._folders: FolderLayout = infer_layout(root, layout, tree)
         if split_wins or "split" not in self._folders.roles:
             self._split = split
         else:
@@ -90,14 +88,10 @@ class FolderReader:
         return self._folders.layout
 
     @property
-    def is_local(self) -> bool:
-        """Whether its folders are those of a file system, where other files may lie beside."""
-        return self._tree is None
-
-    @property
     def scope(self) -> FolderScope:
         """The root and what is left out of it, for another walk."""
-        return FolderScope(self.root, self.name, tuple(self._exclude), tuple(self._ignore))
+        exclude, ignore = tuple(self._exclude), tuple(self._ignore)
+        return FolderScope(self.root, self.name, exclude, ignore, self._tree)
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples in walking order; what is left out goes to `log`."""

@@ -14,6 +14,8 @@ from audit.sources import names
 from audit.sources.formats import KINDS, extension_of_name
 
 FOLDERS_LISTED = 20
+MOST_DISTANT_READS = 200
+"""Files that are opened to tell the layout of a tree that is in no file system."""
 _HEAD_BYTES = 64 * 1024
 
 
@@ -61,6 +63,7 @@ def _add_link(entry: os.DirEntry[str], entries: FolderEntries) -> None:
 
 
 ListFolder = Callable[[str], FolderEntries]
+ReadEnds = Callable[[str], str]
 
 
 def is_hidden(name: str) -> bool:
@@ -79,10 +82,13 @@ class Level:
 class FolderListing:
     """The folders listed so far, by path; a folder that cannot be listed counts as empty."""
 
-    def __init__(self, root: str, list_one: ListFolder = list_folder) -> None:
+    def __init__(
+        self, root: str, list_one: ListFolder = list_folder, read_ends: ReadEnds | None = None
+    ) -> None:
         """Start at `root`, an absolute path; a folder is listed when it is asked for."""
         self.root = root
         self._list_one = list_one
+        self._read_ends, self._reads_left = read_ends, MOST_DISTANT_READS
         self._entries: dict[str, FolderEntries] = {}
 
     def entries(self, path: str) -> FolderEntries:
@@ -118,6 +124,13 @@ class FolderListing:
                 self._fill(level, child, depth + 1)
             else:
                 level.folders.setdefault(name, []).append(child)
+
+    def head_and_tail(self, path: str) -> str:
+        """Return the first and the last 64 KiB of a text file, '' if it cannot be read."""
+        if self._read_ends is None:
+            return head_and_tail(path)
+        self._reads_left -= 1
+        return self._read_ends(path) if self._reads_left >= 0 else ""
 
     def saw_images(self) -> bool:
         """Return whether a folder listed so far contains a file named like a picture."""

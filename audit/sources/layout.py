@@ -24,9 +24,8 @@ from audit.sources.folder_listing import (
     FOLDERS_LISTED,
     FolderListing,
     Level,
-    ListFolder,
-    list_folder,
 )
+from audit.sources.listed_tree import ListedTree
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),
@@ -82,18 +81,20 @@ def layout_names() -> tuple[str, ...]:
 
 
 def infer_layout(
-    root: str, wanted: str | None = None, list_one: ListFolder = list_folder
+    root: str, wanted: str | None = None, listed: ListedTree | None = None
 ) -> FolderLayout:
     """Infer how to read `root`, or use `wanted`; raises UsageError for an unknown layout.
 
-    `list_one` lists a folder, for trees that are in no file system.
+    `listed` is the tree, where it is in no file system.
     """
     if wanted is not None and wanted not in layout_names():
         raise UsageError(
             f"Unknown layout {wanted!r}: use one of {', '.join(layout_names())} (manifest for a "
             "table), or omit --layout to have it inferred."
         )
-    tree = FolderListing(root, list_one)
+    tree = FolderListing(root)
+    if listed is not None:
+        tree = FolderListing(root, listed.entries, listed.head_and_tail)
     inferred = _infer_roles(tree)
     if wanted in ROLES:
         chosen = _force_layout(tree, inferred, cast(str, wanted))

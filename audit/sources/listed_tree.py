@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 from audit.sources.folder_listing import FolderEntries
 from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.reading_error import ReadingError
+
+END_BYTES = 64 << 10
+MOST_WHOLE = 1 << 30  # bytes of a file whose length its listing does not tell
+TEXTS_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class ListedTree(ABC):
     def __init__(self, root: str) -> None:
         """Begin with an empty root."""
         self.root = root
+        self._texts: dict[str, str] = {}
         self._folders: dict[str, FolderEntries] = {root: FolderEntries()}
 
     def make_folder(self, parts: Sequence[str]) -> str:
@@ -59,16 +65,48 @@ class ListedTree(ABC):
         return KINDS.get(extension_of_name(name), "not an image")
 
     def has_pictures(self) -> bool:
-        """Return whether a file is called as a picture is."""
+        """Return whether a file is called as a picture is, or known to be one."""
         return any(
-            self.kind(name, "") == "image"
-            for entries in self._folders.values()
+            self.kind(name, folder) == "image"
+            for folder, entries in self._folders.items()
             for name in entries.files
         )
 
     @abstractmethod
     def status(self, path: str) -> Status:
         """Return where the bytes of a file are, and what is known of it."""
+
+    @abstractmethod
+    def read(self, path: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
+        """Return the bytes of a file, or a range; raises ReadingError, OSError.
+
+        Of more than `limit` bytes nothing is returned.
+        """
+
+    def has_file(self, path: str) -> bool:
+        """Return whether there is a file of this path."""
+        folder, _, name = path.rpartition("/")
+        return folder in self._folders and name in self._folders[folder].files
+
+    def head_and_tail(self, path: str) -> str:
+        """Return the first and the last 64 KiB of a text file, '' if it cannot be read."""
+        if path not in self._texts:
+            if len(self._texts) >= TEXTS_KEPT:
+                self._texts.clear()
+            self._texts[path] = self._ends(path).decode("utf-8", "replace")
+        return self._texts[path]
+
+    def _ends(self, path: str) -> bytes:
+        size = self.status(path).n_bytes
+        try:
+            if size < 0:
+                whole = self.read(path, MOST_WHOLE)
+                return whole[:END_BYTES] + whole[END_BYTES:][-END_BYTES:]
+            head = self.read(path, END_BYTES, 0, min(size, END_BYTES)) if size else b""
+            rest = min(size - END_BYTES, END_BYTES)
+            return head + self.read(path, END_BYTES, size - rest, rest) if rest > 0 else head
+        except (ReadingError, OSError):
+            return b""
 
     def label_beside(self, path: str) -> str | None:
         """Return the label that a file beside it gives, None without one."""

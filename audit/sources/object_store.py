@@ -10,10 +10,10 @@ because addresses are kept in the run.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -29,6 +29,7 @@ AT_ONCE = 16
 """Objects that a process asks for at a time."""
 _TAGS = ("ETag", "etag", "md5", "md5Hash", "checksum", "Content-MD5", "sha256", "e_tag")
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "modified")
+_RANGE_BEHIND_END = re.compile(r"\b416\b|InvalidRange|range is not satisfiable", re.IGNORECASE)
 
 
 def is_object(place: str) -> bool:
@@ -158,7 +159,12 @@ def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -
             raise ConnectionError(f"{len(data):,} of {wanted:,} bytes came")
         return data
 
-    data: bytes = _tried(read, url)
+    try:
+        data: bytes = _tried(read, url)
+    except ReadingError as error:
+        if error.kind == "truncated" and size is None and not start:
+            return b""  # no range can be had of an object without bytes
+        raise
     if len(data) > limit:
         raise ReadingError("bomb", f"the object has more than max_bytes, {limit:,} bytes")
     return data
@@ -177,6 +183,9 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
         except (MemoryError, KeyboardInterrupt):
             raise
         except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
+            if _RANGE_BEHIND_END.search(str(error)):
+                text = "the object ends before the bytes that were asked for"
+                raise ReadingError("truncated", text) from None
             if attempt == TRIES:
                 name = type(error).__name__
                 text = f"the store failed {TRIES} times: {name}: {error}"
@@ -184,22 +193,6 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
         time.sleep(pause)
         pause *= 2
     raise AssertionError(what)
-
-
-@contextmanager
-def reading_ahead(
-    places: Sequence[str | None], limit: int
-) -> Iterator[Mapping[str, Future[bytes]]]:
-    """Begin to read the objects among some places, several at a time; give the answers to come."""
-    urls = [place for place in places if place is not None and is_object(place)]
-    if not urls:
-        yield {}
-        return
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        yield {url: pool.submit(read_object, url.removeprefix(SCHEME), limit) for url in urls}
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def open_object(url: str) -> Any:

@@ -25,7 +25,7 @@ from audit.sources.metadata import typed_frame
 from audit.sources.names import split_word
 from audit.sources.object_store import object_times
 from audit.sources.packed_tree import Pack, PackedTree
-from audit.sources.packs.formats import PackFormat, format_of, packs_below
+from audit.sources.packs.formats import PackFormat, choose_packs, format_of, packs_below
 from audit.sources.packs.members import DamagedPackError, PackMember, member_uri
 from audit.sources.read_log import ReadLog
 from audit.sources.walk import Exclusion
@@ -67,9 +67,10 @@ class PackedReader:
         self._split, self._exclude, self._log = split, exclude, ReadLog()
         self._packs = [_pack(one, path, objects) for one in packs]
         self._form = _only_format(path, self._packs)
-        self._tree: FolderReader | None = None
+        self.tree_reader: FolderReader | None = None
+        """What reads archives as folders; None for rows."""
         if self._form.NAMED:
-            self._tree = FolderReader(
+            self.tree_reader = FolderReader(
                 path, name=name, split=split, split_wins=split_wins, layout=layout,
                 exclude=exclude, tree=self._packed_tree(),
             )  # fmt: skip
@@ -83,16 +84,16 @@ class PackedReader:
         """The layout, with the number of packs."""
         several = "s" if len(self._packs) > 1 else ""
         packs = f"{len(self._packs):,} {self._form.NAME} file{several}, read without unpacking"
-        if self._tree is None:
+        if self.tree_reader is None:
             return Layout("rows", packs)
-        return replace(self._tree.layout, reason=f"{self._tree.layout.reason}; {packs}")
+        return replace(self.tree_reader.layout, reason=f"{self.tree_reader.layout.reason}; {packs}")
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples, pack by pack, or as a folder's; damage goes to `log`."""
-        if self._tree is not None:
+        if self.tree_reader is not None:
             for kind, sample, message in self._log.notes:
                 log.note(kind, sample, message)
-            yield from self._tree.samples(log)
+            yield from self.tree_reader.samples(log)
             return
         exclusion = Exclusion(self._exclude)
         for pack, member, identity in self._rows(log):
@@ -108,7 +109,7 @@ class PackedReader:
 
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns of the rows, by `sample_id`; reads the packs again."""
-        if self._tree is not None:
+        if self.tree_reader is not None:
             return None
         columns: list[str] = []
         for _, member, _ in islice(self._rows(ReadLog()), 1000):
@@ -165,8 +166,7 @@ def find_stored_packs(url: str, objects: Objects) -> list[str]:
     """Return the packs among the objects of a listing; [] where there are pictures among them."""
     if any(KINDS.get(extension_of_name(name)) == "image" for name in objects):
         return []
-    found = [f"{url}/{name}" if name else url for name in sorted(objects)]
-    return [path for path in found if format_of(path) is not None]
+    return choose_packs([f"{url}/{name}" if name else url for name in sorted(objects)])
 
 
 def _pack(path: str, root: str, objects: Objects) -> Pack:

@@ -12,12 +12,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audit.sources.listed_tree import ListedTree, Status
+from audit.sources.listed_tree import MOST_WHOLE, ListedTree, Status
 from audit.sources.packs.formats import PackFormat
-from audit.sources.packs.members import PackMember, member_uri
+from audit.sources.packs.members import PackMember, member_uri, read_range
 from audit.sources.read_log import ReadLog
 from audit.sources.reading_error import ReadingError
 
+RANGED = ("tar", "lmdb")
+"""Formats whose members lie in one piece: the key begins with the first byte."""
 LABEL_FILES = (".cls", ".cls.txt")
 _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
 _MOST_BESIDE = 1 << 20  # bytes of a file that holds a label
@@ -41,6 +43,8 @@ class PackedTree(ListedTree):
         super().__init__(root)
         self.log = log
         self._members: dict[str, tuple[Pack, str, int]] = {}
+        self._labels: dict[str, str] = {}
+        self._pictures: set[str] = set()
 
     def add(self, pack: Pack, members: Sequence[PackMember], split: str | None) -> None:
         """Add the members of a pack, below the folder of its split where it has one."""
@@ -64,6 +68,10 @@ class PackedTree(ListedTree):
         folder = self.make_folder(parts[:-1])
         path = self.add_name(folder, self._free_name(folder, parts[-1]))
         self._members[path] = (pack, member.key, member.n_bytes)
+        if member.label is not None:
+            self._labels[path] = member.label
+        if member.is_picture:
+            self._pictures.add(path)
 
     def _free_name(self, folder: str, name: str) -> str:
         stem, dot, rest = name.partition(".")
@@ -85,8 +93,26 @@ class PackedTree(ListedTree):
         uri = member_uri(pack.form.NAME, pack.path, key)
         return Status(uri, n_bytes, pack.mtime_ns, pack.ctime_ns)
 
+    def read(self, path: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
+        """Return the bytes of a member, or a range; raises ReadingError, OSError."""
+        pack, key, n_bytes = self._members[path]
+        if size is None:
+            return pack.form.read_member(pack.path, key, limit)
+        if pack.form.NAME in RANGED:
+            return read_range(pack.path, int(key.partition("+")[0]) + start, size)
+        return pack.form.read_member(pack.path, key, min(n_bytes, MOST_WHOLE))[start : start + size]
+
+    def kind(self, name: str, folder: str) -> str:
+        """Return `image` or the reason why not: by the bytes where the pack told of them."""
+        return "image" if f"{folder}/{name}" in self._pictures else super().kind(name, folder)
+
     def label_beside(self, path: str) -> str | None:
-        """Return the label in a file of the same key: `7.cls` or `7.json` beside `7.jpg`."""
+        """Return the label that the pack gives, or that of a file of the same key.
+
+        Such files are `7.cls` and `7.json` beside `7.jpg`.
+        """
+        if path in self._labels:
+            return self._labels[path]
         folder, _, name = path.rpartition("/")
         key = f"{folder}/{name.partition('.')[0]}"
         for ending in LABEL_FILES:
@@ -104,8 +130,7 @@ class PackedTree(ListedTree):
     def _text(self, path: str) -> str | None:
         if path not in self._members:
             return None
-        pack, key, _ = self._members[path]
         try:
-            return pack.form.read_member(pack.path, key, _MOST_BESIDE).decode("utf-8", "replace")
+            return self.read(path, _MOST_BESIDE).decode("utf-8", "replace")
         except (ReadingError, OSError):
             return None

@@ -111,7 +111,7 @@ class Source:
         return self._failed
 
     def _note_overlaps(self) -> None:
-        roots = [(scope.name, scope.root) for scope in self.trees]
+        roots = [(scope.name, scope.root) for scope in self.trees if scope.listed is None]
         for name, root in roots:
             for other, outer in roots:
                 if name != other and os.path.commonpath([root, outer]) == outer:
@@ -139,8 +139,9 @@ class Source:
 
     @property
     def trees(self) -> list[FolderScope]:
-        """The folders that were given, where annotation files may lie: not those of manifests."""
-        return [r.scope for r in self._readers if isinstance(r, FolderReader) and r.is_local]
+        """The trees that were given, where annotation files may lie: not those of manifests."""
+        found = [_folder_reader(reader) for reader in self._readers]
+        return [reader.scope for reader in found if reader is not None]
 
     @property
     def box_tables(self) -> list[ManifestReader]:
@@ -163,6 +164,13 @@ class Source:
             return pl.concat(frames, how="diagonal_relaxed")
         except pl.exceptions.PolarsError:
             return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
+
+
+def _folder_reader(reader: Reader) -> FolderReader | None:
+    """Return what reads a tree of names: of a folder, a store, or archives."""
+    if isinstance(reader, PackedReader):
+        return reader.tree_reader
+    return reader if isinstance(reader, FolderReader) else None
 
 
 def _path(reader: Reader) -> str:

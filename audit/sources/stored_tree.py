@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.sources.listed_tree import ListedTree, Status
-from audit.sources.object_store import SCHEME, object_times
+from audit.sources.object_store import SCHEME, object_times, read_object
 
 
 class StoredTree(ListedTree):
@@ -25,3 +25,7 @@ class StoredTree(ListedTree):
         """Return where an object is, and what the store says of it."""
         n_bytes, mtime_ns, tag = object_times(self._infos[path])
         return Status(f"{SCHEME}{path}", n_bytes, mtime_ns, tag)
+
+    def read(self, path: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
+        """Return the bytes of an object, or a range; raises ReadingError."""
+        return read_object(path, limit, start, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from audit.sources.folder_listing import FolderListing, head_and_tail
+from audit.sources.folder_listing import FolderListing
 
 NAME = "VOC"
 ORDER = 30
@@ -23,7 +23,7 @@ def xml_annotation(tree: FolderListing, *, polygons: bool) -> str | None:
     """Return which XML file is an annotation with, or without, polygons; None if none is."""
     for folder in tree.near_folders():
         for path in tree.files(folder, "xml"):
-            text = head_and_tail(path)
+            text = tree.head_and_tail(path)
             if "<annotation" in text and ("<polygon>" in text) == polygons:
                 return f"{os.path.relpath(path, tree.root)} is an <annotation> of one picture"
     return None

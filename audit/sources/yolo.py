@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from audit.sources.folder_listing import FolderListing, head_and_tail
+from audit.sources.folder_listing import FolderListing
 
 NAME = "YOLO"
 ORDER = 20
@@ -23,10 +23,10 @@ def sniff(tree: FolderListing) -> str | None:
     """Return what shows that the tree is annotated in YOLO form, None if nothing does."""
     for folder in tree.near_folders():
         for path in tree.files(folder, "yaml", "yml"):
-            text = head_and_tail(path)
+            text = tree.head_and_tail(path)
             if _NAMES.search(text) and _TRAIN.search(text):
                 return f"{os.path.relpath(path, tree.root)} names classes and splits"
         for path in tree.files(folder, "txt"):
-            if _LINE.match(head_and_tail(path)):
+            if _LINE.match(tree.head_and_tail(path)):
                 return f"{os.path.relpath(path, tree.root)} has lines of class and box"
     return None

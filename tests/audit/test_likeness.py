@@ -31,6 +31,13 @@ def test_ranks_of_pairs_at_random_are_uniform_and_chains_of_them_too() -> None:
     assert np.mean(np.asarray(p_values) <= 0.05) <= 0.12
 
 
+def test_of_no_picture_there_are_no_ranks() -> None:
+    none = np.zeros(0, np.int64)
+    ranks = pair_ranks(looks(0, 0), none, none, 10, 20)
+    assert len(ranks) == 0
+    assert chain_p_values(ranks, none, 2).tolist() == [1.0, 1.0]
+
+
 def test_a_picture_and_its_neighbour_rank_first_however_odd_they_are() -> None:
     pictures = looks(200, 3)
     tones = pictures.tones.copy()

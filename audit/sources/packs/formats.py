@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Protocol, cast
 
@@ -48,6 +48,11 @@ def format_of(path: str) -> PackFormat | None:
     return next((f for f in pack_formats().values() if f.recognises(path)), None)
 
 
+def is_fetched(form: str) -> bool:
+    """Return whether the packs of a format hold addresses, whose pictures are on other machines."""
+    return bool(getattr(pack_formats().get(form), "IS_FETCHED", False))
+
+
 def read_packed(uri: str, limit: int) -> bytes:
     """Return the bytes of a member by its uri; raises ReadingError, OSError.
 
@@ -70,4 +75,14 @@ def packs_below(folder: str) -> list[str]:
         if any(KINDS.get(extension_of_name(name)) == "image" for name in visible):
             return []
         found += [os.path.join(path, name) for name in visible]
-    return [path for path in found if format_of(path) is not None]
+    return choose_packs(found)
+
+
+def choose_packs(paths: Sequence[str]) -> list[str]:
+    """Return the packs among some files; tables of addresses only where nothing else is a pack.
+
+    img2dataset leaves such a table beside each shard that it filled.
+    """
+    forms = {path: form for path in paths if (form := format_of(path)) is not None}
+    filled = [path for path, form in forms.items() if not is_fetched(form.NAME)]
+    return filled or list(forms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import threading
 import tokenize
 import zipfile
 import zlib
@@ -27,6 +28,7 @@ NOT_AN_ARRAY = (
 )  # fmt: skip
 """What the libraries raise for a file that holds no arrays, or damaged ones."""
 _open: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+_one_at_a_time = threading.RLock()  # members may be read by several threads
 
 
 def kept_open(read: Callable[..., Any], path: str, *more: Any) -> Any:
@@ -34,14 +36,15 @@ def kept_open(read: Callable[..., Any], path: str, *more: Any) -> Any:
     status = None if is_distant(path) else os.stat(path)
     same = (status.st_size, status.st_mtime_ns) if status else ()
     key = (read, path, more, same)
-    if key in _open:
-        _open.move_to_end(key)
-        return _open[key]
-    opened = read(path, *more)
-    _open[key] = opened
-    while len(_open) > KEPT:
-        _open.popitem(last=False)
-    return opened
+    with _one_at_a_time:
+        if key in _open:
+            _open.move_to_end(key)
+            return _open[key]
+        opened = read(path, *more)
+        _open[key] = opened
+        while len(_open) > KEPT:
+            _open.popitem(last=False)
+        return opened
 
 
 def encode_member(find: Callable[[int], Any], index: str, limit: int) -> bytes:

@@ -29,7 +29,7 @@ NAMED = False
 LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
 PATHS = ("path", "file", "filename", "file_name", "image_path", "file_path", "filepath", "img_path")
 SPLITS = ("split", "subset", "partition")
-_NO_PICTURE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
+NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
 
 
 def recognises(path: str) -> bool:
@@ -39,9 +39,9 @@ def recognises(path: str) -> bool:
     import pyarrow as pa
 
     try:
-        schema = _opened(path).schema_arrow
-        return _picture_column(schema) is not None and not _lists_paths(schema)
-    except (*_NO_PICTURE, pa.ArrowException):
+        schema = open_parquet(path).schema_arrow
+        return picture_column(schema) is not None and not _lists_paths(schema)
+    except (*NO_TABLE, pa.ArrowException):
         return False
 
 
@@ -51,22 +51,22 @@ def list_members(path: str) -> Iterator[PackMember]:
 
     group = 0
     try:
-        file = _opened(path)
-        column = _picture_column(file.schema_arrow)
+        file = open_parquet(path)
+        column = picture_column(file.schema_arrow)
         assert column is not None
-        others = [f.name for f in file.schema_arrow if f.name != column and _is_plain(f.type)]
+        others = plain_columns(file.schema_arrow, column)
         names = _class_names(file.schema_arrow)
         for group in range(file.num_row_groups):
             sizes = _sizes(_bytes_column(path, group, column))
             rows = file.read_row_group(group, columns=others).to_pylist()
             rows = rows or [{} for _ in sizes]
             for number, (size, row) in enumerate(zip(sizes, rows, strict=True)):
-                label, split = _taken(row, LABELS), _taken(row, SPLITS)
+                label, split = first_taken(row, LABELS), first_taken(row, SPLITS)
                 yield PackMember(
                     "", f"{group}+{number}+{column}", size, _named(label, names),
                     None if split is None else str(split), row,
                 )  # fmt: skip
-    except (*_NO_PICTURE, pa.ArrowException) as error:
+    except (*NO_TABLE, pa.ArrowException) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedPackError(f"row group {group} cannot be read: {text}") from None
 
@@ -78,7 +78,7 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     group, number, column = key.split("+", 2)
     try:
         value = kept_open(_bytes_column, path, int(group), column)[int(number)]
-    except (*_NO_PICTURE, pa.ArrowException, IndexError) as error:
+    except (*NO_TABLE, pa.ArrowException, IndexError) as error:
         raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
     data = value.as_py()
     if data is None:
@@ -88,7 +88,8 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     return bytes(data)
 
 
-def _opened(path: str) -> pq.ParquetFile:
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Return a table, on this machine or in a store; raises what `NO_TABLE` has, ArrowException."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(open_pack(path) if is_distant(path) else path)
@@ -97,7 +98,7 @@ def _opened(path: str) -> pq.ParquetFile:
 def _bytes_column(path: str, group: int, column: str) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
-    table = _opened(path).read_row_group(group, columns=[column])
+    table = open_parquet(path).read_row_group(group, columns=[column])
     values = table.column(0)
     return pc.struct_field(values, "bytes") if _is_record(values.type) else values
 
@@ -108,7 +109,7 @@ def _sizes(values: pa.ChunkedArray) -> list[int]:
     return [size or 0 for size in pc.binary_length(values).to_pylist()]
 
 
-def _picture_column(schema: pa.Schema) -> str | None:
+def picture_column(schema: pa.Schema) -> str | None:
     """Return the first column of bytes that is called a picture, or is the only one of bytes."""
     import pyarrow as pa
 
@@ -139,12 +140,13 @@ def _is_record(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind)) and kind.get_field_index("bytes") >= 0
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def plain_columns(schema: pa.Schema, but: str) -> list[str]:
+    """Return the columns of numbers and words, but one."""
     import pyarrow as pa
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string,
              pa.types.is_large_string, pa.types.is_dictionary)  # fmt: skip
-    return any(test(kind) for test in tests)
+    return [f.name for f in schema if f.name != but and any(test(f.type) for test in tests)]
 
 
 def _class_names(schema: pa.Schema) -> list[str]:
@@ -158,7 +160,8 @@ def _class_names(schema: pa.Schema) -> list[str]:
         return []
 
 
-def _taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
+def first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """Take the first of some names out of a row; None without any."""
     return next((row.pop(name) for name in names if name in row), None)
 
 

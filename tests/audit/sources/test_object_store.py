@@ -116,6 +116,23 @@ def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
     assert error.value.kind == "bomb"
 
 
+def test_an_object_of_unknown_size_is_asked_for_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = samples(open_source(["failing://set"]))[0]
+    asked: list[str] = []
+    sound = Failing.cat_file
+
+    def counted(self: Any, path: str, *more: Any, **named: Any) -> bytes:
+        asked.append(path)
+        return bytes(sound(self, path, *more, **named))
+
+    monkeypatch.setattr(Failing, "cat_file", counted)
+    measured = Measurer(Limits())([FileJob(first.id, "-1 0 0", reading_place(first.uri))])
+    assert measured.features["status"].to_pylist() == ["ok"]
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(("times", "kind"), [(1, None), (9, "io")])
 def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(
     store: Any, times: int, kind: str | None
@@ -180,3 +197,21 @@ def test_a_scan_of_a_failing_store_finds_what_the_folder_has(store: Any, tmp_pat
     page = tmp_path / "report.html"
     stored.report(page)
     assert io.StringIO(page.read_text()).read(15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "said", ["The requested range is not satisfiable", "416, message='Range Not Satisfiable'"]
+)
+def test_an_object_without_bytes_is_empty_and_not_asked_for_again(
+    store: Any, tmp_path: Path, said: str
+) -> None:
+    store.pipe("/set/train/cat/empty.png", b"")
+    # a range of nothing is refused by s3, gcs and http servers alike
+    Failing.failures = {"empty.png": [OSError(22, said)] * 9}
+    scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    run = audit.open(tmp_path / "run")
+    assert "empty" in run.findings.filter(run.findings["code"] == "FILE001")["message"][0]
+    assert len(Failing.failures["empty.png"]) == 8
+    again = scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    assert (again.measured, again.kept) == (0, len(FILES) + 1)

@@ -26,6 +26,7 @@ from tests.audit.sources.packed_sets import (
     write_cifar,
     write_folder,
     write_idx,
+    write_lmdb,
     write_parquet,
     write_tar,
     write_tfrecord,
@@ -360,6 +361,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "parquet": lambda path: write_parquet(path / "a.parquet", FILES),
     "tfrecord": lambda path: write_tfrecord(path / "a.tfrecord", FILES),
     "cifar": lambda path: write_cifar(path) / "data_batch_1",
+    "lmdb": lambda path: write_lmdb(path / "a.lmdb", FILES),
     "idx": lambda path: write_idx(path) / "t10k-images-idx3-ubyte",
     "npy": lambda path: _saved(path / "a.npy"),
     "npz": lambda path: _saved(path / "a.npz"),
@@ -415,13 +417,14 @@ def test_a_scan_finds_the_same_in_every_pack(tmp_path: Path) -> None:
         "folder": write_folder(tmp_path / "folder", same),
         "tar": write_tar(tmp_path / "set.tar", same),
         "zip": write_zip(tmp_path / "set.zip", same),
+        "lmdb": write_lmdb(tmp_path / "set.lmdb", same),
         "tfrecord": tmp_path / "tfrecord",
     }
     found = {}
     for name, source in sources.items():
         run = audit.scan(source, tmp_path / f"run-{name}", jobs=1)
         found[name] = sorted(run.findings["code"])
-    assert found["folder"] == found["tar"] == found["zip"]
+    assert found["folder"] == found["tar"] == found["zip"] == found["lmdb"]
     # rows have no names: nothing is said of the sequence or the extension of names
     assert found["folder"] == found["tfrecord"]
     assert {"SPLIT001", "FILE002"} <= set(found["folder"])
