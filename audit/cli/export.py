@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from audit.cli.apply import write_plan
-from audit.cli.review import SHOWN, RunArgument, print_lines, quoted, write_note
+from audit.cli.review import RunArgument, print_lines, quoted, write_note
 
-if TYPE_CHECKING:
-    from audit.review.export import ExportResult
+MOST = 12  # files in a list
 
 
 class ExportFormat(StrEnum):
@@ -67,6 +66,7 @@ def export_command(
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
     """Write what a run found and what was decided, as tables; touches no file of the dataset."""
+    from audit.applying.exporting import describe_tables
     from audit.errors import UsageError
     from audit.review import export as exports
 
@@ -84,70 +84,28 @@ def export_command(
         raise UsageError("--splits and --resplit go with --plan PLAN.json.")
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
-    if format.value not in (ExportFormat.CSV, ExportFormat.PARQUET):
-        if out is None:
-            raise UsageError(f"--format {format.value} writes a folder: name it with --out FOLDER.")
-        if format in (ExportFormat.LABEL_STUDIO, ExportFormat.CVAT):
-            if annotations:
-                raise UsageError("--annotations goes with --format coco, yolo or voc.")
-            _export_review(run, out, format.value, replace)
-            return
-        _export_annotations(run, out, format.value, annotations or (), replace)
+    if out is not None:
+        _export_folder(run, out, format, annotations or (), replace)
         return
     if annotations:
         raise UsageError("--annotations goes with --format coco, yolo or voc.")
-    if out is not None:
-        result = exports.export_tables(run, out, format.value, replace=replace)
-    else:
-        result = exports.export_files(run, targets, replace=replace)
-    print_lines(_export_lines(run, result))
+    if format not in (ExportFormat.CSV, ExportFormat.PARQUET):
+        raise UsageError(f"--format {format.value} writes a folder: name it with --out FOLDER.")
+    result = exports.export_files(run, targets, replace=replace)
+    print_lines([*_file_lines(result.files), *describe_tables(result)])
 
 
-def _export_review(run: Path, out: Path, tool: str, replace: bool) -> None:
-    from audit.review.review_files import export_review
-
-    made = export_review(run, out, tool, replace=replace)
-    print_lines([f"{n:>9,}  {path}" for path, n in made.items()])
-    write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
-
-
-def _export_annotations(
-    run: Path, out: Path, form: str, chosen: Sequence[str], replace: bool
+def _export_folder(
+    run: Path, out: Path, form: ExportFormat, annotations: Sequence[str], replace: bool
 ) -> None:
-    from audit.report.wording import counted
-    from audit.review.annotation_export import export_annotations
+    from audit.applying.exporting import TOOLS, export_as
 
-    result = export_annotations(run, out, form, chosen, replace=replace)
-    shown = list(result.files.items())[:SHOWN]
-    lines = [f"{n:>9,}  {out / name}" for name, n in shown]
-    if len(result.files) > SHOWN:
-        lines.append(f"           and {len(result.files) - SHOWN:,} more files")
-    lines.append(
-        f"{counted(sum(result.files.values()), 'annotation')} of "
-        f"{counted(result.pictures, 'picture')} written; {result.fixed:,} changed by decisions."
-    )
-    if result.removed:
-        lines.append(f"{counted(result.removed, 'file')} of an earlier export taken away.")
-    print_lines([*lines, *result.lost, *result.stale])
+    made = export_as(run, out, form.value, annotations=annotations, replace=replace)
+    print_lines([*_file_lines(made.files), *made.said])
+    if form.value in TOOLS:
+        write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
 
 
-def _export_lines(run: Path, result: ExportResult) -> list[str]:
-    from audit.report.wording import counted
-
-    lines = [f"{rows:>9,}  {path}" for path, rows in result.files.items()]
-    lines.append(
-        f"{result.kept:,} samples kept ({result.changed:,} relabelled or moved), "
-        f"{result.dropped:,} dropped."
-    )
-    if result.stale.height:
-        lines.append(
-            f"{counted(result.stale.height, 'decision')} stale and not applied: "
-            f"`audit log {quoted(run)} --stale` says why."
-        )
-    if result.neutralised:
-        lines.append(
-            f"{counted(result.neutralised, 'cell')} got a leading apostrophe, so that no "
-            "spreadsheet runs or changes them: `audit scan` takes it off again, and Parquet holds "
-            "the text as it is."
-        )
-    return lines
+def _file_lines(files: Mapping[Path, int]) -> list[str]:
+    lines = [f"{n:>9,}  {path}" for path, n in list(files.items())[:MOST]]
+    return lines + [f"           and {len(files) - MOST:,} more files"] * (len(files) > MOST)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from audit.errors import UsageError
@@ -23,8 +23,11 @@ RECORD = "annotations-export.json"
 
 @contextmanager
 def open_stage(out: Path) -> Iterator[Path]:
-    """Yield a folder beside the places of the files; it is gone afterwards."""
-    stage = out / f".annotations.{os.getpid()}.part"
+    """Yield a folder beside the places of the files; it is gone afterwards.
+
+    So is `out` where it was made for this and nothing came of it.
+    """
+    stage, made = out / f".annotations.{os.getpid()}.part", not out.exists()
     try:
         stage.mkdir(parents=True)
         yield stage
@@ -34,6 +37,9 @@ def open_stage(out: Path) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        if made:
+            with suppress(OSError):  # it holds something
+                out.rmdir()
 
 
 def move_to_place(stage: Path, out: Path, record: dict[str, object], *, replace: bool) -> int:

@@ -21,10 +21,11 @@ from typing import IO, Any
 
 WORKER = "audit.ui.work"
 PATIENCE_S = 10.0
+KEPT = "What it did is kept"
 WORDS = {
     "list": "Listing files", "measure": "Reading images",
     "prepare": "Compiling the search, once after an installation",
-    "relate": "Comparing pictures", "judge": "Running checks",
+    "relate": "Comparing pictures", "judge": "Running checks", "apply": "Making files",
 }  # fmt: skip
 
 
@@ -49,16 +50,18 @@ class Stage:
 
 @dataclass
 class Job:
-    """A scan or re-check: `state` is running, done, failed or cancelled; `said` the last word.
+    """A scan, a re-check or a folder made: `state` is running, done, failed or cancelled; `said`
+    the last word; `target` what is made, a run where it `makes_run`.
 
     `followed` is set when everything that the worker wrote was read.
     """
 
     what: str
-    run: Path
+    target: Path
     process: subprocess.Popen[str]
     clock: Callable[[], float] = time.monotonic
     stage: Stage = field(default_factory=Stage)
+    makes_run: bool = True
     said: str = ""
     state: str = "running"
     followed: threading.Event = field(default_factory=threading.Event)
@@ -91,8 +94,8 @@ class Job:
 
     def _why(self, code: int) -> str:
         return (
-            f"The worker stopped with code {code} before it was done; what it measured is kept: "
-            "start again, and it goes on from there."
+            f"The worker stopped with code {code} before it was done. {KEPT}: start again, and it "
+            "goes on from there."
         )
 
     def cancel(self) -> None:
@@ -100,7 +103,7 @@ class Job:
         if self.state != "running":
             return
         self.state = "cancelled"
-        self.said = "Cancelled. What was measured is kept: a new scan goes on from there."
+        self.said = f"Cancelled. {KEPT}: start again, and it goes on from there."
         self.process.send_signal(signal.SIGINT)
         threading.Thread(target=self._end, daemon=True).start()
 
@@ -112,17 +115,22 @@ class Job:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def start_job(what: str, action: str, run: Path, source: Sequence[str] = ()) -> Job:
-    """Start the worker and a thread that follows it; `what` names the job to people."""
+def start_job(
+    what: str, action: str, run: Path, more: Sequence[str] = (), makes: Path | None = None
+) -> Job:
+    """Start the worker and a thread that follows it; `what` names the job to people.
+
+    `more` follows the run on its command line; `makes` is a folder that is made, and no run.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", WORKER, action, str(run), *source],
+        [sys.executable, "-m", WORKER, action, str(run), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
-    job = Job(what, run, process)
+    job = Job(what, makes or run, process, makes_run=makes is None)
     threading.Thread(target=_follow, args=(job,), daemon=True).start()
     return job
 

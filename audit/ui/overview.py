@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -12,14 +13,15 @@ import streamlit as st
 from audit.browse.conditions import OneOf
 from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
-from audit.report import Report
+from audit.report import Report, collect_report, render
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.ui import html, link
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import open_chosen_run
+from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.strip import clickable, clicked_place, explore_where, show_selectable
 
+PICTURED = 12  # findings of a code that the report shows
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),
@@ -38,6 +40,14 @@ def page() -> None:
         by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
         steps, files = first_steps(store), count_files_left(store)
     _head(report)
+    st.download_button(
+        "Report (HTML)",
+        data=partial(_page, run),
+        file_name=f"{run.name}-report.html",
+        mime="text/html",
+        on_click="ignore",
+        icon=":material/download:",
+    )
     if report.failed:
         html.notice(failures(report), "error")
     _figures(report, by_severity, files)
@@ -50,6 +60,11 @@ def page() -> None:
     with right:
         _contents(report)
     _examined(report)
+
+
+def _page(run: Opened) -> bytes:
+    """Return what `audit report RUN -o x.html` writes."""
+    return "".join(render(collect_report(run.run, worst=PICTURED), "html")).encode()
 
 
 def _head(report: Report) -> None:

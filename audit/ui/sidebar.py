@@ -11,8 +11,8 @@ from audit.printable import visible
 from audit.report.wording import counted
 from audit.ui import html, link
 from audit.ui.deciding import page_key, undo
+from audit.ui.jobs import going_on
 from audit.ui.opened import choose_run, known_runs, open_chosen_run, run_name, safely
-from audit.ui.start import going_on
 
 
 def draw_sidebar() -> None:

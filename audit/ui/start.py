@@ -12,35 +12,20 @@ from pathlib import Path
 import streamlit as st
 
 from audit.printable import visible
-from audit.report.wording import counted
-from audit.ui import background, html
-from audit.ui.background import Job
-from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
+from audit.ui import html
+from audit.ui.background import start_job
+from audit.ui.jobs import begin, is_busy, look_at_run, show_work
+from audit.ui.opened import answering, known_runs, run_name, say
 
 SOURCE, OUT = "folder to scan", "run to write"
 OTHER = "run to open"
-EVERY = "1s"
-
-
-@st.cache_resource(show_spinner=False)
-def _jobs() -> list[Job]:
-    """Return the jobs of this app, the latest last: one list for all tabs."""
-    return []
-
-
-def latest() -> Job | None:
-    """Return the latest job."""
-    return _jobs()[-1] if _jobs() else None
 
 
 def page() -> None:
     """Show the page."""
     st.title("Start")
-    job = latest()
-    if job is not None:
-        st.header("Work in the background")
-        _follow() if job.state == "running" else _ended(job)
-    busy = job is not None and job.state == "running"
+    show_work()
+    busy = is_busy()
     left, right = st.columns(2, gap="large")
     with left, st.container(border=True):
         _scan(busy)
@@ -49,64 +34,6 @@ def page() -> None:
             _recheck(busy)
         with st.container(border=True):
             _open()
-
-
-def going_on() -> None:
-    """Show running work in the sidebar."""
-    job = latest()
-    if job is not None and job.state == "running":
-        _small()
-
-
-@st.fragment(run_every=EVERY)
-def _small() -> None:
-    safely(_draw_small)
-
-
-def _draw_small() -> None:
-    job = latest()
-    if job is None or job.state != "running":
-        st.rerun()
-    st.progress(job.stage.share, text=html.label(f"{job.what}: {job.stage.phase.lower()}"))
-
-
-@st.fragment(run_every=EVERY)
-def _follow() -> None:
-    safely(_draw_job)
-
-
-def _draw_job() -> None:
-    job = latest()
-    if job is None or job.state != "running":
-        st.rerun()
-    with st.container(border=True):
-        html.paragraph(f"{job.what} → {job.run}", "strong")
-        st.progress(job.stage.share)
-        html.paragraph(_progress_text(job))
-        st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
-
-
-def _progress_text(job: Job) -> str:
-    stage = job.stage
-    parts = [f"{stage.phase}: {stage.done:,}" + (f" of {stage.total:,}" if stage.total else "")]
-    parts += [f"{stage.rate:,.0f} a second"] if stage.rate else []
-    parts += [f"about {stage.left_s:,.0f} s left in this step"] if stage.left_s else []
-    parts += [f"{counted(stage.errors, 'file')} not whole"] if stage.errors else []
-    return ", ".join(parts)
-
-
-def _ended(job: Job) -> None:
-    html.notice(
-        f"{job.what}: {job.said}",
-        "good" if job.state == "done" else "error" if job.state == "failed" else "",
-    )
-    if job.state == "done":
-        st.button("Open this run", type="primary", on_click=answering(partial(_open_run, job.run)))
-
-
-def _open_run(run: Path) -> None:
-    choose_run(add_run(run))
-    say(f"Now looking at {run}.")
 
 
 # ---- what can be started ----
@@ -149,7 +76,7 @@ def _start_scan() -> None:
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return
-    _jobs().append(background.start_job(f"Scan of {source.name}", "scan", out, [str(source)]))
+    begin(start_job(f"Scan of {source.name}", "scan", out, [str(source)]))
 
 
 def _recheck(busy: bool) -> None:
@@ -170,7 +97,7 @@ def _recheck(busy: bool) -> None:
 
 def _start_recheck(run: Path | None) -> None:
     if run is not None:
-        _jobs().append(background.start_job(f"Re-check of {run.name}", "recheck", run))
+        begin(start_job(f"Re-check of {run.name}", "recheck", run))
 
 
 def _open() -> None:
@@ -184,4 +111,4 @@ def _open_other() -> None:
     if not (path / "CURRENT").is_file():
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
-    _open_run(path)
+    look_at_run(path)

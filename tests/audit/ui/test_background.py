@@ -12,6 +12,8 @@ from typing import Any, cast
 import pytest
 
 from audit.errors import RunError
+from audit.records import Action
+from audit.review.decisions import decide_samples
 from audit.run import generations
 from audit.ui import background, launch
 from audit.ui.background import Job, Stage
@@ -93,6 +95,22 @@ def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> Non
         assert made.stage.phase == "Running checks"
         generation = generations.require(run)
         assert len(list(generation.path.glob("findings-*.duckdb"))) == files
+
+
+@pytest.mark.slow
+def test_a_real_worker_makes_the_folder_of_the_kept_set(run: Path, tmp_path: Path) -> None:
+    decide_samples(run, ["train/cat/dark.jpg"], Action.DROP)
+    out = tmp_path / "clean"
+    made = background.start_job("work", "apply", run, [str(out), "copy"], makes=out)
+    assert made.followed.wait(PATIENCE_S)
+    assert (made.state, made.target, made.makes_run) == ("done", out, False)
+    assert made.said.startswith("23 files made")
+    assert made.stage.phase == "Making files"
+    assert not (out / "train" / "cat" / "dark.jpg").exists()
+    assert (out / "manifest.csv").is_file()
+    again = background.start_job("work", "apply", run, [str(out), "hardlink"], makes=out)
+    assert again.followed.wait(PATIENCE_S)
+    assert "Traceback" not in again.said
 
 
 @pytest.mark.slow

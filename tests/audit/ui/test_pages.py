@@ -327,8 +327,40 @@ def test_the_log_shows_decisions_and_the_export_writes(
     assert list(at.dataframe[0].value["subject"]) == ["train/cat/dark.jpg"]
     at.text_input(key="folder of the export").set_value(str(tmp_path / "out"))
     at.button(key="export").click().run()
-    assert "23 kept, 1 dropped" in text(at)
+    assert "23 samples kept (0 relabelled or moved), 1 dropped." in text(at)
     assert "train/cat/dark.jpg" in (tmp_path / "out" / "quarantine.csv").read_text()
+
+
+def test_the_kept_set_is_exported_in_each_form(
+    monkeypatch: pytest.MonkeyPatch, run: Path, tmp_path: Path
+) -> None:
+    started: list[tuple[object, ...]] = []
+    monkeypatch.setattr("audit.ui.ledger.start_job", lambda *a, **k: started.append((*a, k)))
+    monkeypatch.setattr("audit.ui.ledger.begin", lambda job: None)
+    at = shown(monkeypatch, "ledger", run)
+
+    def export(form: str) -> str:
+        at.selectbox(key="format of the export").set_value(form).run()
+        at.text_input(key="folder of the export").set_value(str(tmp_path / form)).run()
+        at.button(key="export").click().run()
+        return text(at)
+
+    assert "tasks.json" in export("label-studio")
+    assert (tmp_path / "label-studio" / "config.xml").is_file()
+    assert "annotation" in export("yolo")  # there are none: a sentence, and no file
+    assert not (tmp_path / "yolo").exists()
+    export("copy")
+    assert started == [
+        (f"Folder of {run.name}", "apply", run, [str(tmp_path / "copy"), "copy"],
+         {"makes": tmp_path / "copy"})
+    ]  # fmt: skip
+    assert "tasks.json" not in text(at)  # what was written before is not of this form
+
+
+def test_the_report_is_one_click_away(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
+    at = shown(monkeypatch, "overview", scanned)
+    (found,) = at.get("download_button")
+    assert found.proto.label == "Report (HTML)"
 
 
 # ---- what may go wrong ----
