@@ -53,12 +53,14 @@ class FindingFilter:
     """Which findings: empty means any. `codes` may be beginnings, such as DUP.
 
     `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
-    one whose findings are wanted. `once` leaves out copies that SPLIT001 names as well.
+    one whose findings are wanted; `beside`: another split with a part in them. `once` leaves out
+    copies that SPLIT001 names as well.
     """
 
     codes: tuple[str, ...] = ()
     severity: str | None = None
     split: str | None = None
+    beside: str | None = None
     label: str | None = None
     status: str | None = None
     text: str = ""
@@ -136,7 +138,8 @@ def _where(filters: FindingFilter) -> tuple[str, list[Any]]:
         )  # fmt: skip
     if filters.severity:
         parts.append(("x.severity = ?", [filters.severity]))
-    for column, value in (("splits", filters.split), ("labels", filters.label)):
+    asked = (("splits", filters.split), ("splits", filters.beside), ("labels", filters.label))
+    for column, value in asked:
         if value is not None:
             parts.append((f"list_contains(x.{column}, ?)", [value]))
     if filters.fold:

@@ -85,8 +85,9 @@ def _filters(run: Opened) -> None:
         splits = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "splits"), "split")
         labels = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "labels"), "class")
     names = {check.code: check.name for check in run.report().checks}
-    box = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
-    with box[0]:
+    both = bool(link.get("split"))
+    box = iter(st.columns([3, *([2, 2] if both else [2]), 3, 2, 3], vertical_alignment="bottom"))
+    with next(box):
         codes = [c for c in CODES if c in names]
         link.choose(
             "Kind",
@@ -95,13 +96,17 @@ def _filters(run: Opened) -> None:
             resets=["finding"],
             shown=lambda c: f"{c} {names[c]} ({counts.get(c, 0):,} open)",
         )
-    with box[1]:
-        link.choose("Split", "split", splits, resets=["finding"])
-    with box[2]:
+    with next(box):
+        link.choose("Split", "split", splits, resets=["finding", "beside"])
+    if both:
+        others = sorted({*splits, link.get("beside")} - {"", link.get("split")})
+        with next(box):
+            link.choose("and in", "beside", others, resets=["finding"])
+    with next(box):
         link.choose("Class", "class", labels, resets=["finding"])
-    with box[3]:
+    with next(box):
         link.choose("Status", "status", STATUSES, any_=None, resets=["finding"])
-    with box[4]:
+    with next(box):
         link.write_link("Search", "q", resets=["finding"], placeholder="file name")
 
 
@@ -116,6 +121,7 @@ def _asked() -> FindingFilter:
     return FindingFilter(
         codes=(link.get("code"),) if link.get("code") in CODES else FAMILY,
         split=link.get("split") or None,
+        beside=(link.get("split") and link.get("beside")) or None,
         label=link.get("class") or None,
         status=None if status == "all" else status,
         text=link.get("q"),

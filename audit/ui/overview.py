@@ -39,8 +39,10 @@ def page() -> None:
     with run.store() as store:
         by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
         steps, files = first_steps(store), count_files_left(store)
-    _head(report)
-    st.download_button(
+    head, more = st.columns([6, 1], vertical_alignment="bottom")
+    with head:
+        _head(report)
+    more.download_button(
         "Report (HTML)",
         data=partial(_page, run),
         file_name=f"{run.name}-report.html",

@@ -11,8 +11,15 @@ import streamlit as st
 from audit.browse.duplicates import overlap_matrix
 from audit.printable import visible_frame
 from audit.ui import html, link
+from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, cached
 
+COLUMNS = (
+    ListColumn("of", "Files of"),
+    ListColumn("in", "also in"),
+    ListColumn("files", "Files", "number", "7rem"),
+    ListColumn("share", "Share", "bar", "7rem"),
+)
 FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it
 NOTHING = "#88888818"  # of a cell in which nothing is shared: hardly there, light or dark
 
@@ -34,16 +41,41 @@ def show_overlap(run: Opened) -> None:
     with left:
         st.altair_chart(heat_of_splits(matrix), width="stretch")
     with right:
-        st.dataframe(
-            visible_frame(matrix),
-            hide_index=True,
-            width="stretch",
-            column_config={"share": st.column_config.NumberColumn(format="percent")},
-        )
+        _rows(matrix)
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
     for sentence in filter(None, said):
         html.paragraph(sentence, "quiet small")
     st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
+
+
+def _rows(matrix: pl.DataFrame) -> None:
+    """Draw the cells as rows, the largest share first: a click opens the groups of both splits."""
+    cells = matrix.sort("share", descending=True, maintain_order=True).rows(named=True)
+    lines = [
+        ListRow(
+            str(place),
+            {
+                "of": cell["of"],
+                "in": cell["in"],
+                "files": f"{cell['shared']:,} of {cell['files']:,}",
+                "share": {"share": cell["share"], "text": f"{cell['share']:.1%}"},
+            },
+            settled=not cell["shared"],
+        )
+        for place, cell in enumerate(cells)
+    ]
+
+    def opened(place: str) -> None:
+        if place.isdecimal() and int(place) < len(cells):
+            open_cell(cells[int(place)]["of"], cells[int(place)]["in"])
+
+    show_listing("overlap cells", COLUMNS, lines, opened)
+
+
+def open_cell(of: str, within: str) -> None:
+    """Open the duplicates that two splits share."""
+    link.first_page("finding")
+    link.put(view=None, code=None, split=of, beside=within)
 
 
 @cached

@@ -12,13 +12,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from audit import scanning
+from audit.browse import findings as browse
+from audit.browse.duplicates import overlap_matrix
+from audit.browse.findings import FindingFilter
 from audit.checking.check import all_checks
 from audit.records import Action
 from audit.review import decisions
 from audit.review.ledger import Ledger
+from audit.run import generations
 from audit.run.digests import write_document
 from audit.sources import open_source
 from audit.subset.source import frame_from_run
+from audit.ui.duplicates import FAMILY
 from audit.ui.split_overlap import heat_of_splits
 from tests.audit.reviewed import findings, made_run
 from tests.audit.ui.pages import html, link_of, shown, text
@@ -196,9 +201,27 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(
 
 def test_the_overlap_of_splits(monkeypatch: pytest.MonkeyPatch, scanned: Path) -> None:
     at = shown(monkeypatch, "duplicates", scanned, view="Overlap of splits")
-    table = at.dataframe[0].value
-    shared = {(row["of"], row["in"]): row["shared"] for _, row in table.iterrows()}
+    assert not at.exception
+    with generations.open_run(scanned) as store:
+        matrix = overlap_matrix(store)
+    shared = {(row["of"], row["in"]): row["shared"] for row in matrix.rows(named=True)}
     assert shared == {("test", "train"): 1, ("train", "test"): 1}
+
+
+def test_a_cell_of_the_overlap_opens_what_both_splits_share(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path
+) -> None:
+    with generations.open_run(scanned) as store:
+        browse.index(store)
+        both, one = (
+            browse.count_findings(store, FindingFilter(codes=FAMILY, split="train", beside=other))
+            for other in ("test", None)
+        )
+    assert 0 < both < one
+    at = shown(monkeypatch, "duplicates", scanned, split="train", beside="test", status="all")
+    assert at.selectbox(key="choice beside").value == "test"
+    at.selectbox(key="choice split").set_value("test").run()
+    assert "beside" not in link_of(at)
 
 
 def test_a_cell_without_overlap_has_no_colour() -> None:
