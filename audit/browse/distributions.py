@@ -116,6 +116,31 @@ def scatter_points(
     return Points(rows, total)
 
 
+def ids_inside(
+    store: Store,
+    x: str,
+    y: str,
+    polygon: Sequence[tuple[float, float]],
+    conditions: Sequence[Condition] = (),
+) -> tuple[str, ...]:
+    """Return the ids of all rows of the filter inside a polygon, also of those not drawn."""
+    if len(polygon) < 3:
+        return ()
+    known = list_columns(store)
+    sql, values = where(known, conditions)
+    source = source_of(store, [*used(conditions), x, y])
+    parts, ends = [f"({sql})"], []
+    for name, numbers in zip((x, y), zip(*polygon, strict=True), strict=True):
+        parts.append(f"{column(known, name).sql} BETWEEN ? AND ?")
+        ends += [min(numbers), max(numbers)]
+    rows = store.query(
+        f"SELECT i.id, {column(known, x).sql}::DOUBLE AS x, {column(known, y).sql}::DOUBLE AS y "
+        f"FROM {source} WHERE {' AND '.join(parts)} ORDER BY i.id",
+        [*values, *ends],
+    )
+    return inside(rows, polygon)
+
+
 def inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """Return the ids of the points inside a polygon, by the even-odd rule."""
     if len(polygon) < 3 or rows.is_empty():

@@ -70,17 +70,14 @@ def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
 
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
-    head = st.columns([2.5, 2, 2.5, 1.5, 5.4], vertical_alignment="bottom")
-    with head[0]:
-        link.choose("Sort by", "sort", list(known), any_=None)
-    with head[1]:
-        descending = link.choose("Order", "order", ("ascending", "descending"), any_=None)
-    with head[2]:
-        shown = [name for name, c in known.items() if c.kind is not Kind.TEXT]
-        drawn = link.choose("Distribution of", "show", _first(shown, X), any_=None)
-    with head[3]:
-        size = link.choose("Cards", "size", SIZES, any_=None)
-    with head[4]:
+    shown = [name for name, c in known.items() if c.kind is not Kind.TEXT]
+    # a row that breaks where the window is narrow, and fits one of 1440 px
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        link.choose("Sort by", "sort", list(known), any_=None, width=140)
+        orders = ("ascending", "descending")
+        descending = link.choose("Order", "order", orders, any_=None, width=125)
+        drawn = link.choose("Distribution", "show", _first(shown, X), any_=None, width=140)
+        size = link.choose("Cards", "size", SIZES, any_=None, width=80)
         view = link.switch("View", "view", VIEWS, resets=["lasso"])
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
@@ -194,10 +191,10 @@ def _scatter(
     show_scatter("scatter", found.rows, x, y, _lassoed, ring)
     if not ring:
         return None
-    ids = distributions.inside(found.rows, ring)
+    ids = _inside(run.key, x, y, link.get("where"), tuple(ring), run)
     html.paragraph(
-        f"The lasso holds {len(ids):,} of the {found.rows.height:,} points drawn; the cards "
-        "beside it are these.",
+        f"The lasso holds {len(ids):,} of {found.total:,} files, drawn or not; the cards beside it "
+        "are these.",
         "strong",
     )
     return Among(ids)
@@ -214,6 +211,14 @@ def _points(
 ) -> distributions.Points:
     with _run.store() as store:
         return distributions.scatter_points(store, x, y, colour, from_link(where))
+
+
+@cached
+def _inside(
+    key: str, x: str, y: str, where: str, ring: tuple[tuple[float, float], ...], _run: Opened
+) -> tuple[str, ...]:
+    with _run.store() as store:
+        return distributions.ids_inside(store, x, y, ring, from_link(where))
 
 
 def _ring(text: str) -> list[tuple[float, float]]:

@@ -39,7 +39,7 @@ def page() -> None:
     with run.store() as store:
         by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
         steps, files = first_steps(store), count_files_left(store)
-    head, more = st.columns([6, 1], vertical_alignment="bottom")
+    head, more = st.columns([4, 1], vertical_alignment="bottom")
     with head:
         _head(report)
     more.download_button(

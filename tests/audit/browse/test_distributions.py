@@ -83,3 +83,16 @@ def test_a_lasso_holds_what_is_inside_it() -> None:
     assert inside(rows, notched) == ("d",)
     assert inside(rows, square[:2]) == ()
     assert inside(rows.clear(), square) == ()
+
+
+def test_a_polygon_holds_every_row_and_not_those_drawn_alone(store: Store) -> None:
+    every = distributions.scatter_points(store, "brightness", "sharpness", "label").rows
+    low, high = every["x"].quantile(0.2), every["x"].quantile(0.8)
+    ring = [(low, -1.0), (high, -1.0), (high, 2.0), (low, 2.0)]
+    held = distributions.ids_inside(store, "brightness", "sharpness", ring)
+    assert set(held) == set(inside(every, ring))
+    assert 0 < len(held) < every.height
+    cats = [OneOf("label", ("cat",))]
+    some = distributions.ids_inside(store, "brightness", "sharpness", ring, cats)
+    assert 0 < len(some) < len(held)
+    assert distributions.ids_inside(store, "brightness", "sharpness", ring[:2]) == ()
