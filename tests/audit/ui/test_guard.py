@@ -58,7 +58,7 @@ def test_an_error_that_a_user_can_fix_is_its_own_sentence(
 @pytest.mark.parametrize(
     ("page", "part"),
     [
-        ("findings", "audit.ui.findings._look"),
+        ("findings", "audit.ui.findings.list_of_link"),
         ("duplicates", "audit.ui.duplicates.rule_for_all"),
         ("explore", "audit.ui.explore._bar"),
     ],
