@@ -80,8 +80,7 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
 
     The predicate reads the run only: it can neither write nor open a file; the table `tags` (id,
-    tag) is there as well. Raises UsageError with
-    DuckDB's first line.
+    tag) is there as well. Raises UsageError with DuckDB's first line.
     """
     tagged = tagged_samples(run)
     with open_for_deciding(run) as store:

@@ -40,7 +40,12 @@ LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 BUSY_S = 30.0  # s that a writer waits for others
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
-TAGS = pl.Schema({"subject": pl.String, "content_hash": pl.String, "tag": pl.String})
+TAGS = pl.Schema(
+    {
+        "decision": pl.Int64, "subject": pl.String, "content_hash": pl.String, "tag": pl.String,
+        "given": pl.Boolean,
+    }
+)  # fmt: skip
 NAMED = {
     Action.RELABEL: "new class", Action.MOVE: "new split", Action.TAG: "tag", Action.UNTAG: "tag",
 }  # fmt: skip
@@ -213,14 +218,15 @@ class Ledger:
         return grouped.with_columns(dropped).select(CURRENT.names()).sort("id")
 
     def tags(self) -> pl.DataFrame:
-        """Return the tags that hold: subject, content_hash, tag; one row each, as given."""
+        """Return what was tagged and untagged and not undone: (decision, subject, content_hash,
+        tag, given), the oldest first; a sample may be told by two names, so the last does not win.
+        """
         sql = f"{LOGGED} WHERE u.batch IS NULL AND d.verb IN ('tag', 'untag') ORDER BY d.id"
-        given: dict[tuple[str, str | None, str], bool] = {}
-        for row in self._read(sql, []):
-            d = self._decision(row)
-            given[d.subject, d.content_hash, d.value or ""] = d.verb is Action.TAG
-        held = [key for key, holds in given.items() if holds]
-        return pl.DataFrame(held, schema=TAGS, orient="row")
+        rows = [
+            (d.id, d.subject, d.content_hash, d.value, d.verb is Action.TAG)
+            for d in map(self._decision, self._read(sql, []))
+        ]
+        return pl.DataFrame(rows, schema=TAGS, orient="row")
 
     # ---- the file ----
 

@@ -29,8 +29,10 @@ def tagged_samples(run: Path, generation: generations.Generation | None = None) 
         return pl.DataFrame(schema=TAGGED)
     with open_for_deciding(run, generation) as store:
         resolved = resolve(store, given)
-    here = resolved.filter(pl.col("sample_id").is_not_null())
-    return here.select(id="sample_id", tag="tag").unique().sort("id", "tag")
+    # by the sample that each is about now: a file may have been moved between tag and untag
+    here = resolved.filter(pl.col("sample_id").is_not_null()).sort("decision")
+    last = here.group_by("sample_id", "tag").agg(pl.col("given").last())
+    return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
 
 
 def check_tag(name: str) -> None:

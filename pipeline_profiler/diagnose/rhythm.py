@@ -15,6 +15,7 @@ LEAST_STEPS = 18  # of noise, so many have a rhythm in less than one of 1,000 ca
 EXPLAINED = 0.8  # of the variance of the step, from which the place in the round decides it
 LEAST_SPREAD = 0.02  # standard deviation over mean, below which a step is the same for every batch
 SETTLING = 2  # first steps, which fill caches
+LOOKED_AT = 1000  # steps: a rhythm is there from the start, and looking costs their square
 
 
 def find_rhythm(walls: NDArray[np.int64]) -> int:
@@ -23,7 +24,7 @@ def find_rhythm(walls: NDArray[np.int64]) -> int:
     The smallest number of places in a round that explains the variance, less what as many places
     explain by chance.
     """
-    x = np.asarray(walls[SETTLING:], dtype=np.float64)
+    x = np.asarray(walls[SETTLING : SETTLING + LOOKED_AT], dtype=np.float64)
     n = len(x)
     if n < LEAST_STEPS or x.std() <= LEAST_SPREAD * x.mean():
         return 1

@@ -130,7 +130,7 @@ def diagnose_session(session: Session) -> Conclusion:
         )
     verdict, more = verdict_of(evidence.stall)
     # what every loader costs is nothing that the user could fix
-    if verdict == Verdict.INCONCLUSIVE and _only_the_hand_over(evidence):
+    if verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE) and _only_the_hand_over(evidence):
         verdict, more = Verdict.NOT_BOUND, 0
     if verdict.bound and _perhaps_neighbours(evidence):
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS

@@ -70,6 +70,8 @@ def test_a_tag_follows_a_file_and_goes_with_its_content(run: Path) -> None:
     assert tagged_samples(run).is_empty()
     Ledger(run).record([Entry("sample", "gone.jpg", entry.content_hash, Action.TAG, "night")])
     assert tagged_samples(run).rows() == [(one, "night")]
+    decide_samples(run, [one], Action.UNTAG, "night")  # given by the name of before the move
+    assert tagged_samples(run).is_empty()
 
 
 def test_tags_are_asked_for_in_sql_and_exported(run: Path, tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ def test_the_smallest_round_is_found(every: int, more: float, seed: int) -> None
     assert find_rhythm(step_times(45, every, more, seed)) == every
 
 
+def test_a_long_run_is_looked_at_in_part() -> None:
+    walls = np.concatenate([step_times(1500, 4, 30.0), step_times(200_000, 7, 30.0)])
+    assert find_rhythm(walls) == 4
+
+
 def test_a_round_that_was_seen_twice_is_none() -> None:
     assert find_rhythm(step_times(22, 10, 140.0)) == 1
 

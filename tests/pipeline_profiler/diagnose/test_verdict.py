@@ -438,6 +438,17 @@ def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
     assert "an empty loader costs 4.5% here by itself" in found.sentence
 
 
+def test_a_hand_over_that_is_surely_above_the_threshold_is_no_fault_of_the_loader() -> None:
+    session = session_of(lambda j: 5.0, overhead=1.1)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    found = diagnose_session(with_empty_loader(session, 0.98))
+    assert not found.evidence.floor_ns
+    assert found.verdict == "not input-bound"
+    assert "an empty loader costs 4.6% here by itself" in found.sentence
+    slow = diagnose_session(with_empty_loader(session_of(lambda j: 45.0), 0.98))
+    assert slow.verdict == "input-bound moderate"  # the loader's own 11 %
+
+
 def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
     session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
     assert diagnose_session(session).verdict == "input-bound moderate"
