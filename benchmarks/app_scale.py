@@ -247,6 +247,8 @@ def _use(tab: Any, address: str, repeats: int, boxes: bool) -> dict[str, dict[st
         for _ in range(3):
             _timed(seconds, "next page: images", partial(_press, tab, "PageDown"))
         _timed(seconds, "filter: images by class", partial(_filter_class, tab))
+        # the page remembers its filters, and the next round begins without
+        _then(tab, tab.get_by_role("button", name="Clear the filters").click)
         if boxes:
             _use_boxes(tab, seconds)
     return {
@@ -266,6 +268,9 @@ def _use_boxes(tab: Any, seconds: dict[str, list[float]]) -> None:
         _timed(seconds, "boxes: filter by size", partial(_choose, tab, "Size", choice))
     for _ in range(2):
         _timed(seconds, "boxes: next page", partial(_press, tab, "PageDown"))
+    for label in ("Class", "Size"):
+        _choose(tab, label, "Any")
+    _then(tab, tab.get_by_role("radio", name="Classes", exact=True).click)
 
 
 def _timed(seconds: dict[str, list[float]], name: str, act: Callable[[], None]) -> None:
