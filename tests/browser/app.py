@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,6 +212,12 @@ class Visitor:
             self.page.get_by_label(label, exact=True).click()
             self.page.wait_for_timeout(500)
         listed.click()
+
+    def next_in_strip(self, before: Sequence[str]) -> str:
+        """Wait until the strip shows a finding that was not shown before; return which."""
+        gone = "".join(f':not([data-finding="{name}"])' for name in ("", *before))
+        self.page.locator(f".queue{gone}").wait_for()
+        return str(self.page.locator(".queue[data-finding]").first.get_attribute("data-finding"))
 
     def says(self, words: str) -> None:
         """Wait until the words are on the page; the page is told where they never are."""

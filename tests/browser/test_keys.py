@@ -68,13 +68,9 @@ def test_twenty_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Serv
     run, page = app.runs["grouped"], visitor.page
     before = len(Ledger(run).log())
     visitor.open("duplicates?run=grouped")
-    strip = page.locator(".queue[data-finding]").first
-    strip.wait_for()
     shown: list[str] = []
     for _ in range(20):
-        gone = "".join(f':not([data-finding="{name}"])' for name in ("", *shown))
-        page.locator(f".queue{gone}").wait_for()
-        shown.append(str(strip.get_attribute("data-finding")))
+        shown.append(visitor.next_in_strip(shown))
         page.keyboard.press("1")
     visitor.saved()
     done = Ledger(run).log()[before:]

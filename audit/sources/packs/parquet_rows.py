@@ -8,7 +8,7 @@ notes give them. Tables that list paths are manifests and not read here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from audit.sources.packs.members import (
@@ -67,25 +67,34 @@ def list_members(path: str) -> Iterator[PackMember]:
                     None if split is None else str(split), row,
                 )  # fmt: skip
     except (*NO_TABLE, pa.ArrowException) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DamagedPackError(f"row group {group} cannot be read: {text}") from None
+        raise damaged_group(group, error) from None
 
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return the bytes of a row's picture: `row group + row + column`."""
-    import pyarrow as pa
-
-    group, number, column = key.split("+", 2)
-    try:
-        value = kept_open(_bytes_column, path, int(group), column)[int(number)]
-    except (*NO_TABLE, pa.ArrowException, IndexError) as error:
-        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
-    data = value.as_py()
+    data = read_value(path, key, _bytes_column)
     if data is None:
         raise ReadingError("empty", "the row has no picture")
     if len(data) > limit:
         raise ReadingError("bomb", f"the row has {len(data):,} bytes; max_bytes is {limit:,}")
     return bytes(data)
+
+
+def read_value(path: str, key: str, load: Callable[[str, int, str], pa.ChunkedArray]) -> Any:
+    """Return the value at `row group + row + column`; `load` reads that column of the group."""
+    import pyarrow as pa
+
+    group, number, column = key.split("+", 2)
+    try:
+        return kept_open(load, path, int(group), column)[int(number)].as_py()
+    except (*NO_TABLE, pa.ArrowException, IndexError) as error:
+        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
+
+
+def damaged_group(group: int, error: Exception) -> DamagedPackError:
+    """Return what is said of a row group that cannot be read."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DamagedPackError(f"row group {group} cannot be read: {text}")
 
 
 def open_parquet(path: str) -> pq.ParquetFile:

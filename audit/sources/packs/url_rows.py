@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.sources.box_names import number_columns
 from audit.sources.object_store import check_address, read_object
-from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import kept_open
+from audit.sources.packs.members import PackMember
 from audit.sources.packs.parquet_rows import (
     LABELS,
     NO_TABLE,
     PATHS,
     SPLITS,
+    damaged_group,
     first_taken,
     open_parquet,
     picture_column,
     plain_columns,
+    read_value,
 )
 from audit.sources.reading_error import ReadingError
 from audit.sources.web_answers import fetch_picture, shown_address
@@ -84,19 +85,12 @@ def list_members(path: str) -> Iterator[PackMember]:
                     )  # fmt: skip
                     number += 1
     except (*NO_TABLE, pa.ArrowException) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DamagedPackError(f"row group {group} cannot be read: {text}") from None
+        raise damaged_group(group, error) from None
 
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return what the address of a row gives: `row group + row + column`."""
-    import pyarrow as pa
-
-    group, number, column = key.split("+", 2)
-    try:
-        url = kept_open(_row_group, path, int(group), column)[int(number)].as_py()
-    except (*NO_TABLE, pa.ArrowException, IndexError) as error:
-        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
+    url = read_value(path, key, _row_group)
     if not url:
         raise ReadingError("missing", "the row has no address")
     if url.partition("://")[0].lower() not in STORES or "::" in url:
