@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.dense import find_nearest_in, similarity_table
-from audit.neighbors.descriptor import Descriptors, describe
+from audit.neighbors.descriptor import describe
 from audit.neighbors.inspection import check_full_size
-from audit.neighbors.signatures import Signatures, is_comparable, make_signature, stack_signatures
+from audit.neighbors.sharing import Rows
+from audit.neighbors.signatures import is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -57,6 +59,18 @@ LEAST_SOURCES, NARROW = 3, 0.1
 the copies of one picture are found or lost together."""
 WEAK_UNDER = 0.9
 """Recall under which a change is named, where the upper end of its interval lies under it too."""
+
+
+class ScoredPairs(Protocol):
+    """Pairs of rows (m, 2) and their scores (m,)."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """Rows."""
+
+    @property
+    def score(self) -> Floats:
+        """Log odds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +126,12 @@ class Calibration:
 
 
 def calibrate(
-    table: Signatures,
-    descriptors: Descriptors,
+    table: Rows,
+    descriptors: Rows,
     ranks: npt.NDArray[np.int64],
     *,
     background: Floats | None = None,
-    verified: VerifiedPairs | None = None,
+    verified: ScoredPairs | None = None,
     wanted: int = ALIGNED,
     seed: int = 0,
 ) -> Calibration:
@@ -182,7 +196,7 @@ class Tail:
 
 
 def _nearest_random_pairs(
-    descriptors: Descriptors, usable: npt.NDArray[np.intp], most: int, seed: int
+    descriptors: Rows, usable: npt.NDArray[np.intp], most: int, seed: int
 ) -> tuple[Pairs, int]:
     """Pairs of random rows, the `most` similar ones first, and how many they were picked from."""
     n = len(usable)
@@ -204,7 +218,7 @@ def _nearest_random_pairs(
     return np.stack([rows[first[top]], columns[second[top]]], axis=1), len(first)
 
 
-def _look_up(scores: Floats, pairs: Pairs, verified: VerifiedPairs) -> npt.NDArray[np.bool_]:
+def _look_up(scores: Floats, pairs: Pairs, verified: ScoredPairs) -> npt.NDArray[np.bool_]:
     """Fill in the scores of the pairs that are `verified`; return which these are."""
     codes, asked = (np.sort(p, axis=1) @ (1 << 32, 1) for p in (verified.pairs, pairs))
     order = np.argsort(codes)
@@ -255,8 +269,8 @@ def _truncated_slope(mean: float, span: float) -> float:
 
 def measure_recall(
     calibration: Calibration,
-    table: Signatures,
-    descriptors: Descriptors,
+    table: Rows,
+    descriptors: Rows,
     pictures: Iterable[tuple[int, Picture]],
     *,
     neighbours: int = 12,
@@ -300,8 +314,8 @@ def measure_recall(
 
 
 def _search_copies(
-    table: Signatures,
-    descriptors: Descriptors,
+    table: Rows,
+    descriptors: Rows,
     row: int,
     copies: list[Picture],
     neighbours: int,

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from audit.neighbors.signatures import Flag, Signatures
+import numpy as np
+import numpy.typing as npt
+
+from audit.neighbors.signatures import Flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,8 @@ def why_no_middles(images: int, limit: int, telling: bool) -> str:
     return "" if telling else "the middles of different images are too much alike here"
 
 
-def count_left_out(table: Signatures) -> dict[str, int]:
-    """Count the images that are compared with nothing, by reason."""
-    flags = table["flags"]
+def count_left_out(flags: npt.NDArray[np.uint8]) -> dict[str, int]:
+    """Count the images that are compared with nothing, by reason, from the flags of signatures."""
     transparent = (flags & Flag.TRANSPARENT) != 0
     flat = ((flags & Flag.FLAT) != 0) & ~transparent
     counts = {

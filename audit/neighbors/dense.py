@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
 from audit.neighbors.kernels.compiled import compiled_kernel, inlined, usable_threads
+from audit.neighbors.sharing import Advance, Rows, Share, at_once, ignore_share
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -35,6 +36,8 @@ EXACT_LIMIT = 200_000
 """Images up to which all pairs are compared: about two minutes on two cores."""
 BLOCK = 1024
 ANCHORS_PER_IMAGE = 3
+STRETCH = 64 * BLOCK
+"""Rows that are fetched together, where they are not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +57,33 @@ class Neighbours:
 
 
 def find_nearest(
-    descriptors: Descriptors,
+    descriptors: Rows,
     k: int = 10,
     *,
+    rows: Indices | None = None,
     exact_limit: int = EXACT_LIMIT,
     seed: int = 0,
-    advance: Callable[[float], None] = lambda share: None,
+    share: Share = at_once,
+    advance: Advance = ignore_share,
 ) -> Neighbours:
-    """Return the k nearest other rows of each row; `advance` gets the share that is done.
+    """Return the k nearest others of each of `rows` (None: of all), by numbers of the whole.
 
-    Deterministic for one order of rows; sort by content hash first to be free of order.
+    `advance` gets the share that is done; `share` does the comparisons. Deterministic for one order
+    of rows; sort by content hash first to be free of order.
     """
-    n = len(descriptors)
+    chosen = np.arange(len(descriptors)) if rows is None else np.asarray(rows, np.int64)
+    n = len(chosen)
     if n <= exact_limit:
-        blocks = [_rows_of(descriptors, np.arange(n), start) for start in range(0, n, BLOCK)]
-        best, index = _in_threads(blocks, n, k, advance)
+        parts = [chosen[start:] for start in range(0, n, BLOCK)]
+        best, index = _compare(descriptors, parts, k, share, advance)
         return Neighbours(index, best, True, 1.0, n, n * (n - 1) // 2)
-    best, index, compared = _in_cells(descriptors, k, seed, advance)
-    recall, sample = _measure(descriptors, index, best, k, seed)
+    parts, compared = _cells(descriptors, chosen, seed, share)
+    best, index = _compare(descriptors, parts, k, share, advance)
+    recall, sample = _measure(descriptors, chosen, index, k, seed, share)
     return Neighbours(index, best, False, recall, sample, compared)
 
 
-def find_nearest_in(queries: Descriptors, library: Descriptors, k: int = 10) -> Neighbours:
+def find_nearest_in(queries: Rows, library: Rows, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
     n = len(queries)
 
@@ -106,7 +114,7 @@ def similarity_table(first: Descriptors, second: Descriptors) -> Floats:
 
 
 def _in_threads(
-    tasks: Sequence[Task], n: int, k: int, advance: Callable[[float], None] = lambda share: None
+    tasks: Sequence[Task], n: int, k: int, advance: Advance = ignore_share
 ) -> tuple[Floats, Indices]:
     """Run the tasks on all cores and return the (n, k) tables of the nearest.
 
@@ -134,7 +142,7 @@ def _in_threads(
         tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
     best, index = tables[0]
     for other in tables[1:]:
-        _merge(*other, best, index)
+        _merge(np.arange(n), *other, best, index)
     return best, index
 
 
@@ -198,11 +206,14 @@ def _offer(value: float, who: int, best: Array, index: Array) -> None:
     k = best.shape[0]
     if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
         return
-    # cells overlap, so a neighbour may be offered twice
-    for m in range(k):
-        if index[m] == who:
-            return
+    # cells overlap, so a neighbour may be offered twice, with another last bit: the higher counts,
+    # whichever comes first
     m = k - 1
+    for held in range(k):
+        if index[held] == who:
+            if value <= best[held]:
+                return
+            m = held
     while m > 0 and (best[m - 1] < value or (best[m - 1] == value and index[m - 1] > who)):
         best[m] = best[m - 1]
         index[m] = index[m - 1]
@@ -238,73 +249,152 @@ def _offer_rows(
 
 
 @compiled_kernel(nogil=True)
-def _merge(other: Array, other_index: Array, best: Array, index: Array) -> None:
-    """Offer what one pair of tables holds to another."""
-    for r in range(best.shape[0]):
-        for m in range(best.shape[1]):
+def _merge(rows: Array, other: Array, other_index: Array, best: Array, index: Array) -> None:
+    """Offer what was found for some rows to the table of all."""
+    for r in range(rows.shape[0]):
+        for m in range(other.shape[1]):
             if other_index[r, m] >= 0:
-                _offer(other[r, m], other_index[r, m], best[r], index[r])
+                _offer(other[r, m], other_index[r, m], best[rows[r]], index[rows[r]])
 
 
-def _rows_of(descriptors: Descriptors, members: Indices, start: int) -> Task:
-    """Compare the block of members from `start` with itself and all later ones, once a pair."""
+def _against_itself(descriptors: Floats, members: Indices) -> Task:
+    """Compare the first block of members with itself and all later ones, once a pair."""
 
     def compare(blocks: _Blocks, best: Floats, index: Indices) -> None:
-        rows = members[start : start + BLOCK]
+        rows = members[:BLOCK]
         # upper triangle of blocks: each product serves both of its rows
         own = descriptors[rows]
-        for column in range(start, len(members), BLOCK):
+        for column in range(0, len(members), BLOCK):
             columns = members[column : column + BLOCK]
             table = blocks.table(own, descriptors[columns])
             # on the diagonal block rows and columns are the same pictures: not one with itself
-            same = 0 if column == start else -1
+            same = 0 if column == 0 else -1
             _offer_rows(table, rows, columns, best, index, same)
-            if column != start:
+            if column:
                 _offer_rows(blocks.turned(table), columns, rows, best, index, -1)
 
     return compare
 
 
-def _in_cells(
-    descriptors: Descriptors, k: int, seed: int, advance: Callable[[float], None]
-) -> tuple[Floats, Indices, int]:
-    """Compare only images that share one of their nearest anchors."""
-    n = len(descriptors)
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """Step: the k nearest within each part, members of which the first block is compared.
+
+    Returns the rows that were compared, similarities and neighbours. Where descriptors are at hand
+    these are all rows; else only those of the parts are fetched.
+    """
+
+    descriptors: Rows
+    k: int
+
+    def __call__(
+        self, parts: Sequence[Indices], advance: Advance = ignore_share
+    ) -> tuple[Indices, Floats, Indices]:
+        if isinstance(self.descriptors, np.ndarray):
+            rows = np.arange(len(self.descriptors))
+            tasks = [_against_itself(self.descriptors, part) for part in parts]
+            return rows, *_in_threads(tasks, len(rows), self.k, advance)
+        # in their order, so that equals are ranked as among all rows
+        rows = np.unique(np.concatenate(list(parts)))
+        fetched = self.descriptors[rows]
+        tasks = [_against_itself(fetched, np.searchsorted(rows, part)) for part in parts]
+        best, index = _in_threads(tasks, len(rows), self.k, advance)
+        return rows, best, np.where(index >= 0, rows[index], -1)
+
+
+def _compare(
+    descriptors: Rows, parts: Sequence[Indices], k: int, share: Share, advance: Advance
+) -> tuple[Floats, Indices]:
+    """Return the nearest of all rows, (n, k), from what was found in each part."""
+    if isinstance(descriptors, np.ndarray) and share is at_once:
+        _, best, index = _Nearest(descriptors, k)(parts, advance)
+        return best, index
+    best, index = _empty(len(descriptors), k)
+    for rows, other, other_index in share(_Nearest(descriptors, k), parts, advance):
+        _merge(rows, other, other_index, best, index)
+    return best, index
+
+
+@dataclass(frozen=True, slots=True)
+class _NearestAnchors:
+    """Step: the anchors nearest to each row of each part."""
+
+    descriptors: Rows
+    anchors: Floats
+
+    def __call__(
+        self, parts: Sequence[Indices], advance: Advance = ignore_share
+    ) -> list[tuple[Indices, Indices]]:
+        found = []
+        for done, part in enumerate(parts, start=1):
+            near = find_nearest_in(self.descriptors[part], self.anchors, ANCHORS_PER_IMAGE)
+            found.append((part, near.index))
+            advance(done / len(parts))
+        return found
+
+
+def _cells(
+    descriptors: Rows, chosen: Indices, seed: int, share: Share
+) -> tuple[list[Indices], int]:
+    """Return members that share one of their nearest anchors, as parts, and how many pairs."""
+    n = len(chosen)
     # 2 sqrt(n) anchors balance the two steps: n x anchors products to assign, then cells of about
     # 1.5 sqrt(n) members each
-    chosen = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
-    anchors = descriptors[np.sort(chosen)]
-    cells = find_nearest_in(descriptors, anchors, ANCHORS_PER_IMAGE).index
-    member = np.repeat(np.arange(n), ANCHORS_PER_IMAGE)
+    drawn = np.random.default_rng(seed).choice(n, int(2 * np.sqrt(n)), replace=False)
+    anchors = np.asarray(descriptors[chosen[np.sort(drawn)]])
+    cells = np.zeros((n, ANCHORS_PER_IMAGE), np.int64)
+    parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
+    for found in share(_NearestAnchors(descriptors, anchors), parts, ignore_share):
+        for part, nearest in found:
+            cells[np.searchsorted(chosen, part[0]) :][: len(part)] = nearest
+    member = np.repeat(chosen, ANCHORS_PER_IMAGE)
     # stable, so that members stay in row order and equals are ranked alike in every run
     order = np.argsort(cells.ravel(), kind="stable")
     sizes = np.bincount(cells.ravel(), minlength=len(anchors))
-    parts = np.split(member[order], np.cumsum(sizes)[:-1])
+    split = np.split(member[order], np.cumsum(sizes)[:-1])
     # the largest first, so that no thread is left with one at the end
-    tasks = [
-        _rows_of(descriptors, part, start)
-        for part in sorted(parts, key=len, reverse=True)
-        for start in range(0, len(part), BLOCK)
-    ]
-    best, index = _in_threads(tasks, n, k, advance)
-    return best, index, int((sizes.astype(np.int64) * (sizes - 1) // 2).sum())
+    ordered = sorted(split, key=len, reverse=True)
+    tasks = [part[start:] for part in ordered for start in range(0, len(part), BLOCK)]
+    return tasks, int((sizes.astype(np.int64) * (sizes - 1) // 2).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _NearestToQueries:
+    """Step: the k rows of the parts that are nearest to each query."""
+
+    descriptors: Rows
+    queries: Floats
+    k: int
+
+    def __call__(
+        self, parts: Sequence[Indices], advance: Advance = ignore_share
+    ) -> tuple[Floats, Indices]:
+        best, index = _empty(len(self.queries), self.k)
+        each = np.arange(len(self.queries))
+        for done, part in enumerate(parts, start=1):
+            near = find_nearest_in(self.queries, self.descriptors[part], self.k)
+            found = np.where(near.index >= 0, part[near.index], -1)
+            _merge(each, near.similarity, found, best, index)
+            advance(done / len(parts))
+        return best, index
 
 
 def _measure(
-    descriptors: Descriptors,
-    index: npt.NDArray[np.int64],
-    best: npt.NDArray[np.float32],
-    k: int,
-    seed: int,
+    descriptors: Rows, chosen: Indices, index: Indices, k: int, seed: int, share: Share
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
-    n = len(descriptors)
+    n = len(chosen)
     # another seed than the anchors', so that the sample does not consist of anchors
-    sample = np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))
+    sample = chosen[np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))]
     # k + 1, because each row is its own nearest
-    truth = find_nearest_in(descriptors[sample], descriptors, k + 1)
+    best, truth = _empty(len(sample), k + 1)
+    step = _NearestToQueries(descriptors, np.asarray(descriptors[sample]), k + 1)
+    parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
+    each = np.arange(len(sample))
+    for other, other_index in share(step, parts, ignore_share):
+        _merge(each, other, other_index, best, truth)
     hits = total = 0
-    for row, who in zip(sample, truth.index, strict=True):
+    for row, who in zip(sample, truth, strict=True):
         wanted = [int(w) for w in who if w not in (row, -1)][:k]
         hits += len(set(wanted) & {int(x) for x in index[row]})
         total += len(wanted)

@@ -27,6 +27,8 @@ from audit.neighbors.orientations import SWAP_AXES, parity_sign
 from audit.neighbors.signatures import Signatures
 
 Descriptors = npt.NDArray[np.float32]
+BATCH = 4096
+"""Signatures that are described at a time."""
 
 
 class _Field(NamedTuple):
@@ -95,13 +97,19 @@ def cosine_basis(side: int, frequencies: int) -> npt.NDArray[np.float32]:
     return np.asarray(np.cos(angle) * np.sqrt(2.0 / side), np.float32)
 
 
-def describe(table: Signatures, batch: int = 4096) -> Descriptors:
-    """Return unit descriptors (n, D) float32 of the signatures, classes of parity side by side."""
-    n, width = len(table), len(layout().order)
-    out = np.empty((n, width), np.float32)
-    for start in range(0, n, batch):
-        part = table[start : start + batch]
-        out[start : start + batch] = _describe(part["grey"], part["colour"])
+def describe(
+    table: Signatures, rows: npt.NDArray[np.intp] | None = None, batch: int = BATCH
+) -> Descriptors:
+    """Return unit descriptors (n, D) float32 of the signatures, classes of parity side by side.
+
+    Those of other than `rows` (None: all) stay zero.
+    """
+    chosen = np.arange(len(table)) if rows is None else rows
+    out = np.zeros((len(table), len(layout().order)), np.float32)
+    for start in range(0, len(chosen), batch):
+        part = chosen[start : start + batch]
+        held = table[part]
+        out[part] = _describe(held["grey"], held["colour"])
     return out
 
 

@@ -13,25 +13,32 @@ Equal codes are collapsed first: ten thousand blank pages are one code, not fift
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from math import comb
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, cross_kernel, permute_bits
+from audit.neighbors.sharing import Advance, Share, at_once, ignore_share
 
 Codes = npt.NDArray[np.uint64]
+Hits = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]
+"""Rows of pairs, first and second, and their distances."""
 BRUTE_RATE = 4.0
 """How many pairs are compared outright in the time of one compared in buckets."""
 PRICED_FROM = 16_384
 """Codes from which plans are priced: fewer are compared outright in less time than that takes."""
 VISIT_COST = 6.0
 """Opening a bucket costs as much as comparing this many pairs in one."""
-_TASKS = 512
+PARTS = 4
+"""A part holds 128 tasks, which bounds the buffers."""
+_TASKS = 128 * PARTS
 _GUESS = 2048
 
 
@@ -113,11 +120,13 @@ class _Plan:
     cost: float
 
 
-def find_code_pairs(codes: Codes, radius: int, *, plan: str | None = None) -> CodePairs:
+def find_code_pairs(
+    codes: Codes, radius: int, *, plan: str | None = None, share: Share = at_once
+) -> CodePairs:
     """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
 
-    `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper). Raises
-    ValueError for a radius outside 0 to 63.
+    `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper); `share` does the
+    comparisons. Raises ValueError for a radius outside 0 to 63.
     """
     if not 0 <= radius <= 63:
         raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
@@ -127,18 +136,23 @@ def find_code_pairs(codes: Codes, radius: int, *, plan: str | None = None) -> Co
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
     best = None if outright or radius > 31 else _cheapest(unique, radius)
+    step: _Outright | _ByChunks
     if best is None or (plan is None and brute_cost <= best.cost):
-        first, second, distance, compared = _brute(unique, radius)
+        step, parts = _Outright(unique, radius), [(0, part) for part in range(PARTS)]
         words = "every code compared with every other"
     else:
-        first, second, distance, compared = _chunked(unique, radius, best)
+        step, chunks = _ByChunks(unique, radius, best), range(len(best.bits))
+        parts = [(c, part) for c in chunks if best.radii[c] >= 0 for part in range(PARTS)]
         words = (
             f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
             f"within {'/'.join(map(str, best.radii))}"
         )
+    found = list(share(step, parts, ignore_share))
+    first, second, distance = (np.concatenate([hits[k] for hits, _ in found]) for k in range(3))
     return CodePairs(
-        unique, inverse.astype(np.int64), first, second, distance, radius, words, compared
-    )
+        unique, inverse.astype(np.int64), first, second, distance, radius, words,
+        sum(compared for _, compared in found),
+    )  # fmt: skip
 
 
 def find_cross_pairs(
@@ -150,7 +164,8 @@ def find_cross_pairs(
 
     run = partial(cross_kernel, queries, library, np.uint64(radius), tasks)
 
-    first, second, distance = _collect(run, len(tasks) - 1)
+    parts = [_collect(run, *_stretch(len(tasks) - 1, part)) for part in range(PARTS)]
+    first, second, distance = _joined(parts)
     return _sorted_pairs(np.stack([first, second], 1), distance)
 
 
@@ -202,64 +217,92 @@ def _priced(
     return _Plan(order, bits, radii, cost)
 
 
-def _brute(
-    codes: Codes, radius: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], int]:
-    """Compare every code with every later one."""
-    n = len(codes)
-    # rows near the start meet more partners: equal areas under the triangle, not equal rows
-    share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
-    tasks = np.unique((share * n).astype(np.int64))
+@dataclass(frozen=True, slots=True)
+class _Outright:
+    """Step: every code of a part with every later one; returns the pairs and how many it compared.
 
-    run = partial(brute_kernel, codes, np.uint64(radius), tasks)
+    A part is (0, number of `PARTS`).
+    """
 
-    return (*_collect(run, len(tasks) - 1), n * (n - 1) // 2)
+    codes: Codes
+    radius: int
+
+    def __call__(
+        self, parts: Sequence[tuple[int, int]], advance: Advance = ignore_share
+    ) -> tuple[Hits, int]:
+        n = len(self.codes)
+        # rows near the start meet more partners: equal areas under the triangle, not equal rows
+        share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
+        tasks = np.unique((share * n).astype(np.int64))
+        run = partial(brute_kernel, self.codes, np.uint64(self.radius), tasks)
+        found, compared = [], 0
+        for _, part in parts:
+            begin, end = _stretch(len(tasks) - 1, part)
+            found.append(_collect(run, begin, end))
+            first, last = int(tasks[begin]), int(tasks[end])
+            compared += (last - first) * (2 * n - first - last - 1) // 2
+        return _joined(found), compared
 
 
-def _chunked(
-    codes: Codes, radius: int, plan: _Plan
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], int]:
-    """Bring together by each chunk in turn."""
-    moved = permute_bits(codes, plan.permutation)
-    shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
-    fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
-    reach = np.array(plan.radii, np.int64)
-    found: list[tuple[npt.NDArray[Any], ...]] = []
-    compared = 0
-    for c, width in enumerate(plan.bits):
-        if reach[c] < 0:
-            continue
+@dataclass(frozen=True, slots=True)
+class _ByChunks:
+    """Step: codes that one chunk of their bits brings together, and no earlier one.
+
+    A part is (chunk, number of `PARTS` of its buckets).
+    """
+
+    codes: Codes
+    radius: int
+    plan: _Plan
+
+    def __call__(
+        self, parts: Sequence[tuple[int, int]], advance: Advance = ignore_share
+    ) -> tuple[Hits, int]:
+        plan, found, compared = self.plan, [], 0
+        moved = permute_bits(self.codes, plan.permutation)
+        for chunk, of_chunk in groupby(parts, key=itemgetter(0)):
+            run, met = self._buckets(moved, chunk)
+            for _, part in of_chunk:
+                found.append(_collect(run, *_stretch(len(met), part)))
+            compared += int(met.sum())
+        return _joined(found), compared
+
+    def _buckets(self, moved: Codes, c: int) -> tuple[Callable[..., None], npt.NDArray[np.int64]]:
+        """Return what compares the buckets of a chunk, by task, and counts what each compared."""
+        plan = self.plan
+        shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
+        fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
+        reach, width = np.array(plan.radii, np.int64), plan.bits[c]
         # a counting sort by chunk value: bucket u is ordered[starts[u] : starts[u + 1]]
         keys = ((moved >> shifts[c]) & fields[c]).astype(np.int64)
         order = np.argsort(keys, kind="stable").astype(np.int32)
         starts = np.zeros((1 << width) + 1, np.int32)
         np.cumsum(np.bincount(keys, minlength=1 << width), out=starts[1:])
         del keys
-        masks = _masks(width, int(reach[c]))
-        ordered = moved[order]
         # tasks of equal numbers of codes, not of buckets: the buckets are very uneven
-        tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(codes), _TASKS + 1)))
+        tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(moved), _TASKS + 1)))
         tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
         met = np.zeros(len(tasks) - 1, np.int64)
-
         run = partial(
             chunk_kernel,
-            np.uint64(radius),
+            np.uint64(self.radius),
             shifts,
             fields,
             reach,
-            ordered,
+            moved[order],
             order,
             starts,
-            masks,
+            _masks(width, int(reach[c])),
             c,
             tasks,
             met,
         )
-        found.append(_collect(run, len(tasks) - 1))
-        compared += int(met.sum())
-    first, second, distance = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return first, second, distance.astype(np.uint8), compared
+        return run, met
+
+
+def _stretch(tasks: int, part: int) -> tuple[int, int]:
+    """Return the first of the tasks of a part, and the first after them."""
+    return tasks * part // PARTS, tasks * (part + 1) // PARTS
 
 
 def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
@@ -273,27 +316,28 @@ def _masks(width: int, reach: int) -> npt.NDArray[np.int64]:
     return np.array(masks, np.int64)
 
 
-def _collect(
-    run: Callable[..., None], n_tasks: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _collect(run: Callable[..., None], begin: int, end: int) -> Hits:
     """Run tasks into buffers of a guessed size; run those again that found more than that."""
-    # 128 tasks at a time bound the buffers; a second run is rare and costs one task again
-    parts: list[tuple[npt.NDArray[np.int32], ...]] = []
-    for start in range(0, max(n_tasks, 0), 128):
-        tasks = np.arange(start, min(start + 128, n_tasks))
-        room = np.full(len(tasks), _GUESS, np.int64)
-        while len(tasks):
-            edges = np.concatenate([[0], np.cumsum(room)])
-            out = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, np.uint8))
-            count = np.zeros(len(tasks), np.int64)
-            run(tasks, edges, *out, count)
-            full = count > room
-            complete = np.flatnonzero(~full)
-            spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
-            take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
-            parts.append(tuple(column[take] for column in out))
-            tasks, room = tasks[full], count[full]
-    if not parts:
+    found: list[Hits] = []
+    tasks = np.arange(begin, end)
+    room = np.full(len(tasks), _GUESS, np.int64)
+    while len(tasks):
+        edges = np.concatenate([[0], np.cumsum(room)])
+        out = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, np.uint8))
+        count = np.zeros(len(tasks), np.int64)
+        run(tasks, edges, *out, count)
+        full = count > room
+        complete = np.flatnonzero(~full)
+        spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
+        take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
+        found.append((out[0][take], out[1][take], out[2][take]))
+        # a second run is rare and costs one task again
+        tasks, room = tasks[full], count[full]
+    return _joined(found)
+
+
+def _joined(found: Sequence[Hits]) -> Hits:
+    if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    first, second, distance = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    first, second, distance = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return first.astype(np.int64), second.astype(np.int64), distance

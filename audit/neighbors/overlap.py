@@ -113,7 +113,7 @@ def search_against(
         gated_pairs=int((verified.score == NOT_ALIGNED).sum()),
         rechecks=rechecks,
         rechecks_wanted=uncertain,
-        left_out=count_left_out(new),
+        left_out=count_left_out(new["flags"]),
         middles=why_no_middles(len(usable), chosen.exact_limit, alike.telling),
     )
     return LibraryMatches(pairs, threshold, completeness)

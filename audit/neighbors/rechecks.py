@@ -7,7 +7,7 @@ comparison, nine tenths of the time, runs in threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from audit.neighbors.inspection import LEAST_SIDE, Picture, check_full_size
 from audit.neighbors.kernels.compiled import usable_threads
-from audit.neighbors.signatures import Signatures
-from audit.neighbors.verification import VerifiedPairs, kept_size
+from audit.neighbors.sharing import Rows
+from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
 
 Opener = Callable[[int], Picture | None]
 """Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
 
 
 def select_rechecks(
-    table: Signatures, verified: VerifiedPairs, threshold: float, band: float
+    table: Rows, verified: VerifiedPairs, threshold: float, band: float
 ) -> npt.NDArray[np.intp]:
     """Pairs within `band` of the threshold whose files hold more than signatures; nearest first."""
     away = np.abs(verified.score - threshold)
@@ -70,3 +70,63 @@ def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> float | N
     if not check.decided:
         return 0.0
     return 1.0 if check.same else -1.0
+
+
+class Overruled:
+    """What has the last word on a pair of rows: full-resolution checks, and middles that are one.
+
+    `keys`: of the rows, in their order. `framed`: similarity of the middles of pairs that only
+    share these.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        known: Mapping[tuple[bytes, bytes], float],
+        framed: Mapping[tuple[int, int], float],
+    ) -> None:
+        """Begin with the verdicts of earlier checks, which are given by keys."""
+        self._keys, self.framed = keys, framed
+        self.verdicts: dict[tuple[int, int], float] = {}
+        row = {key: k for k, key in enumerate(keys)} if known else {}
+        for (a, b), verdict in known.items():
+            if a in row and b in row:
+                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict
+
+    def check(
+        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener | None
+    ) -> int:
+        """Check pairs at full resolution, if there is an opener; return how many are decided."""
+        if opener is None:
+            return 0
+        pairs = [tuple(sorted(pair)) for pair in verified.pairs[places].tolist()]
+        fresh = [k for k, pair in enumerate(pairs) if pair not in self.verdicts]
+        verdicts = recheck_pairs(verified, places[fresh], opener)
+        for k, verdict in zip(fresh, verdicts, strict=True):
+            if verdict is not None:
+                self.verdicts[pairs[k]] = verdict
+        # verdicts from the cache count against the bound too, or each scan would check 500 more
+        return len(places)
+
+    def scores(self, verified: VerifiedPairs, threshold: float) -> Floats:
+        """Return the scores, overruled where something else decides."""
+        score = verified.score.copy()
+        if self.verdicts or self.framed:
+            for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
+                verdict = self.verdicts.get((a, b))
+                if (a, b) in self.framed:
+                    # whatever the whole says: the frame is what differs there
+                    score[k] = max(score[k], threshold)
+                elif verdict:
+                    # at least the threshold, not more: the check says same, not how surely
+                    score[k] = max(score[k], threshold) if verdict > 0 else NO_MATCH
+        return score
+
+    def by_check(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say which pairs (m, 2) a full-resolution check decided."""
+        decided = [bool(self.verdicts.get((min(p), max(p)))) for p in pairs.tolist()]
+        return np.array(decided, np.bool_)
+
+    def by_keys(self) -> dict[tuple[bytes, bytes], float]:
+        """Return the verdicts of checks by keys, for the next search."""
+        return {(self._keys[a], self._keys[b]): v for (a, b), v in self.verdicts.items()}

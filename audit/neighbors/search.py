@@ -14,7 +14,7 @@ the number of workers shows in the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,15 +28,16 @@ from audit.neighbors.calibration import (
     measure_recall,
 )
 from audit.neighbors.candidates import (
+    contains_pairs,
     find_hash_pairs,
-    find_usable_neighbours,
     merge_pairs,
     neighbour_pairs,
 )
 from audit.neighbors.centres import NONE, SameCentres, find_same_centres
 from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
-from audit.neighbors.dense import EXACT_LIMIT, Neighbours
-from audit.neighbors.descriptor import Descriptors, describe
+from audit.neighbors.dense import EXACT_LIMIT, Neighbours, find_nearest
+from audit.neighbors.descriptor import describe
+from audit.neighbors.examined import ExaminedPairs, examine_pairs
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
 from audit.neighbors.pair_cache import (
@@ -47,20 +48,18 @@ from audit.neighbors.pair_cache import (
     key_codes,
     pair_fingerprints,
 )
-from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.signatures import Signatures, is_comparable
+from audit.neighbors.rechecks import Opener, Overruled, recheck_limit, select_rechecks
+from audit.neighbors.sharing import Advance, Rows, Share, at_once, ignore_share
+from audit.neighbors.signatures import is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,
     NOT_ALIGNED,
     Floats,
     VerifiedPairs,
     key_ranks,
-    spread_rows,
     verify,
 )
 
-Advance = Callable[[float], None]
-"""Gets the share of the work that is done, 0 to 1."""
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 GATE_FROM = 500
@@ -120,15 +119,17 @@ class Relation:
 
 
 def find_near_duplicates(
-    table: Signatures,
+    table: Rows,
     keys: Sequence[bytes],
     hashes: Codes,
     *,
+    descriptors: Rows | None = None,
     more_hashes: Mapping[str, Codes] | None = None,
     options: SearchOptions | None = None,
     open_picture: Opener | None = None,
     known: PairCache | None = None,
-    advance: Advance = lambda share: None,
+    share: Share = at_once,
+    advance: Advance = ignore_share,
 ) -> Relation:
     """Find near-duplicates among images.
 
@@ -136,11 +137,17 @@ def find_near_duplicates(
     first); `hashes` (n,) uint64 perceptual hashes; `more_hashes` others by
     name, whose close pairs are candidates too; `open_picture` gives the larger pictures for
     full-resolution checks (None: none are made); `known` is the `cache` of an earlier search.
+    `share` does the heavy steps. Tables that are not at hand come in the order of the keys, with
+    their `descriptors`.
     """
     chosen = options or SearchOptions()
-    ranks = key_ranks(keys)
-    order = np.argsort(ranks)
-    search = _Search(table[order], [keys[i] for i in order], hashes[order], chosen, advance)
+    order = np.argsort(key_ranks(keys))
+    if np.array_equal(order, np.arange(len(order))):
+        search = _Search(table, keys, hashes, descriptors, chosen, share, advance)
+        search.more_hashes = more_hashes or {}
+        return search.run(open_picture, known or PairCache())
+    sorted_keys = [keys[i] for i in order]
+    search = _Search(table[order], sorted_keys, hashes[order], None, chosen, share, advance)
     search.more_hashes = {name: codes[order] for name, codes in (more_hashes or {}).items()}
     opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
     return _in_input_order(search.run(opener, known or PairCache()), order)
@@ -151,22 +158,22 @@ class _Search:
 
     def __init__(
         self,
-        table: Signatures,
-        keys: list[bytes],
+        table: Rows,
+        keys: Sequence[bytes],
         hashes: Codes,
+        descriptors: Rows | None,
         options: SearchOptions,
+        share: Share,
         advance: Advance,
     ) -> None:
         self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
         self.more_hashes: Mapping[str, Codes] = {}
-        self.advance = advance
+        self.share, self.advance = share, advance
         self.ranks = np.arange(len(table))
+        self.flags = table["flags"]
         self.usable = np.flatnonzero(is_comparable(table))
-        self.descriptors: Descriptors = describe(table)
-        self.threshold = 0.0
+        self.descriptors = describe(table[:], self.usable) if descriptors is None else descriptors
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
-        self.verdicts: dict[tuple[int, int], float] = {}  # of full-resolution checks, by rows
-        self.framed: dict[tuple[int, int], float] = {}  # similarity of middles that are the same
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
     def run(self, opener: Opener | None, known: PairCache) -> Relation:
@@ -176,50 +183,71 @@ class _Search:
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
         hash_pairs, radius, plan = self._hash_pairs()
-        middles = self._compare_centres()
-        framed = np.array(list(self.framed), np.int64).reshape(-1, 2)
-        candidates = merge_pairs(hash_pairs, neighbour_pairs(near), framed)
-        verified, aligned, rejected = self._verify_new(candidates, known.rejected_pairs)
+        framed, middles = self._compare_centres()
+        overruled = Overruled(self.keys, known.rechecks, framed)
+        in_middle = np.array(list(framed), np.int64).reshape(-1, 2)
+        candidates = merge_pairs(hash_pairs, neighbour_pairs(near), in_middle)
+        n_hash_pairs = len(hash_pairs)
+        del hash_pairs
+        examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
+        verified = examined.aligned
         calibration = calibrate(
             self.table,
             self.descriptors,
             self.ranks,
             background=self.background,
-            verified=verified.take(aligned),
+            verified=examined,
             wanted=len(candidates),
             seed=options.seed,
         )
         calibration = self._with_recall(calibration, opener, known.recall)
-        self.threshold = calibration.threshold if options.threshold is None else options.threshold
-        self._load_verdicts(known.rechecks)
-        uncertain = select_rechecks(self.table, verified, self.threshold, options.uncertainty_band)
-        rechecks = self._recheck(verified, uncertain, opener)
+        threshold = calibration.threshold if options.threshold is None else options.threshold
+        uncertain = select_rechecks(self.table, verified, threshold, options.uncertainty_band)
+        most = recheck_limit(options.rechecks, len(self.table))
+        rechecks = overruled.check(verified, uncertain[:most], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
-        scores = self._final_scores(verified)
-        grouping = group_pictures(
-            verified.pairs, scores, self._verify_more, self.threshold, self.keys
-        )
-        pairs, by_check = self._same_pairs(VerifiedPairs.joined([verified, *self.more]))
+        scores = examined.score.copy()
+        scores[examined.places] = overruled.scores(verified, threshold)
+        gated = int((examined.score == NOT_ALIGNED).sum())
+        # what an earlier search rejected is as good as given up
+        pairs = np.concatenate([examined.pairs, before])
+        scores = np.concatenate([scores, np.full(len(before), NO_MATCH)])
+        del examined, candidates
+
+        def verify_more(pairs: Pairs) -> Floats:
+            around = self.background
+            self.more.append(
+                verify(self.table, self.descriptors, pairs, self.ranks, background=around)
+            )
+            return overruled.scores(self.more[-1], threshold)
+
+        grouping = group_pictures(pairs, scores, verify_more, threshold, self.keys)
+        joined = VerifiedPairs.joined([verified, *self.more])
+        final = overruled.scores(joined, threshold)
+        places = np.flatnonzero(final >= threshold)
+        described = describe_by_middles(joined, framed, threshold)
+        same = replace(described.take(places), score=final[places])
         completeness = Completeness(
             images=len(self.table),
             compared_images=len(self.usable),
             radius=radius,
-            hash_pairs=len(hash_pairs),
+            hash_pairs=n_hash_pairs,
             hash_plan=plan,
             nearest=options.nearest,
             exact=near.exact,
             recall=near.recall,
             recall_sample=near.sample,
-            verified_pairs=len(verified.pairs) + len(grouping.extra),
-            gated_pairs=int((verified.score == NOT_ALIGNED).sum()),
+            verified_pairs=len(pairs) + len(grouping.extra),
+            gated_pairs=gated,
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
-            left_out=count_left_out(self.table),
-            rejected_before=int((~aligned).sum()),
+            left_out=count_left_out(self.flags),
+            rejected_before=len(before),
             middles=middles,
         )
-        cache = PairCache(self._verdicts_by_key(), rejected)
-        return Relation(pairs, by_check, grouping, near, calibration, completeness, cache)
+        cache = PairCache(overruled.by_keys(), rejected)
+        by_check = overruled.by_check(same.pairs)
+        return Relation(same, by_check, grouping, near, calibration, completeness, cache)
 
     def _with_recall(
         self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None
@@ -256,51 +284,57 @@ class _Search:
         )
 
     def _neighbours(self) -> Neighbours:
-        return find_usable_neighbours(
+        return find_nearest(
             self.descriptors,
-            self.usable,
             self.options.nearest,
+            rows=self.usable,
             exact_limit=self.options.exact_limit,
             seed=self.options.seed,
+            share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
 
-    def _compare_centres(self) -> str:
+    def _compare_centres(self) -> tuple[dict[tuple[int, int], float], str]:
         """Find the pairs that share the middle; return why not, where they are not looked for."""
         limit, found = self.options.exact_limit, SameCentres(*NONE)
         if len(self.usable) <= limit:
             found = find_same_centres(self.table[self.usable], seed=self.options.seed)
-        self.framed = framed_pairs(found, self.usable)
-        return why_no_middles(len(self.usable), limit, found.telling)
+        why_not = why_no_middles(len(self.usable), limit, found.telling)
+        return framed_pairs(found, self.usable), why_not
 
     def _hash_pairs(self) -> tuple[Pairs, int, str]:
         """Pairs of usable rows within the radius, which shrinks where there would be too many."""
         if len(self.usable) < 2:
             return np.zeros((0, 2), np.int64), self.options.radius, "nothing to compare"
+        limit = self.options.hash_pairs_per_image * len(self.usable)
         pairs, radius, plan = find_hash_pairs(
-            self.table[self.usable],
-            self.hashes[self.usable],
+            self.table,
+            self.usable,
+            self.hashes,
             radius=self.options.radius,
             turned=self.options.turned,
-            limit=self.options.hash_pairs_per_image * len(self.usable),
+            limit=limit,
+            share=self.share,
         )
         for name, codes in self.more_hashes.items():
             others, reach, _ = find_hash_pairs(
-                self.table[self.usable],
-                codes[self.usable],
+                self.table,
+                self.usable,
+                codes,
                 radius=self.options.radius,
                 turned=False,  # only phash is taken of signatures, in all orientations
-                limit=self.options.hash_pairs_per_image * len(self.usable),
+                limit=limit,
+                share=self.share,
             )
             pairs, plan = merge_pairs(pairs, others), f"{plan}; also {name} within {reach} bits"
-        return self.usable[pairs], radius, plan
+        return pairs, radius, plan
 
-    def _verify_new(
-        self, candidates: Pairs, rejected: Fingerprints
-    ) -> tuple[VerifiedPairs, npt.NDArray[np.bool_], Fingerprints]:
+    def _examine(
+        self, candidates: Pairs, in_middle: Pairs, rejected: Fingerprints
+    ) -> tuple[ExaminedPairs, Pairs, Fingerprints]:
         """Verify the pairs not rejected before.
 
-        Returns all pairs, which were not rejected before, and the fingerprints of those that are
+        Returns these, those that were rejected before, and the fingerprints of those that are
         rejected now.
         """
         lowest = LOWEST_THRESHOLD
@@ -313,74 +347,23 @@ class _Search:
         if lowest < LOWEST_THRESHOLD:
             # the user asks for less than any calibration: old rejections were made above that
             before[:] = False
-        span = VERIFIED_UNTIL - NEIGHBOURS_UNTIL
-        fresh = verify(
+        # the whole of a pair that shares the middle may have been rejected, and is described
+        framed = contains_pairs(candidates, in_middle)
+        before &= ~framed
+        fresh, span = ~before, VERIFIED_UNTIL - NEIGHBOURS_UNTIL
+        examined = examine_pairs(
             self.table,
             self.descriptors,
-            candidates[~before],
-            self.ranks,
+            candidates[fresh],
             background=self.background,
+            keep=framed[fresh],
+            share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
-        verified = spread_rows(fresh, candidates, ~before)
         # what the gate refused is not kept: its surroundings may be others at the next scan
-        hopeless = (verified.score < least) & (verified.score > NOT_ALIGNED)
-        return verified, ~before, np.sort(prints[hopeless])
-
-    def _verify_more(self, pairs: Pairs) -> Floats:
-        self.more.append(
-            verify(self.table, self.descriptors, pairs, self.ranks, background=self.background)
-        )
-        return self._final_scores(self.more[-1])
-
-    def _load_verdicts(self, known: Mapping[tuple[bytes, bytes], float]) -> None:
-        """Translate the verdicts of earlier full-resolution checks from keys to rows."""
-        row = {key: k for k, key in enumerate(self.keys)}
-        for (a, b), verdict in known.items():
-            if a in row and b in row:
-                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict
-
-    def _verdicts_by_key(self) -> dict[tuple[bytes, bytes], float]:
-        return {(self.keys[a], self.keys[b]): verdict for (a, b), verdict in self.verdicts.items()}
-
-    def _recheck(
-        self, verified: VerifiedPairs, uncertain: npt.NDArray[np.intp], opener: Opener | None
-    ) -> int:
-        """Check uncertain pairs at full resolution within the bound; return how many."""
-        if opener is None:
-            return 0
-        rows = uncertain[: recheck_limit(self.options.rechecks, len(self.table))]
-        pairs = [tuple(sorted(pair)) for pair in verified.pairs[rows].tolist()]
-        fresh = [k for k, pair in enumerate(pairs) if pair not in self.verdicts]
-        verdicts = recheck_pairs(verified, rows[fresh], opener)
-        for k, verdict in zip(fresh, verdicts, strict=True):
-            if verdict is not None:
-                self.verdicts[pairs[k]] = verdict
-        # verdicts from the cache count against the bound too, or each scan would check 500 more
-        return len(rows)
-
-    def _final_scores(self, verified: VerifiedPairs) -> Floats:
-        """Scores, overruled where a full-resolution check decided."""
-        score = verified.score.copy()
-        if self.verdicts or self.framed:
-            for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
-                verdict = self.verdicts.get((a, b))
-                if (a, b) in self.framed:
-                    # whatever the whole says: the frame is what differs there
-                    score[k] = max(score[k], self.threshold)
-                elif verdict:
-                    # at least the threshold, not more: the check says same, not how surely
-                    score[k] = max(score[k], self.threshold) if verdict > 0 else NO_MATCH
-        return score
-
-    def _same_pairs(self, verified: VerifiedPairs) -> tuple[VerifiedPairs, npt.NDArray[np.bool_]]:
-        """Pairs at or above the threshold, and which of them a full-resolution check decided."""
-        score = self._final_scores(verified)
-        rows = np.flatnonzero(score >= self.threshold)
-        described = describe_by_middles(verified, self.framed, self.threshold)
-        same = replace(described.take(rows), score=score[rows])
-        checked = [bool(self.verdicts.get((min(p), max(p)))) for p in same.pairs.tolist()]
-        return same, np.array(checked, bool)
+        hopeless = (examined.score < least) & (examined.score > NOT_ALIGNED)
+        rejected = np.concatenate([prints[before], prints[fresh][hopeless]])
+        return examined, candidates[before], np.sort(rejected)
 
 
 def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:

@@ -17,16 +17,17 @@ and where that leaves doubt the other one as well, whichever was asked for first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.align import FEATURES, align_pairs
-from audit.neighbors.descriptor import Descriptors, compare_orientations
+from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
+from audit.neighbors.sharing import Rows
 from audit.neighbors.signatures import GREY_SIDE, Signatures, is_comparable
 
 Pairs = npt.NDArray[np.int64]
@@ -45,6 +46,9 @@ HOPELESS = -6.0
 """Score under which the search is not tried from the other side."""
 INNER_CONVINCES = 2.2
 """Inner correlation (stretched; 0.91 plain) from which it counts: accidents rarely get there."""
+
+BATCH = 50_000
+"""Pairs that are scored at a time."""
 
 WEIGHTS = {
     "whole": 0.774,
@@ -98,26 +102,6 @@ class VerifiedPairs:
         )
 
 
-def spread_rows(
-    verified: VerifiedPairs, pairs: Pairs, where: npt.NDArray[np.bool_]
-) -> VerifiedPairs:
-    """Return rows for all `pairs` (m, 2): `verified` at the places `where`, rejected elsewhere."""
-    m = len(pairs)
-    out = VerifiedPairs(
-        pairs,
-        np.full(m, NO_MATCH),
-        np.full(m, -1.0),
-        np.zeros(m, np.int64),
-        np.zeros(m, np.int64),
-        np.zeros((m, 6)),
-        np.full(m, -1.0),
-    )
-    for name in VerifiedPairs.__dataclass_fields__:
-        if name != "pairs":
-            getattr(out, name)[where] = getattr(verified, name)
-    return out
-
-
 def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Rank of each key among the sorted keys: what decides which picture is the template."""
     order = sorted(range(len(keys)), key=lambda i: (keys[i], i))
@@ -127,38 +111,43 @@ def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
 
 
 def verify(
-    table: Signatures,
-    descriptors: Descriptors,
+    table: Rows,
+    descriptors: Rows,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
-    batch: int = 50_000,
+    batch: int = BATCH,
     background: Floats | None = None,
-    advance: Callable[[float], None] = lambda share: None,
 ) -> VerifiedPairs:
-    """Score pairs of rows of `table`.
+    """Score pairs of rows of `table` (`examine_pairs` takes many million).
 
-    `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes; `advance`
-    gets the share that is done. With a `background` (see `measure_contrast`), pairs that the gate
-    refuses are not aligned: they score `NOT_ALIGNED`. The score of (a, b) and of (b, a) is the
-    same to the last bit.
+    `descriptors` are `describe(table)`; `ranks` are `key_ranks` of the content hashes. With a
+    `background` (see `measure_contrast`), pairs that the gate refuses are not aligned: they score
+    `NOT_ALIGNED`. The score of (a, b) and of (b, a) is the same to the last bit.
     """
-    parts = []
-    # in batches: features and gathered signatures of all candidates at once would fill the memory
-    for start in range(0, max(len(pairs), 1), batch):
-        parts.append(_verify(table, descriptors, pairs[start : start + batch], ranks, background))
-        advance(min(1.0, (start + batch) / max(len(pairs), 1)))
-    return VerifiedPairs.joined(parts)
+    # features and gathered signatures of all candidates at once would fill the memory
+    return VerifiedPairs.joined(
+        [
+            _verify(table, descriptors, pairs[start : start + batch], ranks, background)
+            for start in range(0, max(len(pairs), 1), batch)
+        ]
+    )
 
 
 def _verify(
-    table: Signatures,
-    descriptors: Descriptors,
+    rows: Rows,
+    descriptors: Rows,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     background: Floats | None,
 ) -> VerifiedPairs:
     """Score one batch."""
-    pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
+    asked = pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
+    if not isinstance(rows, np.ndarray):
+        # what is not at hand is fetched once
+        used, place = np.unique(pairs, return_inverse=True)
+        rows, descriptors, pairs = rows[used], descriptors[used], place.reshape(-1, 2)
+        ranks, background = ranks[used], None if background is None else background[used]
+    table: Signatures = np.asarray(rows)
     template = (ranks[pairs[:, 1]] < ranks[pairs[:, 0]]).astype(np.int64)
     ordered = np.where(template[:, None] == 1, pairs[:, ::-1], pairs)
     # the descriptor guesses the orientation; aligning all eight would cost eight times as much
@@ -179,7 +168,7 @@ def _verify(
     # a search that went astray from one side often finds its way from the other
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
     return VerifiedPairs(
-        pairs,
+        asked,
         best.score,
         best.features[:, FEATURES.index("inner")],
         best.template,
