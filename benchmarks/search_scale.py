@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from hard_negatives import Picture, cifar_pictures
 
 from audit.neighbors.search import find_near_duplicates
-from audit.neighbors.signatures import Signatures, make_signature
+from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures, make_signature
 from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.picture.features import measure_picture
 from audit.picture.pixels import Picture as Decoded
@@ -75,14 +74,17 @@ def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
 def measure_search(base: list[Picture], images: int) -> dict[str, float]:
     """Grow, search, count."""
     blocks = [(start, min(BLOCK, images - start)) for start in range(0, images, BLOCK)]
+    table, hashes = np.zeros(images, SIGNATURE_DTYPE), np.zeros(images, np.uint64)
+    planted = []
     # not forked: a process with the search's threads in it may hold their locks
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        made = list(pool.map(partial(_grow, base), blocks))
-    table = np.concatenate([signatures for signatures, _, _ in made])
-    hashes = np.concatenate([codes for _, codes, _ in made])
-    planted = [pair for _, _, pairs in made for pair in pairs]
-    del made
-    keys = [int(row).to_bytes(8, "big") for row in np.random.default_rng(0).permutation(images)]
+        grown = pool.map(partial(_grow, base), blocks)
+        for (start, size), (signatures, codes, pairs) in zip(blocks, grown, strict=True):
+            table[start : start + size], hashes[start : start + size] = signatures, codes
+            planted += pairs
+    # in the order of the keys, as a scan has them
+    keys = [row.to_bytes(8, "big") for row in range(images)]
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     wall, cpu = time.perf_counter(), time.process_time()
     found = find_near_duplicates(table, keys, hashes, advance=_said())
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -95,7 +97,7 @@ def measure_search(base: list[Picture], images: int) -> dict[str, float]:
         "images": images,
         "seconds": round(wall, 1),
         "cpu_seconds": round(cpu, 1),
-        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
+        "peak_gb": round(_peak_kb() / 1e6, 2),
         "candidates a picture": round(candidates / images, 2),
         "let through": round(1 - told.gated_pairs / max(1, candidates), 4),
         "planted": len(planted),
@@ -107,6 +109,11 @@ def measure_search(base: list[Picture], images: int) -> dict[str, float]:
 def _grow(base: list[Picture], block: tuple[int, int]) -> Made:
     cv2.setNumThreads(1)
     return grow_block(base, *block)
+
+
+def _peak_kb() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 
 
 def _said() -> partial[None]:

@@ -63,10 +63,12 @@ def relate_pictures(
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
+    store.give_back_memory()
     table, stored = load_signatures(run, pictures["content_hash"].to_list())
     missing = int((~stored).sum())
-    rows = pictures.filter(pl.Series(stored))
-    table = table[stored]
+    rows = pictures
+    if missing:  # else a copy of all signatures would be made
+        rows, table = pictures.filter(pl.Series(stored)), table[stored]
     hashes = rows["pixel_hash"].to_list()
     with store.transaction():
         for name in TABLES:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
-MEMORY_LIMIT = "1GB"
+MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
 # A scan takes rows only from databases that are whole, so this holds for any damage.
 AGAIN = "scan its source again into this run; decisions stay."
 
@@ -239,6 +239,12 @@ class Store:
     def checkpoint(self) -> None:
         """Write everything to the main file."""
         self.execute("CHECKPOINT")
+
+    def give_back_memory(self) -> None:
+        """Let go of what is kept in memory of the database: before work that needs much itself."""
+        with contextlib.suppress(duckdb.OutOfMemoryException):  # what it cannot let go of stays
+            self._con.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
+        self._con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
 
     # ---- reading ----
 
