@@ -52,6 +52,7 @@ def scan_dataset(
     jobs: int | None = None,
     executor: str = "processes",
     address: str = "auto",
+    parts: Place | None = None,
     lock: bool = True,
     verify: bool = False,
     progress: bool | ProgressCallback = True,
@@ -81,6 +82,7 @@ def scan_dataset(
         "jobs": jobs,
         "executor": executor,
         "address": address,
+        "parts": None if parts is None else os.fspath(parts),
         "lock": lock,
         "verify": verify,
     }

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.checking.config import Config
+from audit.errors import MachineError
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores, usable_memory
 from audit.pairs.signature_store import write_signatures
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
 from audit.records import Sample
+from audit.run.reuse import SAME_FILE, TRANSIENT
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
@@ -25,8 +27,12 @@ from audit.sources.paths import is_inside_process, reading_place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from audit.cluster.shared_place import SharedPlace
+
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
+PART_CHUNKS = 8
+"""A part on a shared place holds what is so many chunks otherwise: each is two files there."""
 FILE_S, BYTE_S = 1.5e-3, 25e-9
 """What a file takes to open and measure, and a byte of it to decode, s: sets of photographs and of
 small pictures are within a quarter of that."""
@@ -89,7 +95,7 @@ def sample_table(samples: Sequence[Sample]) -> pa.Table:
 FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
 
 
-class WaitingParts:
+class WaitingRows:
     """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
 
     def __init__(self, store: Store, run: Path) -> None:
@@ -103,7 +109,7 @@ class WaitingParts:
         self.waiting.append(measured)
         # One append costs as much as measuring ten files.
         late = time.monotonic() - self.flushed > APPEND_S
-        if late or len(self.waiting) * CHUNK_FILES >= APPEND_ROWS:
+        if late or sum(m.features.num_rows for m in self.waiting) >= APPEND_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -117,43 +123,111 @@ class WaitingParts:
 
 
 def measure_pending(
-    parts: WaitingParts,
+    rows: WaitingRows,
     executor: Executor,
     config: Config,
     progress: ProgressCallback,
     *,
     done: int,
     total: int,
+    place: SharedPlace | None = None,
 ) -> None:
-    """Measure the files of the table `pending`; `done` of `total` were measured before."""
-    errors, work = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
+    """Measure the files of the table `pending`; `done` of `total` were measured before.
+
+    With a `place` that all workers see, rows come by way of parts there.
+    """
+    errors, measurer = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
     progress(Progress("measure", done, total))
+    pending = _pending_rows(rows.store)
     try:
-        for jobs, outcome in executor.run(work, cut_chunks(_pending_rows(parts.store))):
-            if isinstance(outcome, Failure):
-                measured = failed_rows(jobs, outcome, config.hashes)
-            else:
-                measured = outcome
-            parts.add(measured)
+        for jobs, measured in (
+            _answers(executor, measurer, pending)
+            if place is None
+            else _answers_by_parts(executor, measurer, pending, place)
+        ):
+            rows.add(measured)
             done += len(jobs)
             errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
             progress(Progress("measure", done, total, errors))
     finally:
-        parts.flush()
+        rows.flush()
+
+
+Jobs = Sequence[FileJob]
+
+
+def _answers(
+    executor: Executor, measurer: Measurer, pending: Iterator[tuple[Any, ...]]
+) -> Iterator[tuple[Jobs, Measured]]:
+    for jobs, outcome in executor.run(measurer, cut_chunks(pending)):
+        if isinstance(outcome, Failure):
+            outcome = failed_rows(jobs, outcome, measurer.hashes)
+        yield jobs, outcome
+
+
+def _answers_by_parts(
+    executor: Executor,
+    measurer: Measurer,
+    pending: Iterator[tuple[Any, ...]],
+    place: SharedPlace,
+) -> Iterator[tuple[Jobs, Measured]]:
+    from audit.cluster.measured_parts import PartWriter, Refusal, read_part
+
+    work = PartWriter(measurer, place)
+    for jobs, outcome in executor.run(work, cut_chunks(pending, CHUNK_FILES * PART_CHUNKS)):
+        if isinstance(outcome, Failure):
+            yield jobs, failed_rows(jobs, outcome, measurer.hashes)
+            continue
+        if isinstance(outcome, Refusal):
+            raise MachineError(outcome.text)
+        measured = read_part(place, outcome.name, measurer.hashes)
+        if measured is None:
+            raise MachineError(
+                f"A part that a node wrote cannot be read at {place.address}: look at the place, "
+                "then run the same command again; what was measured is kept."
+            )
+        yield jobs, measured
+
+
+def take_in_parts(rows: WaitingRows, config: Config, place: SharedPlace) -> int:
+    """Store what nodes measured of the table `pending` for a scan that ended; return how many."""
+    import polars as pl
+
+    from audit.cluster.measured_parts import read_part, waiting_parts
+
+    store, taken = rows.store, 0
+    for name in waiting_parts(place):
+        measured = read_part(place, name, config.hashes)
+        if measured is None:
+            continue
+        store.create_from("part", measured.features)
+        wanted = f"part f JOIN pending p ON {SAME_FILE} WHERE NOT {TRANSIENT}"
+        found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
+        known = pl.Series(found["content_hash"]).implode()
+        signatures = pl.DataFrame(measured.signatures).filter(pl.col("content_hash").is_in(known))
+        rows.add(Measured(found, signatures.to_arrow().cast(measured.signatures.schema)))
+        store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
+        store.execute("DROP TABLE part")
+        taken += found.num_rows
+    rows.flush()
+    return taken
 
 
 def _pending_rows(store: Store) -> Iterator[tuple[Any, ...]]:
     return store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
 
 
-def cut_chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[FileJob]]:
+def cut_chunks(
+    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES
+) -> Iterator[list[FileJob]]:
     """Yield files, given as (id, file key, uri, bytes), in their order, cut by number and bytes."""
+    most = files * CHUNK_BYTES // CHUNK_FILES
     chunk: list[FileJob] = []
     n_bytes = 0
     for sample, key, uri, size in rows:
         chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
-        if len(chunk) >= CHUNK_FILES or n_bytes >= CHUNK_BYTES:
+        if len(chunk) >= files or n_bytes >= most:
             yield chunk
             chunk, n_bytes = [], 0
     if chunk:

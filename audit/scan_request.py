@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit import scanning
 from audit.annotations import holds_boxes
@@ -20,6 +21,9 @@ from audit.measuring import ProgressCallback, ignore_progress
 from audit.sources import Source, open_source
 from audit.sources.paths import path_of
 from audit.sources.python_objects import FOLDER
+
+if TYPE_CHECKING:
+    from audit.cluster.shared_place import SharedPlace
 
 RUNS = Path("runs")
 
@@ -37,6 +41,7 @@ class ScanRequest:
     checks: Sequence[str] | None = None
     jobs: int | None = None
     executor: Executor | None = None
+    parts: SharedPlace | None = None
     lock: bool = True
     verify: bool = False
 
@@ -47,6 +52,7 @@ class ScanRequest:
             self.run,
             jobs=self.jobs,
             executor=self.executor,
+            parts=self.parts,
             checks=self.checks,
             config=self.config,
             vectors=self.vectors,
@@ -71,13 +77,15 @@ def prepare_request(
     jobs: int | None = None,
     executor: str = PROCESSES,
     address: str = "auto",
+    parts: str | None = None,
     lock: bool = True,
     verify: bool = False,
 ) -> ScanRequest:
     """Return the request for a folder, a manifest or several `name=PATH`, without reading it.
 
     `run` is runs/<dataset name> if None, `config` ./audit.toml if there is one. `executor` is
-    `processes` of this machine, or `ray` for the cluster at `address`. Raises UsageError for
+    `processes` of this machine, or `ray` for the cluster at `address`, whose nodes see the folder
+    or address `parts`. Raises UsageError for
     whatever is wrong with the words.
     """
     settings = config if isinstance(config, Config) else load_config(config)
@@ -92,7 +100,26 @@ def prepare_request(
     place = run or RUNS / source.name
     _refuse_around(place, source.roots.values())
     chosen = _choose_executor(executor, address, settings)
-    return ScanRequest(source, place, settings, vectors, checks, jobs, chosen, lock, verify)
+    shared = None if parts is None else _shared_place(parts, executor, source.roots.values())
+    return ScanRequest(source, place, settings, vectors, checks, jobs, chosen, shared, lock, verify)
+
+
+def _shared_place(parts: str, executor: str, roots: Iterable[str]) -> SharedPlace:
+    """Return the place where nodes leave what they measure, once it was seen to be writable."""
+    from audit.cluster.shared_place import SharedPlace
+
+    if executor != RAY:
+        raise UsageError(f"--parts is for the nodes of a cluster: give --executor {RAY} as well.")
+    place = SharedPlace(parts)
+    for root in map(path_of, roots):
+        folder = None if place.folder is None else Path(os.path.realpath(place.folder))
+        if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
+            raise UsageError(
+                f"--parts {parts} lies inside {root}, which is to be scanned: choose a folder "
+                "outside of the dataset."
+            )
+    place.prove()
+    return place
 
 
 def _choose_executor(name: str, address: str, config: Config) -> Executor | None:
@@ -101,7 +128,7 @@ def _choose_executor(name: str, address: str, config: Config) -> Executor | None
         return None
     if name != RAY:
         raise UsageError(f"There is no executor {name!r}: use {PROCESSES} or {RAY}.")
-    from audit.ray_cluster import RayCluster
+    from audit.cluster.ray_cluster import RayCluster
 
     return RayCluster(address, config.timeout_s, config.limits.max_memory)
 

@@ -9,6 +9,7 @@ library never prints: progress goes to a callback.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import time
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
@@ -27,11 +29,12 @@ from audit.known_content import find_unseen_edits, keep_moved
 from audit.measuring import (
     Progress,
     ProgressCallback,
-    WaitingParts,
+    WaitingRows,
     choose_workers,
     ignore_progress,
     list_source,
     measure_pending,
+    take_in_parts,
 )
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
@@ -47,6 +50,9 @@ from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.sources import Source
+
+if TYPE_CHECKING:
+    from audit.cluster.shared_place import SharedPlace
 
 IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
 FIRST_FINDINGS = "findings-0001.duckdb"
@@ -77,6 +83,7 @@ def scan(
     *,
     jobs: int | None = None,
     executor: Executor | None = None,
+    parts: SharedPlace | None = None,
     checks: Sequence[str] | None = None,
     config: Config | None = None,
     vectors: VectorOptions | None = None,
@@ -87,18 +94,20 @@ def scan(
     """Measure what is new in `source`, run the checks, publish a generation of `run`.
 
     `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
-    the labels; `jobs` is the number of worker processes (default: the usable cores). With `verify`
-    every file is hashed, and one whose content is another is read again, whatever size and times
-    say. The run is locked from list to publish, unless `lock` is False. Raises LockedError when
-    another writer holds it, UsageError for unknown checks or thresholds, MachineError where disk
-    or memory ran out: the next scan goes on from there.
+    the labels; `jobs` is the number of worker processes (default: the usable cores). With `parts`,
+    a place that the workers of `executor` see, rows come by way of it and the search for
+    near-duplicates is spread over the workers. With `verify` every file is hashed, and one whose
+    content is another is read again, whatever size and times say. The run is locked from list to
+    publish, unless `lock` is False. Raises LockedError when another writer holds it, UsageError for
+    unknown checks or thresholds, MachineError where disk or memory ran out: the next scan goes on
+    from there.
     """
     config = config or Config()
     configured = configure_checks(checks, config.thresholds)
     with hold_run(run, "scan", enabled=lock):
         return _scan(
-            source, run, jobs, executor, configured, config, vectors or VectorOptions(), verify,
-            progress,
+            source, run, jobs, executor, parts, configured, config, vectors or VectorOptions(),
+            verify, progress,
         )  # fmt: skip
 
 
@@ -107,6 +116,7 @@ def _scan(
     run: Path,
     jobs: int | None,
     executor: Executor | None,
+    parts: SharedPlace | None,
     configured: Sequence[CheckConfig],
     config: Config,
     vectors: VectorOptions,
@@ -149,8 +159,14 @@ def _scan(
             preparation = _prepare_search(workers, total)
             n_moved = keep_moved(store, workers, config.limits)
             pending -= n_moved
-            parts = WaitingParts(store, run)
-            measure_pending(parts, workers, config, progress, done=total - pending, total=total)
+            rows = WaitingRows(store, run)
+            place = None if parts is None else parts.below(_parts_name(source, run, config))
+            if place is not None:
+                n_taken = take_in_parts(rows, config, place)
+                pending, n_resumed = pending - n_taken, n_resumed + n_taken
+            measure_pending(
+                rows, workers, config, progress, done=total - pending, total=total, place=place
+            )
             clock.lap("measure")
             store.execute("DROP TABLE pending")
             store.execute("DROP TABLE lost")
@@ -161,7 +177,7 @@ def _scan(
             settle_boxes(store)
             if predicted is not None:
                 judge_boxes(store, predicted)
-            _relate(store, run, previous, config, workers, progress)
+            _relate(store, run, previous, config, workers, place, progress)
             _relate_labels(store, run, vectors, config, workers, progress)
             measure_boxes(store)
             clock.lap("relate")
@@ -179,6 +195,8 @@ def _scan(
     )
     clock.lap("judge")
     generations.publish(run, FIRST_FINDINGS)
+    if place is not None:
+        place.remove()
     n_kept = (n_kept or 0) + n_moved
     return ScanResult(run, total, pending, n_kept, n_resumed, False, clock.laps, n_moved, unseen)
 
@@ -236,6 +254,12 @@ def _measured_as(config: Config) -> str:
     )
 
 
+def _parts_name(source: Source, run: Path, config: Config) -> str:
+    """Return a name for what nodes measure of this source, for this run, in this way."""
+    made = json.dumps([source.roots, run.name, _measured_as(config)], sort_keys=True)
+    return f"parts-{hashlib.blake2b(made.encode(), digest_size=12).hexdigest()}"
+
+
 # ---- relating ----
 
 
@@ -252,6 +276,7 @@ def _relate(
     previous: generations.Generation | None,
     config: Config,
     workers: Executor,
+    place: SharedPlace | None,
     progress: ProgressCallback,
 ) -> None:
     """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
@@ -273,6 +298,7 @@ def _relate(
         options=SearchOptions(**config.relate),  # type: ignore[arg-type]
         more_hashes=config.relate_hashes,
         known=known,
+        place=None if place is None else place.below("search"),
         progress=lambda done, total: progress(Progress("relate", done, total)),
     )
 

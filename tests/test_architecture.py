@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 # or of lines above. A room that is not in this table fails.
 ROOMS = {
     "audit": (
-        "errors printable class_names, workers, records executors stats progress, ray_cluster,"
+        "errors printable class_names, workers, records executors stats progress,"
         "likeness properties association rare_cells spacings gaps,"
-        "chains sources neighbors run, picture,"
+        "chains sources neighbors run, picture, cluster,"
         "pairs annotations,"
         "embeddings, checking, checks, review, report subset, measuring, known_content,"
         "scanning browse, scan_request verifying run_diff expectations run_drift picture_needs,"

@@ -61,6 +61,12 @@ def scan_command(
     address: Annotated[
         str, typer.Option("--address", help="Ray cluster (default: the one of this machine).")
     ] = "auto",
+    parts: Annotated[
+        str | None,
+        typer.Option(
+            "--parts", help="Folder or address that all nodes share: rows go by way of it."
+        ),
+    ] = None,
     checks: ChecksOption = None,
     layout: Annotated[
         str | None,
@@ -115,8 +121,8 @@ def scan_command(
     request = prepare_request(
         source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
-        checks=_words(checks), jobs=jobs, executor=executor, address=address, lock=lock,
-        verify=verify,
+        checks=_words(checks), jobs=jobs, executor=executor, address=address, parts=parts,
+        lock=lock, verify=verify,
     )  # fmt: skip
     expected = parse_expectations(request.config.expect)
     terminal.write_message(request.source.describe())

@@ -107,7 +107,8 @@ def describe(
     chosen = np.arange(len(table)) if rows is None else rows
     out = np.zeros((len(table), len(layout().order)), np.float32)
     for start in range(0, len(chosen), batch):
-        part = chosen[start : start + batch]
+        # the last batch reaches back: in a small one, sums are formed in another order
+        part = chosen[max(0, min(start, len(chosen) - batch)) : start + batch]
         held = table[part]
         out[part] = _describe(held["grey"], held["colour"])
     return out

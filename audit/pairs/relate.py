@@ -13,18 +13,23 @@ shows in the result. Memory: about 4 kB a picture.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from audit.cluster.shared_place import SharedPlace
 from audit.executors import Executor
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
-from audit.neighbors.signatures import Signatures
+from audit.neighbors.sharing import Rows, Share, at_once
+from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
 from audit.neighbors.transformation import describe_pair
 from audit.pairs.signature_store import load_signatures
 from audit.pairs.stored_pairs import RELATE_VERSION
@@ -53,43 +58,83 @@ def relate_pictures(
     options: SearchOptions | None = None,
     more_hashes: Sequence[str] = (),
     known: PairCache | None = None,
+    place: SharedPlace | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
     `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`
     are measured columns whose close pairs are candidates as well; `known` is what an earlier scan
-    decided (see `load_pair_cache`); `progress` gets (pictures done, all), by the share of the work.
+    decided (see `load_pair_cache`); with a `place` that the executor's workers see, the search is
+    spread over them (`audit.cluster.shared_search`); `progress` gets (pictures done, all), by the
+    share of the work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))
     store.give_back_memory()
-    table, stored = load_signatures(run, pictures["content_hash"].to_list())
-    missing = int((~stored).sum())
-    rows = pictures
-    if missing:  # else a copy of all signatures would be made
-        rows, table = pictures.filter(pl.Series(stored)), table[stored]
-    hashes = rows["pixel_hash"].to_list()
-    with store.transaction():
+    with (
+        store.transaction(),
+        _signatures(run, pictures["content_hash"].to_list(), place, executor) as held,
+    ):
+        missing = int((~held.stored).sum())
+        rows = pictures.filter(pl.Series(held.stored)) if missing else pictures
+        hashes = rows["pixel_hash"].to_list()
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
         relation = find_near_duplicates(
-            table,
+            held.table,
             [bytes.fromhex(h) for h in hashes],
             rows["phash"].to_numpy().astype(np.uint64),
+            descriptors=held.descriptors,
             open_picture=picture_opener(rows["uri"], rows["content_hash"], limits, executor),
             more_hashes=_more_hashes(store, rows, more_hashes),
             options=options,
             known=known,
+            share=held.share,
             advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
         )
-        store.append("pairs", pair_rows(relation, table, hashes, rows["phash"].to_numpy()))
+        store.append("pairs", pair_rows(relation, held.table, hashes, rows["phash"].to_numpy()))
         store.append("groups", _group_rows(relation, hashes))
         store.append("rechecks", _recheck_rows(relation))
         rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
         store.append("rejected_pairs", rejected)
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Signatures in the order of their pictures, those that were `stored`, and who searches."""
+
+    stored: npt.NDArray[np.bool_]
+    table: Rows
+    descriptors: Rows | None = None
+    share: Share = at_once
+
+
+@contextmanager
+def _signatures(
+    run: Path, content_hashes: Sequence[str], place: SharedPlace | None, executor: Executor
+) -> Iterator[_Held]:
+    """Read the signatures: into memory, or onto the place that the workers see."""
+    if place is None:
+        table, stored = load_signatures(run, content_hashes)
+        # where all are there, no copy of them is made
+        yield _Held(stored, table if stored.all() else table[stored])
+        return
+    from audit.cluster.shared_search import share_signatures
+
+    place.remove()  # what an earlier scan that was killed left there
+    with TemporaryFile(dir=run) as scratch:
+        # sorted on the disk: the parts of a run hold them in any order
+        shape = max(1, len(content_hashes))
+        out: Signatures = np.memmap(scratch, SIGNATURE_DTYPE, "w+", shape=shape)
+        table, stored = load_signatures(run, content_hashes, out[: len(content_hashes)])
+        shared = share_signatures(place, executor, table, np.flatnonzero(stored))
+    try:
+        yield _Held(stored, shared.signatures, shared.descriptors, shared.share)
+    finally:
+        place.remove()
 
 
 def _more_hashes(
@@ -127,7 +172,7 @@ def picture_opener(
 
 
 def pair_rows(
-    relation: Relation, table: Signatures, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
+    relation: Relation, table: Rows, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
 ) -> pl.DataFrame:
     """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
     verified = relation.pairs

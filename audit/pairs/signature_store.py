@@ -93,17 +93,18 @@ def _write(path: Path, content: pa.Buffer) -> None:
 
 
 def load_signatures(
-    run: Path, content_hashes: Sequence[str]
+    run: Path, content_hashes: Sequence[str], out: Signatures | None = None
 ) -> tuple[Signatures, npt.NDArray[np.bool_]]:
     """Return the signatures (n,) of these content hashes, distinct, and which of them were found.
 
     Rows that were not found are zero. Damaged files and those of another version count as absent.
+    `out` (n,), zeros, is filled where it is given: it may lie in a file.
     """
     import polars as pl
 
     wanted = pl.DataFrame({"content_hash": pl.Series(content_hashes, dtype=pl.String)})
     wanted = wanted.with_row_index("place")
-    out = np.zeros(len(content_hashes), SIGNATURE_DTYPE)
+    out = np.zeros(len(content_hashes), SIGNATURE_DTYPE) if out is None else out
     found = np.zeros(len(content_hashes), np.bool_)
     for path in sorted((run / FOLDER).glob("*.parquet")):
         place, rows = _hits(path, wanted)

@@ -73,7 +73,8 @@ def _filesystem(protocol: str) -> Any:
         ) from None
 
 
-def _on_store(url: str) -> tuple[Any, str]:
+def open_store(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address, and the address as it spells it."""
     store = _filesystem(url.partition("://")[0])
     return store, store._strip_protocol(url)
 
@@ -86,7 +87,7 @@ def list_store(url: str) -> dict[str, dict[str, Any]]:
 
     A single object has the path ''. Raises UsageError where there is nothing or no permission.
     """
-    store, root = _on_store(url)
+    store, root = open_store(url)
     prefix = root.rstrip("/") + "/"
     try:
         found = _tried(lambda: store.find(root, detail=True), url)
@@ -150,7 +151,7 @@ def _nanoseconds(when: Any) -> int:
 
 def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
     """Return the bytes of an object, or a range; raises ReadingError, bomb above `limit`."""
-    store, path = _on_store(url)
+    store, path = open_store(url)
     wanted = limit + 1 if size is None else min(size, limit + 1)
 
     def read() -> bytes:
@@ -197,5 +198,5 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
 
 def open_object(url: str) -> Any:
     """Return an object as an open file that reads ranges."""
-    store, path = _on_store(url)
+    store, path = open_store(url)
     return store.open(path, "rb")

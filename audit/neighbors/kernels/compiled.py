@@ -18,7 +18,8 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import RLock, get_ident
@@ -66,6 +67,18 @@ def usable_threads() -> int:
     """Return how many Python threads to share work among: as many as numba would use."""
     numba = load_numba()
     return max(1, min(int(numba.get_num_threads()), MOST_THREADS))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let kernels and shared loops use one thread: where processes are what is parallel."""
+    numba = load_numba()
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def compiled_kernel(

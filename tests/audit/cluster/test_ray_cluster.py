@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import audit
+from audit.cluster.ray_cluster import RayCluster
 from audit.errors import UsageError
 from audit.executors import Failure, Serial
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measurer
-from audit.ray_cluster import RayCluster
 from audit.scanning import scan
 from audit.sources import open_source
 from tests.audit.sources.packed_sets import pictures, write_folder
@@ -75,6 +75,23 @@ def test_a_scan_equals_that_of_one_machine_row_for_row(nodes: Any, tmp_path: Pat
     question = "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id"
     assert one.sql(question).equals(two.sql(question))
     assert one.findings["fingerprint"].equals(two.findings["fingerprint"])
+
+
+def test_a_scan_by_way_of_parts_equals_that_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "set", pictures(30))
+    (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
+    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
+    audit.scan(folder, tmp_path / "two", executor="ray", parts=tmp_path / "shared")
+    one, two = audit.open(tmp_path / "one"), audit.open(tmp_path / "two")
+    for question in (
+        "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id",
+        "SELECT * FROM pairs ORDER BY a, b",
+        "SELECT * FROM groups ORDER BY representative, position",
+        "SELECT * FROM relate_facts ORDER BY key",
+    ):
+        assert one.sql(question).equals(two.sql(question))
+    assert one.findings["fingerprint"].equals(two.findings["fingerprint"])
+    assert list((tmp_path / "shared").iterdir()) == []
 
 
 def test_errors_of_the_work_are_the_callers(nodes: Any) -> None:

@@ -1,0 +1,8 @@
+"""Several machines: who does the chunks, and what they leave for each other where all can read it.
+
+ray_cluster     an executor: chunks go to the nodes of a Ray cluster
+shared_place    a folder or an address that every node reads and writes
+measured_parts  rows of pictures as Parquet parts there, written by nodes, taken in by the head
+stored_rows     signatures and descriptors there, fetched by row
+shared_search   the heavy steps of the search for near-duplicates, spread over an executor
+"""

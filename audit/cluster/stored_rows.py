@@ -1,0 +1,120 @@
+"""Rows of fixed width on a shared place, read by number: more than one machine would want to hold.
+
+They lie in files of `FILE_ROWS` rows. In a folder these are mapped, so that what is read again
+costs nothing; from a store they are fetched in pieces of `PIECE_ROWS`, of which each process keeps
+the last `KEPT`: about 300 MB of signatures. Asking for rows that lie close together is quick,
+single ones all over are not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from audit.cluster.shared_place import SharedPlace
+
+FILE_ROWS = 1 << 16
+PIECE_ROWS = 1 << 12
+KEPT = 64
+
+Array = npt.NDArray[Any]
+
+
+class StoredRows:
+    """`n` rows of `dtype`, each of `width` of them (None: of one), below a name on a place.
+
+    Picklable: a node opens it for itself. Indexed by a number, an array of numbers, a slice, or the
+    name of a field.
+    """
+
+    def __init__(
+        self, place: SharedPlace, name: str, n: int, dtype: npt.DTypeLike, width: int | None = None
+    ) -> None:
+        """Describe the rows; nothing is read."""
+        self.place, self.name, self.n = place, name, n
+        self.dtype, self.width = np.dtype(dtype), width
+        self._pieces: OrderedDict[tuple[int, int], Array] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return self.n
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a description: what was fetched stays."""
+        return StoredRows, (self.place, self.name, self.n, self.dtype, self.width)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return () if self.width is None else (self.width,)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return rows as an array of their own."""
+        if isinstance(key, str):
+            fields = [self._read(start, end)[key].copy() for start, end in self.files()]
+            return np.concatenate(fields) if fields else np.zeros(0, self.dtype)[key]
+        if isinstance(key, slice):
+            key = np.arange(*key.indices(self.n))
+        wanted = np.asarray(key, np.int64)
+        rows, place = np.unique(wanted, return_inverse=True)
+        out = np.empty((len(rows), *self.shape), self.dtype)
+        for begin, end in _stretches(rows):
+            first = int(rows[begin]) // PIECE_ROWS * PIECE_ROWS
+            piece = self._read(first, min(first + PIECE_ROWS, self.n))
+            out[begin:end] = piece[rows[begin:end] - first]
+        return out[place.reshape(wanted.shape)]
+
+    def files(self) -> list[tuple[int, int]]:
+        """Return the first row of each file, and the first after it."""
+        return [(k, min(k + FILE_ROWS, self.n)) for k in range(0, self.n, FILE_ROWS)]
+
+    def write(self, start: int, rows: Array) -> None:
+        """Write the file that begins with row `start`, whole."""
+        self.place.write(self._file(start), np.ascontiguousarray(rows, self.dtype).tobytes())
+
+    def _file(self, start: int) -> str:
+        return f"{self.name}-{start // FILE_ROWS:06}"
+
+    def _read(self, start: int, end: int) -> Array:
+        """Return rows that lie in one file."""
+        first = start // FILE_ROWS * FILE_ROWS
+        if self.place.folder is not None:
+            return self._mapped(first)[start - first : end - first]
+        with self._lock:
+            if (start, end) in self._pieces:
+                self._pieces.move_to_end((start, end))
+                return self._pieces[start, end]
+        n_bytes = self.dtype.itemsize * (self.width or 1)
+        content = self.place.read_range(
+            self._file(first), (start - first) * n_bytes, (end - start) * n_bytes
+        )
+        rows = np.frombuffer(content, self.dtype).reshape(-1, *self.shape)
+        with self._lock:
+            self._pieces[start, end] = rows
+            while len(self._pieces) > KEPT:
+                self._pieces.popitem(last=False)
+        return rows
+
+    def _mapped(self, first: int) -> Array:
+        with self._lock:
+            if (first, -1) not in self._pieces:
+                assert self.place.folder is not None
+                path = self.place.folder / self._file(first)
+                rows: Array = np.memmap(path, self.dtype, "r").reshape(-1, *self.shape)
+                self._pieces[first, -1] = rows
+            return self._pieces[first, -1]
+
+
+def _stretches(rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield the places in sorted rows where each piece begins and ends."""
+    if len(rows):
+        edges = np.flatnonzero(np.diff(rows // PIECE_ROWS)) + 1
+        bounds = [0, *edges.tolist(), len(rows)]
+        yield from pairwise(bounds)

@@ -1,0 +1,126 @@
+"""A search that is shared out answers what one process answers, to the last bit."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.cluster import stored_rows
+from audit.cluster.shared_place import SharedPlace
+from audit.cluster.shared_search import share_signatures
+from audit.cluster.stored_rows import StoredRows
+from audit.executors import Failure, Serial
+from audit.neighbors.dense import _merge
+from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.signatures import Signatures, make_signature, stack_signatures
+from audit.neighbors.synthetic import make_duplicate
+from audit.picture.features import measure_picture
+from audit.picture.pixels import Picture
+from tests.audit.neighbors.conftest import draw_scene
+
+N = 640
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Signatures, Any, list[bytes]]:
+    """Pictures in the order of their keys, one in eight a changed copy of the one before."""
+    rng = np.random.default_rng(3)
+    pictures = [draw_scene(seed, 75, 100) for seed in range(N)]
+    for copy in range(8, N, 8):
+        pictures[copy] = make_duplicate(pictures[copy - 1], "jpeg_50", rng)
+    hashes = [measure_picture(Picture(p, None))[0]["phash"] for p in pictures]
+    table = stack_signatures([make_signature(p) for p in pictures])
+    return table, np.array(hashes, np.uint64), [k.to_bytes(4, "big") for k in range(N)]
+
+
+@pytest.fixture(params=["folder", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedPlace]:
+    if request.param == "folder":
+        yield SharedPlace(str(tmp_path / "shared"))
+        return
+    pytest.importorskip("fsspec")
+    address = SharedPlace(f"memory://{tmp_path.name}/shared")
+    yield address
+    address.remove()
+
+
+def told(relation: Relation) -> list[Any]:
+    pairs, near = relation.pairs, relation.neighbours
+    return [
+        pairs.pairs.tolist(), pairs.score.tolist(), pairs.matrix.tolist(), pairs.template.tolist(),
+        relation.grouping.groups, relation.grouping.extra.tolist(), near.index.tolist(),
+        near.similarity.tolist(), near.recall, relation.calibration, relation.completeness,
+        relation.cache.rejected_pairs.tolist(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("exact_limit", [N, N // 4])
+def test_shared_out_equals_in_one_process(
+    made: Any, place: SharedPlace, exact_limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_rows, "FILE_ROWS", 256)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 64)
+    monkeypatch.setattr(stored_rows, "KEPT", 2)
+    table, hashes, keys = made
+    options = SearchOptions(exact_limit=exact_limit)
+    alone = find_near_duplicates(table, keys, hashes, options=options)
+    shared = share_signatures(place, Serial(), table, np.arange(N))
+    spread = find_near_duplicates(
+        shared.signatures, keys, hashes, descriptors=shared.descriptors, options=options,
+        share=shared.share,
+    )  # fmt: skip
+    assert len(alone.pairs.pairs) > 50
+    assert told(spread) == told(alone)
+
+
+class Failing(Serial):
+    """Nodes that fail at everything."""
+
+    def run(self, work: Callable[..., Any], chunks: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        for chunk in chunks:
+            yield chunk, Failure("timeout", "it took too long")
+
+
+def test_what_no_node_can_do_the_head_does(made: Any, place: SharedPlace) -> None:
+    table, hashes, keys = made
+    alone = find_near_duplicates(table, keys, hashes)
+    shared = share_signatures(place, Failing(), table, np.arange(N))
+    spread = find_near_duplicates(
+        shared.signatures, keys, hashes, descriptors=shared.descriptors, share=shared.share
+    )
+    assert told(spread) == told(alone)
+
+
+def test_rows_are_those_that_were_written(
+    place: SharedPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_rows, "FILE_ROWS", 100)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 20)
+    rng = np.random.default_rng(0)
+    written = rng.random((250, 3)).astype(np.float32)
+    rows = StoredRows(place, "numbers", 250, np.float32, 3)
+    for start, end in rows.files():
+        rows.write(start, written[start:end])
+    opened = pickle.loads(pickle.dumps(rows))
+    wanted = rng.integers(0, 250, (40, 2))
+    assert (opened[wanted] == written[wanted]).all()
+    assert (opened[7:240:3] == written[7:240:3]).all()
+    assert (opened[249] == written[249]).all()
+    assert opened[np.zeros(0, np.int64)].shape == (0, 3)
+
+
+def test_a_neighbour_that_is_offered_twice_counts_with_the_higher_value() -> None:
+    """Cells overlap, and products of one pair differ in the last bit by where they stand."""
+    offers = [(0.5, 4), (0.75, 4), (0.6, 9), (0.6, 7)]
+    for order in (offers, offers[::-1]):
+        best, index = np.full((1, 3), -2.0, np.float32), np.full((1, 3), -1, np.int64)
+        for value, who in order:
+            _merge(np.zeros(1, np.int64), np.array([[value]], np.float32), np.array([[who]]),
+                   best, index)  # fmt: skip
+        assert index.tolist() == [[4, 7, 9]]
+        assert best.tolist() == [[0.75, np.float32(0.6), np.float32(0.6)]]
