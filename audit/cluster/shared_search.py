@@ -25,7 +25,7 @@ from audit.cluster.stored_rows import FILE_ROWS, StoredRows
 from audit.executors import Executor, Failure
 from audit.neighbors import descriptor
 from audit.neighbors.kernels.compiled import one_thread
-from audit.neighbors.sharing import Advance, Step, ignore_share
+from audit.neighbors.sharing import Advance, SearchStep, ignore_share
 from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
 
 Found = TypeVar("Found")
@@ -40,10 +40,10 @@ class SearchTables:
 
     signatures: StoredRows
     descriptors: StoredRows
-    share: Spread
+    share: OverNodes
 
 
-class Spread:
+class OverNodes:
     """Shares a step out over an executor, some parts to a chunk."""
 
     def __init__(self, executor: Executor) -> None:
@@ -51,7 +51,7 @@ class Spread:
         self.executor = executor
 
     def __call__(
-        self, step: Step[Found], parts: Sequence[Any], advance: Advance
+        self, step: SearchStep[Found], parts: Sequence[Any], advance: Advance
     ) -> Iterator[Found]:
         """Yield what each chunk found, as they end."""
         size, done = -(-len(parts) // MOST_CHUNKS) or 1, 0
@@ -66,7 +66,7 @@ class Spread:
 class _OnOneCore:
     """A step as a node does it: chunks are what is parallel there."""
 
-    step: Step[Any]
+    step: SearchStep[Any]
 
     def __call__(self, parts: Sequence[Any]) -> Any:
         with one_thread():
@@ -81,7 +81,7 @@ def share_signatures(
     width = len(descriptor.layout().order)
     signatures = StoredRows(place, "signatures", n, SIGNATURE_DTYPE)
     descriptors = StoredRows(place, "descriptors", n, np.float32, width)
-    share, starts = Spread(executor), [start for start, _ in signatures.files()]
+    share, starts = OverNodes(executor), [start for start, _ in signatures.files()]
     for start, end in signatures.files():
         signatures.write(start, table[rows[start:end]])
     for _ in share(_Describe(signatures, descriptors), starts, ignore_share):

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from audit.neighbors.dense import find_nearest_in, similarity_table
 from audit.neighbors.descriptor import describe
 from audit.neighbors.inspection import check_full_size
-from audit.neighbors.sharing import Rows
+from audit.neighbors.sharing import RowTable
 from audit.neighbors.signatures import is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
 from audit.neighbors.verification import (
@@ -126,8 +126,8 @@ class Calibration:
 
 
 def calibrate(
-    table: Rows,
-    descriptors: Rows,
+    table: RowTable,
+    descriptors: RowTable,
     ranks: npt.NDArray[np.int64],
     *,
     background: Floats | None = None,
@@ -196,7 +196,7 @@ class Tail:
 
 
 def _nearest_random_pairs(
-    descriptors: Rows, usable: npt.NDArray[np.intp], most: int, seed: int
+    descriptors: RowTable, usable: npt.NDArray[np.intp], most: int, seed: int
 ) -> tuple[Pairs, int]:
     """Pairs of random rows, the `most` similar ones first, and how many they were picked from."""
     n = len(usable)
@@ -269,8 +269,8 @@ def _truncated_slope(mean: float, span: float) -> float:
 
 def measure_recall(
     calibration: Calibration,
-    table: Rows,
-    descriptors: Rows,
+    table: RowTable,
+    descriptors: RowTable,
     pictures: Iterable[tuple[int, Picture]],
     *,
     neighbours: int = 12,
@@ -314,8 +314,8 @@ def measure_recall(
 
 
 def _search_copies(
-    table: Rows,
-    descriptors: Rows,
+    table: RowTable,
+    descriptors: RowTable,
     row: int,
     copies: list[Picture],
     neighbours: int,

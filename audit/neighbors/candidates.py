@@ -13,14 +13,14 @@ import numpy.typing as npt
 from audit.neighbors.dense import Neighbours
 from audit.neighbors.groups import Pairs
 from audit.neighbors.hamming import Codes, find_code_pairs
-from audit.neighbors.sharing import Rows, Share, at_once
+from audit.neighbors.sharing import RowTable, Share, at_once
 from audit.neighbors.turned import find_turned_pairs
 
 Places = npt.NDArray[np.intp]
 
 
 def find_hash_pairs(
-    table: Rows,
+    table: RowTable,
     rows: Places,
     hashes: Codes,
     *,

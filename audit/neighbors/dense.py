@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
 from audit.neighbors.kernels.compiled import compiled_kernel, inlined, usable_threads
-from audit.neighbors.sharing import Advance, Rows, Share, at_once, ignore_share
+from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -57,7 +57,7 @@ class Neighbours:
 
 
 def find_nearest(
-    descriptors: Rows,
+    descriptors: RowTable,
     k: int = 10,
     *,
     rows: Indices | None = None,
@@ -83,7 +83,7 @@ def find_nearest(
     return Neighbours(index, best, False, recall, sample, compared)
 
 
-def find_nearest_in(queries: Rows, library: Rows, k: int = 10) -> Neighbours:
+def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighbours:
     """Return the k nearest library rows of each query row, exactly, in blocks."""
     n = len(queries)
 
@@ -284,7 +284,7 @@ class _Nearest:
     these are all rows; else only those of the parts are fetched.
     """
 
-    descriptors: Rows
+    descriptors: RowTable
     k: int
 
     def __call__(
@@ -303,7 +303,7 @@ class _Nearest:
 
 
 def _compare(
-    descriptors: Rows, parts: Sequence[Indices], k: int, share: Share, advance: Advance
+    descriptors: RowTable, parts: Sequence[Indices], k: int, share: Share, advance: Advance
 ) -> tuple[Floats, Indices]:
     """Return the nearest of all rows, (n, k), from what was found in each part."""
     if isinstance(descriptors, np.ndarray) and share is at_once:
@@ -319,7 +319,7 @@ def _compare(
 class _NearestAnchors:
     """Step: the anchors nearest to each row of each part."""
 
-    descriptors: Rows
+    descriptors: RowTable
     anchors: Floats
 
     def __call__(
@@ -334,7 +334,7 @@ class _NearestAnchors:
 
 
 def _cells(
-    descriptors: Rows, chosen: Indices, seed: int, share: Share
+    descriptors: RowTable, chosen: Indices, seed: int, share: Share
 ) -> tuple[list[Indices], int]:
     """Return members that share one of their nearest anchors, as parts, and how many pairs."""
     n = len(chosen)
@@ -362,7 +362,7 @@ def _cells(
 class _NearestToQueries:
     """Step: the k rows of the parts that are nearest to each query."""
 
-    descriptors: Rows
+    descriptors: RowTable
     queries: Floats
     k: int
 
@@ -380,7 +380,7 @@ class _NearestToQueries:
 
 
 def _measure(
-    descriptors: Rows, chosen: Indices, index: Indices, k: int, seed: int, share: Share
+    descriptors: RowTable, chosen: Indices, index: Indices, k: int, seed: int, share: Share
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(chosen)

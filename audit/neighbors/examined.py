@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.groups import Pairs
-from audit.neighbors.sharing import Advance, Rows, Share, at_once, ignore_share
+from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.verification import BATCH, NO_MATCH, Floats, VerifiedPairs, verify
 
 Places = npt.NDArray[np.intp]
@@ -44,8 +44,8 @@ class _Part:
 class _Examine:
     """Step: scores of the pairs of each part, with the first place, and the rows kept in full."""
 
-    table: Rows
-    descriptors: Rows
+    table: RowTable
+    descriptors: RowTable
 
     def __call__(
         self, parts: Sequence[_Part], advance: Advance = ignore_share
@@ -65,8 +65,8 @@ class _Examine:
 
 
 def examine_pairs(
-    table: Rows,
-    descriptors: Rows,
+    table: RowTable,
+    descriptors: RowTable,
     pairs: Pairs,
     *,
     background: Floats | None,

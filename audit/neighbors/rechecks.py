@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from audit.neighbors.inspection import LEAST_SIDE, Picture, check_full_size
 from audit.neighbors.kernels.compiled import usable_threads
-from audit.neighbors.sharing import Rows
+from audit.neighbors.sharing import RowTable
 from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
 
 Opener = Callable[[int], Picture | None]
@@ -24,7 +24,7 @@ Opener = Callable[[int], Picture | None]
 
 
 def select_rechecks(
-    table: Rows, verified: VerifiedPairs, threshold: float, band: float
+    table: RowTable, verified: VerifiedPairs, threshold: float, band: float
 ) -> npt.NDArray[np.intp]:
     """Pairs within `band` of the threshold whose files hold more than signatures; nearest first."""
     away = np.abs(verified.score - threshold)

@@ -49,7 +49,7 @@ from audit.neighbors.pair_cache import (
     pair_fingerprints,
 )
 from audit.neighbors.rechecks import Opener, Overruled, recheck_limit, select_rechecks
-from audit.neighbors.sharing import Advance, Rows, Share, at_once, ignore_share
+from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.signatures import is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -119,11 +119,11 @@ class Relation:
 
 
 def find_near_duplicates(
-    table: Rows,
+    table: RowTable,
     keys: Sequence[bytes],
     hashes: Codes,
     *,
-    descriptors: Rows | None = None,
+    descriptors: RowTable | None = None,
     more_hashes: Mapping[str, Codes] | None = None,
     options: SearchOptions | None = None,
     open_picture: Opener | None = None,
@@ -158,10 +158,10 @@ class _Search:
 
     def __init__(
         self,
-        table: Rows,
+        table: RowTable,
         keys: Sequence[bytes],
         hashes: Codes,
-        descriptors: Rows | None,
+        descriptors: RowTable | None,
         options: SearchOptions,
         share: Share,
         advance: Advance,

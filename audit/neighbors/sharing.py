@@ -2,8 +2,9 @@
 
 A step is a picklable function of a list of parts and the parts themselves; what it returns for
 several lists is put together by the step. In this process it gets all parts at once and its threads
-take one after the other (`at_once`); over machines each gets some (`audit.pairs.spreading`). What
-a step reads, signatures and descriptors, are arrays here and may be `Rows` of another kind there.
+take one after the other (`at_once`); over machines each gets some (`audit.cluster.shared_search`).
+What a step reads, signatures and descriptors, are arrays here and a `RowTable` of another kind
+there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def ignore_share(_: float) -> None:
     """Ignore the progress of a step."""
 
 
-class Rows(Protocol):
+class RowTable(Protocol):
     """Rows of fixed width that are fetched when they are asked for, by numbers or a slice."""
 
     def __len__(self) -> int:
@@ -34,7 +35,7 @@ class Rows(Protocol):
         ...
 
 
-class Step(Protocol[Found]):
+class SearchStep(Protocol[Found]):
     """The heavy part of a step: a list of parts in, what was found among them out."""
 
     def __call__(self, parts: Sequence[Any], advance: Advance = ignore_share) -> Found:
@@ -46,12 +47,12 @@ class Share(Protocol):
     """Does a step: yields what was found, list by list of parts, in any order."""
 
     def __call__(
-        self, step: Step[Found], parts: Sequence[Any], advance: Advance
+        self, step: SearchStep[Found], parts: Sequence[Any], advance: Advance
     ) -> Iterable[Found]:
         """Share out the parts."""
         ...
 
 
-def at_once(step: Step[Found], parts: Sequence[Any], advance: Advance) -> Iterable[Found]:
+def at_once(step: SearchStep[Found], parts: Sequence[Any], advance: Advance) -> Iterable[Found]:
     """Do all parts in this process; its threads share them."""
     return [step(parts, advance)]

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.sharing import Rows
+from audit.neighbors.sharing import RowTable
 
 GREY_SIDE = 32
 COLOUR_SIDE = 8
@@ -94,7 +94,7 @@ def stack_signatures(records: list[np.void]) -> Signatures:
     return np.array(records, dtype=SIGNATURE_DTYPE)
 
 
-def is_comparable(table: Rows) -> npt.NDArray[np.bool_]:
+def is_comparable(table: RowTable) -> npt.NDArray[np.bool_]:
     """Say which signatures hold something to compare: neither flat nor transparent."""
     return np.asarray((table["flags"] & (Flag.FLAT | Flag.TRANSPARENT)) == 0, np.bool_)
 

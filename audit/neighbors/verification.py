@@ -27,7 +27,7 @@ from audit.neighbors.align import FEATURES, align_pairs
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
-from audit.neighbors.sharing import Rows
+from audit.neighbors.sharing import RowTable
 from audit.neighbors.signatures import GREY_SIDE, Signatures, is_comparable
 
 Pairs = npt.NDArray[np.int64]
@@ -111,8 +111,8 @@ def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
 
 
 def verify(
-    table: Rows,
-    descriptors: Rows,
+    table: RowTable,
+    descriptors: RowTable,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     batch: int = BATCH,
@@ -134,8 +134,8 @@ def verify(
 
 
 def _verify(
-    rows: Rows,
-    descriptors: Rows,
+    rows: RowTable,
+    descriptors: RowTable,
     pairs: Pairs,
     ranks: npt.NDArray[np.int64],
     background: Floats | None,

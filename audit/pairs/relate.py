@@ -28,7 +28,7 @@ from audit.cluster.shared_place import SharedPlace
 from audit.executors import Executor
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
-from audit.neighbors.sharing import Rows, Share, at_once
+from audit.neighbors.sharing import RowTable, Share, at_once
 from audit.neighbors.signatures import SIGNATURE_DTYPE, Signatures
 from audit.neighbors.transformation import describe_pair
 from audit.pairs.signature_store import load_signatures
@@ -107,8 +107,8 @@ class _Held:
     """Signatures in the order of their pictures, those that were `stored`, and who searches."""
 
     stored: npt.NDArray[np.bool_]
-    table: Rows
-    descriptors: Rows | None = None
+    table: RowTable
+    descriptors: RowTable | None = None
     share: Share = at_once
 
 
@@ -172,7 +172,7 @@ def picture_opener(
 
 
 def pair_rows(
-    relation: Relation, table: Rows, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
+    relation: Relation, table: RowTable, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
 ) -> pl.DataFrame:
     """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
     verified = relation.pairs
