@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
-PART_CHUNKS = 8
-"""A part on a shared place holds what is so many chunks otherwise: each is two files there."""
+PARTS, PART_CHUNKS = 256, 8
+"""A part on a shared place is two files there: of large datasets it holds so many chunks."""
 FILE_S, BYTE_S = 1.5e-3, 25e-9
 """What a file takes to open and measure, and a byte of it to decode, s: sets of photographs and of
 small pictures are within a quarter of that."""
@@ -139,11 +139,12 @@ def measure_pending(
     errors, measurer = 0, Measurer(config.limits, config.hashes, config.jpeg_walk)
     progress(Progress("measure", done, total))
     pending = _pending_rows(rows.store)
+    files = min(max(CHUNK_FILES, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
     try:
         for jobs, measured in (
             _answers(executor, measurer, pending)
             if place is None
-            else _answers_by_parts(executor, measurer, pending, place)
+            else _answers_by_parts(executor, measurer, pending, place, files)
         ):
             rows.add(measured)
             done += len(jobs)
@@ -170,11 +171,12 @@ def _answers_by_parts(
     measurer: Measurer,
     pending: Iterator[tuple[Any, ...]],
     place: SharedPlace,
+    files: int,
 ) -> Iterator[tuple[Jobs, Measured]]:
     from audit.cluster.measured_parts import PartWriter, Refusal, read_part
 
     work = PartWriter(measurer, place)
-    for jobs, outcome in executor.run(work, cut_chunks(pending, CHUNK_FILES * PART_CHUNKS)):
+    for jobs, outcome in executor.run(work, cut_chunks(pending, files)):
         if isinstance(outcome, Failure):
             yield jobs, failed_rows(jobs, outcome, measurer.hashes)
             continue

@@ -10,8 +10,13 @@ Cost: a task takes about 1 ms beside its work, the first on each node what impor
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from audit.errors import MachineError, UsageError
@@ -24,6 +29,14 @@ KNOCK_S = 10.0
 RETRIES = 3  # of a chunk whose node or process was lost, by Ray itself
 LOST = 2  # times that a chunk is given out again when Ray gave it up
 AHEAD = 2  # chunks in flight for each core of the cluster
+WATCH_S = 2.0
+LEAST_KNOCKS = 4
+"""The head of the cluster is lost when so many knocks in a row were not answered: Ray itself waits
+for a minute, and then ends this process without a word."""
+NO_HEAD = (
+    "The head node of the Ray cluster at {address} was lost: start the cluster again, then run the "
+    "same command again; what was done is kept."
+)
 NO_NODES = (
     "The nodes of the Ray cluster were lost {n} times while they did one chunk: look at `ray "
     "status`, then run the same command again; what was done is kept."
@@ -54,44 +67,104 @@ class RayCluster:
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(do_chunk)
         shared, source = self._ray.put(work), iter(chunks)
         waiting: dict[Any, tuple[Sequence[Item], int]] = {}
+        head = _Head(self._ray)
 
         def begin(chunk: Sequence[Item], lost: int) -> None:
             waiting[task.remote(shared, chunk, self.timeout_s, self.memory)] = chunk, lost
 
         try:
             while True:
-                while len(waiting) < self._wanted() and (chunk := next(source, None)) is not None:
+                while len(waiting) < head.wanted and (chunk := next(source, None)) is not None:
                     begin(chunk, 0)
                 if not waiting:
                     return
-                (done, *_), _ = self._ray.wait(list(waiting), num_returns=1)
-                chunk, lost = waiting.pop(done)
-                answer = self._answer(done)
-                if answer is not None:
-                    yield from answer
-                elif lost < LOST:
-                    begin(chunk, lost + 1)
-                else:
-                    raise MachineError(NO_NODES.format(n=(lost + 1) * (RETRIES + 1)))
+                ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=WATCH_S)
+                head.check()
+                for done in ready:
+                    answer = self._answer(done, head)
+                    chunk, lost = waiting.pop(done)
+                    if answer is not None:
+                        yield from answer
+                    elif lost < LOST:
+                        begin(chunk, lost + 1)
+                    else:
+                        raise MachineError(NO_NODES.format(n=(lost + 1) * (RETRIES + 1)))
         finally:
-            for reference in waiting:
+            head.stop()
+            for reference in () if head.lost else waiting:
                 self._ray.cancel(reference, force=True)
 
-    def _wanted(self) -> int:
-        """Return how many chunks should be in flight: nodes come and go."""
-        return AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-
-    def _answer(self, reference: Any) -> list[tuple[Sequence[Any], Any]] | None:
+    def _answer(self, reference: Any, head: _Head) -> list[tuple[Sequence[Any], Any]] | None:
         """Return what a task answered, None where its node or process was lost."""
         errors = self._ray.exceptions
         gone = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError)
-        try:
-            answer: list[tuple[Sequence[Any], Any]] = self._ray.get(reference)
-        except (*gone, errors.OutOfMemoryError):
-            return None
-        except errors.RayTaskError as error:
-            raise (error.cause or error) from None
-        return answer
+        while True:
+            try:
+                answer: list[tuple[Sequence[Any], Any]]
+                answer = self._ray.get(reference, timeout=WATCH_S)
+            except errors.GetTimeoutError:
+                head.check()
+                continue
+            except (*gone, errors.OutOfMemoryError):
+                return None
+            except errors.RayTaskError as error:
+                raise (error.cause or error) from None
+            return answer
+
+
+class _Head:
+    """Watches the head of the cluster from a thread: asking it anything may take a minute."""
+
+    def __init__(self, ray: Any) -> None:
+        self.address = str(ray.get_runtime_context().gcs_address)
+        self.lost = False
+        self._ray, self._ended = ray, Event()
+        self.wanted = self._count_wanted()
+        Thread(target=self._watch, name="ray-head", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def check(self) -> None:
+        """Raise MachineError where the head was lost."""
+        if self.lost:
+            _forget(self._ray)
+            raise MachineError(NO_HEAD.format(address=self.address))
+
+    def _watch(self) -> None:
+        missed = 0
+        while not self._ended.wait(WATCH_S):
+            try:
+                _knock(self.address, WATCH_S)
+                missed = 0
+            except OSError:
+                missed += 1
+            if missed >= LEAST_KNOCKS:
+                self.lost = True
+                return
+            if not missed:
+                self.wanted = self._count_wanted()
+
+    def _count_wanted(self) -> int:
+        """Return how many chunks should be in flight: nodes come and go."""
+        return AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+
+def _forget(ray: Any) -> None:
+    """Leave the cluster without a farewell, which would wait for the head for a minute.
+
+    Ray's library cannot be unloaded then without a crash: the process ends before that, with the
+    exit code of a machine that gave out (`MachineError`), whatever else it does until its end.
+    """
+    atexit.unregister(ray.shutdown)
+    atexit.register(_end_now)
+
+
+def _end_now() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(4)
 
 
 def do_chunk(
@@ -124,8 +197,8 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
-def _knock(address: str | None) -> None:
+def _knock(address: str | None, timeout_s: float = KNOCK_S) -> None:
     """Raise OSError where nobody listens at `host:port`: Ray itself would wait for minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "//" not in host:
-        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+        socket.create_connection((host, int(port)), timeout=timeout_s).close()

@@ -1,4 +1,4 @@
-"""Candidates in great number: a score for each, and a map for the few that were aligned to the end.
+"""Candidates in great number: a score for each, and a map for the few that may be one picture.
 
 Nine candidates in ten are strangers, of which nothing but the score is ever asked: 24 bytes each
 instead of 104. Work goes in parts of `BATCH` pairs that carry what they need beside the rows of
@@ -22,12 +22,12 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class ExaminedPairs:
-    """Pairs (m, 2) with their scores, and in full those at `places`: aligned, or asked for."""
+    """Pairs (m, 2) with their scores, and in full those at `places`: promising, or asked for."""
 
     pairs: Pairs
     score: Floats
     places: Places
-    aligned: VerifiedPairs
+    whole: VerifiedPairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class _Examine:
 
     table: RowTable
     descriptors: RowTable
+    least: float
 
     def __call__(
         self, parts: Sequence[_Part], advance: Advance = ignore_share
@@ -57,7 +58,7 @@ class _Examine:
                 self.table[rows], self.descriptors[rows], place.reshape(-1, 2),
                 np.arange(len(rows)), background=part.background,
             )  # fmt: skip
-            kept = np.flatnonzero((verified.score > NO_MATCH) | part.keep)
+            kept = np.flatnonzero((verified.score >= self.least) | part.keep)
             whole = replace(verified.take(kept), pairs=part.pairs[kept])
             found.append((part.start, verified.score, kept + part.start, whole))
             advance(done / len(parts))
@@ -70,13 +71,14 @@ def examine_pairs(
     pairs: Pairs,
     *,
     background: Floats | None,
+    least: float,
     keep: npt.NDArray[np.bool_],
     share: Share = at_once,
     advance: Advance = ignore_share,
 ) -> ExaminedPairs:
     """Score pairs (m, 2) of rows, which are in the order of the keys; see `verify`.
 
-    `keep` (m,): pairs that are returned in full whatever they score.
+    Pairs that score `least` are returned in full, and those of `keep` (m,) whatever they score.
     """
     parts = [
         _part(start, pairs[start : start + BATCH], background, keep[start : start + BATCH])
@@ -84,7 +86,7 @@ def examine_pairs(
     ]
     score = np.full(len(pairs), NO_MATCH)
     found = []
-    for answers in share(_Examine(table, descriptors), parts, advance):
+    for answers in share(_Examine(table, descriptors, least), parts, advance):
         for start, scores, places, whole in answers:
             score[start : start + len(scores)] = scores
             found.append((start, places, whole))

@@ -73,7 +73,8 @@ class _Links:
         self.extra: list[tuple[int, int]] = []
         self._score: dict[tuple[int, int], float] = {}
         self._rejected_late: set[tuple[int, int]] = set()
-        ordered = np.sort(pairs, axis=1)
+        turned = bool((pairs[:, 0] > pairs[:, 1]).any())
+        ordered = np.sort(pairs, axis=1) if turned else pairs
         # at the threshold counts as verified: a full-resolution check raises a score to just that
         passed = scores >= threshold
         # a pair as one number, a * n + b: 8 bytes and a binary search instead of a tuple of objects

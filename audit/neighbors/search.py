@@ -190,7 +190,7 @@ class _Search:
         n_hash_pairs = len(hash_pairs)
         del hash_pairs
         examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
-        verified = examined.aligned
+        verified = examined.whole
         calibration = calibrate(
             self.table,
             self.descriptors,
@@ -209,10 +209,11 @@ class _Search:
         scores = examined.score.copy()
         scores[examined.places] = overruled.scores(verified, threshold)
         gated = int((examined.score == NOT_ALIGNED).sum())
-        # what an earlier search rejected is as good as given up
-        pairs = np.concatenate([examined.pairs, before])
-        scores = np.concatenate([scores, np.full(len(before), NO_MATCH)])
+        pairs = examined.pairs
         del examined, candidates
+        if len(before):  # what an earlier search rejected is as good as given up
+            pairs = np.concatenate([pairs, before])
+            scores = np.concatenate([scores, np.full(len(before), NO_MATCH)])
 
         def verify_more(pairs: Pairs) -> Floats:
             around = self.background
@@ -354,8 +355,9 @@ class _Search:
         examined = examine_pairs(
             self.table,
             self.descriptors,
-            candidates[fresh],
+            candidates[fresh] if before.any() else candidates,
             background=self.background,
+            least=least,
             keep=framed[fresh],
             share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),

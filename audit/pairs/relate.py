@@ -74,11 +74,11 @@ def relate_pictures(
     store.give_back_memory()
     with (
         store.transaction(),
-        _signatures(run, pictures["content_hash"].to_list(), place, executor) as held,
+        _signatures(run, pictures["content_hash"], place, executor) as held,
     ):
         missing = int((~held.stored).sum())
         rows = pictures.filter(pl.Series(held.stored)) if missing else pictures
-        hashes = rows["pixel_hash"].to_list()
+        hashes = rows["pixel_hash"]
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
         relation = find_near_duplicates(
@@ -114,7 +114,7 @@ class _Held:
 
 @contextmanager
 def _signatures(
-    run: Path, content_hashes: Sequence[str], place: SharedPlace | None, executor: Executor
+    run: Path, content_hashes: pl.Series, place: SharedPlace | None, executor: Executor
 ) -> Iterator[_Held]:
     """Read the signatures: into memory, or onto the place that the workers see."""
     if place is None:
@@ -172,11 +172,10 @@ def picture_opener(
 
 
 def pair_rows(
-    relation: Relation, table: RowTable, hashes: Sequence[str], phashes: npt.NDArray[np.uint64]
+    relation: Relation, table: RowTable, hashes: pl.Series, phashes: npt.NDArray[np.uint64]
 ) -> pl.DataFrame:
     """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
     verified = relation.pairs
-    names = np.asarray(hashes, object)
     first, second = verified.pairs[:, 0], verified.pairs[:, 1]
     words = [
         describe_pair(table[i], table[j], verified, row).words
@@ -184,8 +183,8 @@ def pair_rows(
     ]
     rows = pl.DataFrame(
         {
-            "a": pl.Series(names[first].tolist(), dtype=pl.String),
-            "b": pl.Series(names[second].tolist(), dtype=pl.String),
+            "a": hashes.gather(first),
+            "b": hashes.gather(second),
             "kind": pl.Series(["near"] * len(first), dtype=pl.String),
             "score": verified.score,
             "similarity": verified.similarity,
@@ -198,7 +197,7 @@ def pair_rows(
     return rows.sort("a", "b")
 
 
-def _group_rows(relation: Relation, hashes: Sequence[str]) -> pl.DataFrame:
+def _group_rows(relation: Relation, hashes: pl.Series) -> pl.DataFrame:
     rows = [
         (hashes[group.representative], hashes[member], position, float(score))
         for group in relation.grouping.groups

@@ -93,7 +93,7 @@ def _write(path: Path, content: pa.Buffer) -> None:
 
 
 def load_signatures(
-    run: Path, content_hashes: Sequence[str], out: Signatures | None = None
+    run: Path, content_hashes: Sequence[str] | pl.Series, out: Signatures | None = None
 ) -> tuple[Signatures, npt.NDArray[np.bool_]]:
     """Return the signatures (n,) of these content hashes, distinct, and which of them were found.
 
