@@ -183,6 +183,9 @@ class SuspectLabel(Check):
             f"out were {left[0]:,} pictures with several labels, {left[1]:,} in small classes and "
             f"{left[2]:,} that look like no other. "
         )
+        if not_drawn := int(facts.get("not_drawn", 0)):
+            start += f"{not_drawn:,} more were not drawn: so many classes of all would take "
+            start += "more memory than a scan may. "
         return start + _share_sentence(facts, params.min_gain)
 
 

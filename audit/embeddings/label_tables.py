@@ -51,6 +51,8 @@ SHOWN_NEIGHBOURS = 5
 NEIGHBOURS_OF_ALL = 200_000
 """Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
+MOST_CELLS = 40_000_000
+"""Judged pictures times classes: each is a probability, and takes about 50 bytes at the peak."""
 STORED_CHANCE = 0.05
 """Outliers of up to this chance are stored; the check has a smaller threshold."""
 
@@ -78,7 +80,7 @@ class Labelled:
     `labels` (n,): -1 where they are not judged, else numbers of `names`; `classes` (n,) like them,
     of pictures too that are not judged for what they look like; `groups` (n,) equal within what
     belongs together; `reason` why no label is judged at all, else empty; `conflicting`,
-    `in_small_classes` and `atypical` count pictures.
+    `in_small_classes`, `atypical` and `not_drawn` count pictures.
     """
 
     rows: pl.DataFrame
@@ -90,6 +92,7 @@ class Labelled:
     conflicting: int
     in_small_classes: int
     atypical: int
+    not_drawn: int = 0
 
 
 def relate_labels(
@@ -106,6 +109,7 @@ def relate_labels(
     vectors, probabilities or model cannot be used.
     """
     pictures = store.query(PICTURES)
+    store.give_back_memory()
     # on few rows more threads only wait for each other
     with threadpool_limits(1 if len(pictures) < FEW_PICTURES else None, "blas"):
         _relate(store, load_vectors(store, run, pictures, options, advance, opening))
@@ -205,6 +209,7 @@ def label_pictures(
     labels[atypical] = -1
     if probabilities is not None:
         labels[np.isnan(probabilities).any(1)] = -1
+    labels, left = draw_judged(labels, len(keys))
     groups = number_groups(rows)
     judged = int((labels >= 0).sum())
     reason = ""
@@ -216,8 +221,29 @@ def label_pictures(
     elif len(keys) < 2:
         reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
     return Labelled(
-        rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd
-    )
+        rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd,
+        left,
+    )  # fmt: skip
+
+
+def draw_judged(labels: Ints, n_classes: int) -> tuple[Ints, int]:
+    """Return the labels with those that are not drawn as -1, and how many: memory bounds them.
+
+    Of every class the same share is drawn, but `LEAST_CLASS` at least.
+    """
+    there = np.flatnonzero(labels >= 0)
+    share = MOST_CELLS / max(1, n_classes * len(there))
+    if share >= 1:
+        return labels, 0
+    mixed = np.random.default_rng(0).permutation(there)
+    by_class = mixed[np.argsort(labels[mixed], kind="stable")]
+    sizes = np.bincount(labels[there], minlength=n_classes)
+    position = np.arange(len(by_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    wanted = np.maximum((sizes * share).astype(np.int64), LEAST_CLASS)
+    left_out = by_class[position >= np.repeat(wanted, sizes)]
+    drawn = labels.copy()
+    drawn[left_out] = -1
+    return drawn, len(left_out)
 
 
 def number_groups(rows: pl.DataFrame) -> Ints:
@@ -351,6 +377,7 @@ def _facts(
         "conflicting": known.conflicting,
         "in_small_classes": known.in_small_classes,
         "atypical": known.atypical,
+        "not_drawn": known.not_drawn,
         "reason": known.reason,
         "compared": len(np.unique(known.groups)),
         "least_compared": LEAST,

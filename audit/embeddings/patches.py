@@ -35,8 +35,10 @@ STRIDE = 2
 KEPT_AXES = 24
 """Principal axes of a patch that are kept, of 108: the rest is noise of the 8x8 colour."""
 CENTROIDS = 400
-"""With their mirror images; fewer where there are few pictures, or more than memory is for."""
+"""With their mirror images; fewer where there are few pictures, or more than time is for."""
 FEWER_CENTROIDS, MANY_PICTURES = 100, 250_000
+MAIN_AXES, AXES_FROM = 128, 20_000
+"""Of many pictures so many principal axes are kept, those of a sample: memory is for no more."""
 TRAINING_PATCHES = 20_000
 ITERATIONS = 6
 ENCODED = 20_000
@@ -73,6 +75,7 @@ def describe_patches(
 ) -> Floats:
     """Return vectors (v, n, d) of v views of the signatures (n,); columns have mean 0, deviation 1.
 
+    Of more than `MANY_PICTURES` these are turned to their `MAIN_AXES`, which keep their lengths.
     The first view is the whole picture, the others are crops: few pictures have several, many have
     one. Deterministic for one order of rows: sort by content hash first. d is at most 896.
     """
@@ -81,19 +84,38 @@ def describe_patches(
     if not n:
         return np.zeros((1, 0, 0), np.float32)
     words = learn_dictionary(table)
+    turn = _main_axes(table, words) if n > MANY_PICTURES else None
     width = 2 * len(words.centroids) + COLOUR_SIDE * COLOUR_SIDE // 2 * 3
+    width = width if turn is None else turn.shape[1]
     vectors = np.empty((len(regions), n, width), np.float32)
     starts = range(0, n, BATCH)
 
     def fill(start: int) -> None:
         pictures = colour_pictures(table[start : start + BATCH])
         for view, region in enumerate(regions):
-            vectors[view, start : start + BATCH] = encode(_crop(pictures, *region), words)
+            codes = encode(_crop(pictures, *region), words)
+            vectors[view, start : start + BATCH] = codes if turn is None else codes @ turn
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
         for done, _ in enumerate(pool.map(fill, starts)):
             advance((done + 1) / len(starts))
+    if turn is not None:
+        vectors -= vectors.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
+        return vectors
     return scale_columns(vectors.reshape(-1, width)).reshape(vectors.shape)
+
+
+def _main_axes(table: Signatures, words: Dictionary) -> Floats:
+    """Return the axes (d, 128) to which codes are turned, their scale to deviation 1 included."""
+    rows = np.sort(np.random.default_rng(SEED).permutation(len(table))[:AXES_FROM])
+    starts = range(0, len(rows), BATCH)
+    parts = [encode(colour_pictures(table[rows[k : k + BATCH]]), words) for k in starts]
+    codes = np.concatenate(parts)
+    spread = codes.std(0)
+    scale = 1 / (spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
+    codes = (codes - codes.mean(0)) * scale
+    _, axes = np.linalg.eigh((codes.T @ codes).astype(np.float64))
+    return np.asarray(scale[:, None] * axes[:, ::-1][:, :MAIN_AXES], np.float32)
 
 
 def _crop(pictures: Floats, top: int, left: int, side: int) -> Floats:

@@ -50,8 +50,12 @@ def decompose(vectors: Floats) -> Decomposition:
             part = vectors[start : start + BLOCK]
             gram += part.T @ part
         values, axes = np.linalg.eigh(gram)
-        turned = vectors @ axes.astype(np.float32)
+        turned = None
     kept = np.flatnonzero(values > max(float(values.max(initial=0.0)), 1e-12) * 1e-7)[::-1]
+    if turned is None:
+        # the axes that are kept alone: all, and then a copy of some, would take twice as much
+        main = np.ascontiguousarray(axes[:, kept].astype(np.float32))
+        return Decomposition(vectors @ main, values[kept])
     return Decomposition(np.ascontiguousarray(turned[:, kept]), values[kept])
 
 

@@ -148,8 +148,10 @@ def _built_in(
     from audit.embeddings.patches import describe_patches
     from audit.pairs.signature_store import load_signatures
 
-    table, stored = load_signatures(run, pictures["content_hash"].to_list())
+    table, stored = load_signatures(run, pictures["content_hash"])
     usable = stored & is_comparable(table)
-    views = describe_patches(table[usable], advance=advance)
+    if not usable.all():  # else all signatures would be there twice
+        table = table[usable]
+    views = describe_patches(table, advance=advance)
     source = "built-in vectors (patches of the stored signatures)"
     return PictureVectors(pictures.filter(pl.Series(usable)), views, source)
