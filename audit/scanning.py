@@ -129,7 +129,7 @@ def _scan(
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
-        total = list_source(store, source, progress)
+        total = list_source(store, source, progress, None if verify else earlier)
         read_annotations(store, source, earlier)
         # read before anything is measured: what is wrong with the file is said at once
         predicted = load_results(store, vectors.boxes) if vectors.boxes else None

@@ -140,6 +140,6 @@ def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:
             stored = file.schema_arrow.metadata or {}
             if stored.get(VERSION_KEY) != signature_schema().metadata[VERSION_KEY]:
                 return None
-            return file.read(columns=columns)
+            return file.read(columns=columns, use_threads=False)
     except (pa.ArrowInvalid, OSError):
         return None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.run.listing import is_listed_as_before, own_samples
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -55,45 +56,57 @@ def keep_rows(
     """
     import polars as pl
 
-    store.create_from("signed", signed)
-    store.create_from("edited", pl.DataFrame({"id": edited}, schema={"id": pl.String}))
-    store.execute(
-        f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
-        f"OR NOT EXISTS (SELECT 1 FROM samples s WHERE {UNCHANGED})"
-    )
-    n_resumed = store.scalar("SELECT count(*) FROM features")
-    n_kept: int | None = 0
-    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
-    store.execute(
-        "CREATE OR REPLACE TABLE lost AS SELECT *, 0 AS size_before FROM features LIMIT 0"
-    )
-    if previous is not None:
-        store.attach(previous, "previous")
-        if not n_resumed and not edited and _nothing_changed(store, related_as):
-            n_kept = None
-        elif _same_measures(store):
-            store.execute(
-                f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
-                f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
-                f"WHERE f.sample_id NOT IN (FROM edited) AND {LASTING}"
-            )
-            n_kept = store.scalar("SELECT count(*) FROM features") - n_resumed
-            store.execute(
-                f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
-                f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
-                f"ANTI JOIN samples s ON s.id = f.sample_id "
-                f"WHERE f.status IN ('ok', 'damaged') AND {LASTING}"
-            )
-        store.detach("previous")
-    store.execute("DROP TABLE signed")
-    store.execute("DROP TABLE edited")
+    changed = pl.DataFrame({"id": edited}, schema={"id": pl.String})
+    with store.frame_as("signed", signed), store.frame_as("edited", changed):
+        n_resumed = _resume(store)
+        n_kept = 0 if previous is None else _keep(store, previous, related_as, n_resumed, edited)
     if n_kept is not None:
+        own_samples(store)
         store.execute(
             "CREATE OR REPLACE TABLE pending AS "
             f"SELECT s.id, s.uri, s.n_bytes, {FILE_KEY} AS file_key "
             "FROM samples s ANTI JOIN features f ON f.sample_id = s.id"
         )
     return n_resumed, n_kept
+
+
+def _resume(store: Store) -> int:
+    """Keep what a killed scan measured of files that are the same still; return how many."""
+    if store.scalar("SELECT count(*) FROM features"):
+        store.execute(
+            f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
+            f"OR NOT EXISTS (SELECT 1 FROM samples s WHERE {UNCHANGED})"
+        )
+    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
+    store.execute(
+        "CREATE OR REPLACE TABLE lost AS SELECT *, 0 AS size_before FROM features LIMIT 0"
+    )
+    return int(store.scalar("SELECT count(*) FROM features"))
+
+
+def _keep(
+    store: Store, previous: Path, related_as: str, n_resumed: int, edited: Sequence[str]
+) -> int | None:
+    """Copy rows of the previous generation; return how many, None where nothing changed."""
+    n_kept: int | None = 0
+    store.attach(previous, "previous")
+    if not n_resumed and not edited and _nothing_changed(store, related_as):
+        n_kept = None
+    elif _same_measures(store):
+        store.execute(
+            f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
+            f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
+            f"WHERE f.sample_id NOT IN (FROM edited) AND {LASTING}"
+        )
+        n_kept = int(store.scalar("SELECT count(*) FROM features")) - n_resumed
+        store.execute(
+            f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
+            f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
+            f"ANTI JOIN samples s ON s.id = f.sample_id "
+            f"WHERE f.status IN ('ok', 'damaged') AND {LASTING}"
+        )
+    store.detach("previous")
+    return n_kept
 
 
 def _same_measures(store: Store) -> bool:
@@ -111,7 +124,7 @@ def _nothing_changed(store: Store, related_as: str) -> bool:
         return False
     if _annotations_differ(store):
         return False
-    tables = [*LISTED]
+    tables = [table for table in LISTED if table != "samples" or not is_listed_as_before(store)]
     has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
     if has[0] != has[1]:
         return False
@@ -132,8 +145,8 @@ def _annotations_differ(store: Store) -> bool:
 
 
 def _differs(store: Store, table: str) -> bool:
-    counts = f"SELECT (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM previous.{table})"
-    if store.scalar(counts):
-        return True
+    now, before = (store.scalar(f"SELECT count(*) FROM {x}{table}") for x in ("", "previous."))
+    if now != before or not now:
+        return bool(now != before)
     fresh = f"SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}"
     return store.scalar(f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None

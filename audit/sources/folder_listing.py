@@ -7,11 +7,11 @@ class folders only the first 20 by name are listed, so this stays cheap compared
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from audit.sources import names
-from audit.sources.formats import KINDS, extension_of_name
+from audit.sources.formats import KINDS, extension_of_name, named_as_images
 
 FOLDERS_LISTED = 20
 MOST_DISTANT_READS = 200
@@ -62,6 +62,35 @@ def _add_link(entry: os.DirEntry[str], entries: FolderEntries) -> None:
     (entries.special if special else entries.files).append(entry.name)
 
 
+def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
+    """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
+
+    They are -1 for a file that was deleted since it was listed, and for a broken link: the decoder
+    finds out which.
+    """
+    n_bytes, mtimes, ctimes = list[int](), list[int](), list[int]()
+    stat = os.stat
+    try:
+        at = os.open(folder, os.O_RDONLY)  # so that no file's whole path is looked up again
+    except OSError:
+        gone = [-1] * len(files)
+        return gone, gone[:], gone[:]
+    try:
+        for name in files:
+            try:
+                found = stat(name, dir_fd=at)
+            except OSError:
+                size = mtime = ctime = -1
+            else:
+                size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            n_bytes.append(size)
+            mtimes.append(mtime)
+            ctimes.append(ctime)
+    finally:
+        os.close(at)
+    return n_bytes, mtimes, ctimes
+
+
 ListFolder = Callable[[str], FolderEntries]
 ReadEnds = Callable[[str], str]
 
@@ -90,6 +119,7 @@ class FolderListing:
         self._list_one = list_one
         self._read_ends, self._reads_left = read_ends, MOST_DISTANT_READS
         self._entries: dict[str, FolderEntries] = {}
+        self._others: dict[str, list[str]] = {}
 
     def entries(self, path: str) -> FolderEntries:
         """Return the entries of a folder, read once."""
@@ -101,6 +131,14 @@ class FolderListing:
             entries.folders = [name for name in entries.folders if not is_hidden(name)]
             self._entries[path] = entries
         return self._entries[path]
+
+    def _other_files(self, path: str) -> list[str]:
+        """Return the files of a folder but for those named like pictures, found once."""
+        if path not in self._others:
+            files = self.entries(path).files
+            images = set(named_as_images(files))
+            self._others[path] = [name for name in files if name not in images]
+        return self._others[path]
 
     def level(self, path: str) -> Level:
         """Return the meaningful folders under `path`: containers opened, annotations left out."""
@@ -150,10 +188,13 @@ class FolderListing:
                 yield os.path.join(first, inner)
 
     def files(self, folder: str, *extensions: str, limit: int = 8) -> list[str]:
-        """Return paths of the first few visible files of `folder` with one of the extensions."""
+        """Return paths of the first few visible files of `folder` with one of the extensions.
+
+        Those of pictures are not asked for.
+        """
         wanted = (
             os.path.join(folder, name)
-            for name in self.entries(folder).files
+            for name in self._other_files(folder)
             if extension_of_name(name) in extensions and not name.startswith(".")
         )
         return [path for path, _ in zip(wanted, range(limit), strict=False)]
