@@ -35,7 +35,8 @@ from audit.measuring import (
 )
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
-from audit.pairs.signature_store import stored_hashes
+from audit.pairs.signature_check import PUBLISHED_WITH, signed_pictures
+from audit.pairs.signature_store import name_parts
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import feature_columns
@@ -138,9 +139,8 @@ def _scan(
             settings, workers = choose_workers(config, jobs, store, "samples", executor)
             edited = find_unseen_edits(store, earlier, workers, settings.limits, progress)
             clock.lap("verify")
-        n_resumed, n_kept = keep_rows(
-            store, earlier, _related_as(config, vectors), stored_hashes(run), edited
-        )
+        signed = signed_pictures(store, run, earlier)
+        n_resumed, n_kept = keep_rows(store, earlier, _related_as(config, vectors), signed, edited)
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
@@ -165,7 +165,8 @@ def _scan(
             _relate_labels(store, run, vectors, config, workers, progress)
             measure_boxes(store)
             clock.lap("relate")
-            store.set_meta(_facts(source) | _related_facts(config, vectors))
+            facts = _facts(source) | _related_facts(config, vectors)
+            store.set_meta(facts | {PUBLISHED_WITH: name_parts(run)})
             store.checkpoint()
     unseen = edited if verify else None
     if unchanged is not None:

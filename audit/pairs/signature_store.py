@@ -68,6 +68,12 @@ def list_parts(run: Path) -> list[tuple[Path, bool]]:
     return [(path, _is_whole(path)) for path in sorted((run / FOLDER).glob("*.parquet"))]
 
 
+def name_parts(run: Path) -> str:
+    """Return a name of all parts together: another where one was added or is gone."""
+    stems = sorted(path.stem for path in (run / FOLDER).glob("*.parquet"))
+    return _digest(" ".join(stems).encode())
+
+
 def stored_hashes(run: Path) -> pa.Table:
     """Return the content hashes whose signature can be loaded, as the column `content_hash`.
 

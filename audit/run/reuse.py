@@ -9,6 +9,7 @@ a million files take about two seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def keep_rows(
     store: Store,
     previous: Path | None,
     related_as: str,
-    signed: pa.Table,
+    signed: pa.Table | None,
     edited: Sequence[str] = (),
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
@@ -49,17 +50,26 @@ def keep_rows(
     The rows of files that are gone are left in the temporary table `lost`, with their size: their
     content may be among the pending ones. `edited` are samples that are read whatever their times.
 
-    `signed` has the column `content_hash`: pictures whose signature is stored. The others are read
-    again, because a comparison without them would be incomplete. Returns the rows resumed from a
-    killed scan, and the rows kept from the previous generation: None where nothing at all changed
-    since, so that nothing needs to be copied.
+    `signed` has the column `content_hash`: pictures whose signature is stored; None if all those of
+    the previous generation are. The others are read again, because a comparison without them would
+    be incomplete. Returns the rows resumed from a killed scan, and the rows kept from the previous
+    generation: None where nothing at all changed since, so that nothing needs to be copied.
     """
     import polars as pl
 
     changed = pl.DataFrame({"id": edited}, schema={"id": pl.String})
-    with store.frame_as("signed", signed), store.frame_as("edited", changed):
+    lasting = LASTING if signed is not None else f"NOT {TRANSIENT}"
+    known = nullcontext() if signed is None else store.frame_as("signed", signed)
+    with known, store.frame_as("edited", changed):
         n_resumed = _resume(store)
-        n_kept = 0 if previous is None else _keep(store, previous, related_as, n_resumed, edited)
+        n_kept: int | None = 0
+        if previous is not None:
+            store.attach(previous, "previous")
+            if n_resumed or edited or not _nothing_changed(store, related_as, lasting):
+                n_kept = _keep(store, lasting)
+            else:
+                n_kept = None
+            store.detach("previous")
     if n_kept is not None:
         own_samples(store)
         store.execute(
@@ -84,29 +94,23 @@ def _resume(store: Store) -> int:
     return int(store.scalar("SELECT count(*) FROM features"))
 
 
-def _keep(
-    store: Store, previous: Path, related_as: str, n_resumed: int, edited: Sequence[str]
-) -> int | None:
-    """Copy rows of the previous generation; return how many, None where nothing changed."""
-    n_kept: int | None = 0
-    store.attach(previous, "previous")
-    if not n_resumed and not edited and _nothing_changed(store, related_as):
-        n_kept = None
-    elif _same_measures(store):
-        store.execute(
-            f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
-            f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
-            f"WHERE f.sample_id NOT IN (FROM edited) AND {LASTING}"
-        )
-        n_kept = int(store.scalar("SELECT count(*) FROM features")) - n_resumed
-        store.execute(
-            f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
-            f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
-            f"ANTI JOIN samples s ON s.id = f.sample_id "
-            f"WHERE f.status IN ('ok', 'damaged') AND {LASTING}"
-        )
-    store.detach("previous")
-    return n_kept
+def _keep(store: Store, lasting: str) -> int:
+    """Copy rows of the previous generation, and those of files that are gone; return how many."""
+    if not _same_measures(store):
+        return 0
+    n_before = store.scalar("SELECT count(*) FROM features")
+    store.execute(
+        f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
+        f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
+        f"WHERE f.sample_id NOT IN (FROM edited) AND {lasting}"
+    )
+    store.execute(
+        f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
+        f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
+        f"ANTI JOIN samples s ON s.id = f.sample_id "
+        f"WHERE f.status IN ('ok', 'damaged') AND {lasting}"
+    )
+    return int(store.scalar("SELECT count(*) FROM features")) - int(n_before)
 
 
 def _same_measures(store: Store) -> bool:
@@ -114,13 +118,13 @@ def _same_measures(store: Store) -> bool:
     return bool(store.scalar(question.format("")) == store.scalar(question.format("previous.")))
 
 
-def _nothing_changed(store: Store, related_as: str) -> bool:
+def _nothing_changed(store: Store, related_as: str, lasting: str) -> bool:
     """Say whether listing, notes and metadata equal those of the previous generation."""
     if not _same_measures(store):
         return False
     if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
         return False
-    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({LASTING})"):
+    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({lasting})"):
         return False
     if _annotations_differ(store):
         return False
