@@ -158,7 +158,7 @@ def list_tree(scope: FolderScope) -> Tree:
 
 
 def _met(scope: FolderScope, folder: str) -> FolderEntries | None:
-    """Return what the walk for pictures listed; None where its pictures may be masks too."""
+    """Return what the walk for pictures listed; None where pictures may be masks."""
     if scope.listed is not None or _is_mask_folder(folder):
         return None
     return scope.met.get(os.path.join(scope.root, folder).rstrip("/") or "/")

@@ -53,7 +53,7 @@ class FolderScope:
     ignore: tuple[Path, ...]
     listed: ListedTree | None = None
     met: Mapping[str, FolderEntries] = field(default_factory=dict)
-    """Folders that the reader listed for its samples, by path, without the pictures in them."""
+    """Folders that the reader listed for its samples, by path; of their files, the texts alone."""
 
 
 class FolderReader:

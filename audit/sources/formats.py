@@ -50,6 +50,8 @@ IMAGE_ENDINGS = frozenset(
     for spelled in (f".{ext}", f".{ext}".upper())
 )
 """What the names of nearly all pictures end in."""
+TEXTS = frozenset(["json", "xml", "txt", "csv", "yaml", "yml", "names"])
+"""Formats of annotation files, and of the names of their classes."""
 # Formats that hold a whole dataset in one file: named in the error when a folder has no pictures.
 _PACKED = """
     tfrecord tfrecords record beton npz npy h5 hdf5 mat lmdb mdb parquet arrow pkl pickle

@@ -1,8 +1,9 @@
 """The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
 Order: the files of a folder by name, then its folders by name, by code point, whatever the file
-system returns. Names are sorted folder by folder, so memory holds the names of one folder and the
-folders still to visit. Links are followed; one that leads to a folder it lies in ends there. Pipes,
+system returns. Names are sorted folder by folder, so memory holds the names of one folder, the
+folders still to visit, and the texts that were met: annotations are found among them without
+another walk. Links are followed; one that leads to a folder it lies in ends there. Pipes,
 sockets and devices are never opened. A folder that cannot be listed is a note, not a crash.
 """
 
@@ -18,7 +19,7 @@ from typing import Generic, TypeVar
 
 from audit.records import sample_id
 from audit.sources.folder_listing import FolderEntries, list_folder
-from audit.sources.formats import extension_of_name, kind_of, named_as_images
+from audit.sources.formats import TEXTS, extension_of_name, kind_of, named_as_images
 from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
 from audit.sources.read_log import ReadLog
@@ -114,7 +115,7 @@ class Walk(Generic[S]):
         self._source = source
         self.n_links = 0
         self.met: dict[str, FolderEntries] = {}
-        """The folders that were listed, by path, without the pictures in them."""
+        """The folders that were listed, by path; of their files, the texts alone."""
         self._outside: str | None = None
 
     def folders(self, state: S) -> Iterator[Folder[S]]:
@@ -127,7 +128,7 @@ class Walk(Generic[S]):
                 self._count_below(path, relative.rstrip("/"), "run directory")
                 continue
             images, others = self._images(path, relative, entries)
-            self.met[path] = replace(entries, files=others)
+            self._remember(path, entries, others)
             if images:
                 odd = clashing or _clash(images)
                 yield Folder(path, relative, state, images, frozenset(entries.links), odd)
@@ -158,6 +159,10 @@ class Walk(Generic[S]):
                 "Grant read and search permission (chmod u+rx) and scan again.",
             )
             return FolderEntries()
+
+    def _remember(self, path: str, entries: FolderEntries, files: Sequence[str]) -> None:
+        texts = [name for name in files if extension_of_name(name) in TEXTS]
+        self.met[path] = replace(entries, files=texts)
 
     def _images(
         self, path: str, relative: str, entries: FolderEntries
@@ -234,7 +239,7 @@ class Walk(Generic[S]):
                 entries = self._list_one(path)
             except OSError:
                 continue
-            self.met[path] = entries
+            self._remember(path, entries, entries.files)
             for name in [*entries.files, *entries.special]:
                 self._skip(reason, relative + name, name)
             stack.extend(

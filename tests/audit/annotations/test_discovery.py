@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.annotations.discovery import list_tree
 from audit.annotations.reading import find_annotations
 from audit.sources import Source, open_source
 from audit.sources.folder_listing import FolderEntries, list_folder
@@ -25,7 +26,8 @@ def tree(tmp_path: Path) -> Path:
     grow(tmp_path, "text/images/0.jpg", "alone/SegmentationClass/0.png")
     grow(tmp_path, "text/labelTxt/0.txt", content=LABELS)
     grow(tmp_path, "SegmentationClass/m.png", "train/cat/SegmentationClass/0.png")
-    grow(tmp_path, "data.yaml", "beside/classes.txt", content=b"names: [cat]\n")
+    grow(tmp_path, "data.yaml", "beside/classes.txt", "left/obj.NAMES", content=b"names: [cat]\n")
+    grow(tmp_path, "a.xml", "beside/b.CSV", "left/0.npy", "train/labels/c.xml", content=b"none")
     (tmp_path / "linked").symlink_to(tmp_path / "beside")
     return tmp_path
 
@@ -38,6 +40,7 @@ def source_of(tree: Path, exclude: list[str]) -> Source:
 def test_what_the_walk_listed_gives_the_same_annotations(tree: Path, exclude: list[str]) -> None:
     fresh, listed = source_of(tree, exclude), source_of(tree, exclude)
     assert sum(map(len, listed.rows()))
+    assert list_tree(listed.trees[0]) == list_tree(fresh.trees[0])
     found, expected = find_annotations(listed), find_annotations(fresh)
     assert found == expected
     assert [group.key() for group in found] == [group.key() for group in expected]

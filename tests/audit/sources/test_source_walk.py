@@ -247,9 +247,14 @@ def test_times_and_size_are_those_of_the_file(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(
+    opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grow(tmp_path, "a.png", "b.png")
     a, b = (os.stat(tmp_path / name) for name in ("a.png", "b.png"))
+    if not opens:  # a system that opens no folders
+        monkeypatch.setattr("audit.sources.folder_listing._opened", lambda folder: None)
     assert stat_files(str(tmp_path), ["a.png", "gone.png", "b.png"]) == (
         [a.st_size, -1, b.st_size],
         [a.st_mtime_ns, -1, b.st_mtime_ns],
