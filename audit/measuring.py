@@ -17,15 +17,16 @@ from audit.errors import MachineError
 from audit.executors import Executor, Failure, Processes, Serial, usable_cores, usable_memory
 from audit.pairs.signature_store import write_signatures
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
-from audit.records import Sample
+from audit.run.listing import store_samples
 from audit.run.reuse import SAME_FILE, TRANSIENT
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
 from audit.sources.paths import is_inside_process, reading_place
+from audit.sources.sample_rows import SampleRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
 
     from audit.cluster.shared_place import SharedPlace
 
@@ -62,13 +63,22 @@ def ignore_progress(_: Progress) -> None:
     """Ignore progress."""
 
 
-def list_source(store: Store, source: Source, progress: ProgressCallback) -> int:
-    """Store what a source lists and says of itself; return how many files."""
-    total = 0
-    for batch in source.batches():
-        store.append("samples", sample_table(batch))
-        total += len(batch)
-        progress(Progress("list", total, 0))
+def list_source(
+    store: Store, source: Source, progress: ProgressCallback, previous: Path | None = None
+) -> int:
+    """Store what a source lists and says of itself; return how many files.
+
+    Samples that are those of `previous`, the database of the last generation, are not stored again.
+    """
+
+    def listed() -> Iterator[pl.DataFrame]:
+        total = 0
+        for rows in source.rows():
+            yield sample_frame(rows)
+            total += len(rows)
+            progress(Progress("list", total, 0))
+
+    total = store_samples(store, listed(), previous)
     store.append("skipped_files", [asdict(s) for s in source.skipped])
     store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
@@ -80,19 +90,13 @@ def list_source(store: Store, source: Source, progress: ProgressCallback) -> int
     return total
 
 
-def sample_table(samples: Sequence[Sample]) -> pa.Table:
+def sample_frame(rows: SampleRows) -> pl.DataFrame:
     """Return samples as rows of the table `samples`."""
     import polars as pl
 
-    # not pyarrow's own arrays: making one imports pandas, where it is installed
-    columns = {
-        column.name: [getattr(sample, name) for sample in samples]
-        for column, name in zip(SAMPLES, FIELDS, strict=True)
-    }
-    return pl.DataFrame(columns).to_arrow()
-
-
-FIELDS = ("id", "uri", "source", "split", "label", "group", "n_bytes", "mtime_ns", "ctime_ns")
+    kinds = {"VARCHAR": pl.String, "BIGINT": pl.Int64}
+    schema = {column.name: kinds[column.type] for column in SAMPLES}
+    return pl.DataFrame(rows.columns(), schema=schema, orient="col")
 
 
 class WaitingRows:

@@ -38,7 +38,8 @@ from audit.measuring import (
 )
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.signatures import SIGNATURE_VERSION
-from audit.pairs.signature_store import stored_hashes
+from audit.pairs.signature_check import PUBLISHED_WITH, signed_pictures
+from audit.pairs.signature_store import name_parts
 from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import feature_columns
@@ -139,7 +140,7 @@ def _scan(
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
         _start_building(store, config)
-        total = list_source(store, source, progress)
+        total = list_source(store, source, progress, None if verify else earlier)
         read_annotations(store, source, earlier)
         # read before anything is measured: what is wrong with the file is said at once
         predicted = load_results(store, vectors.boxes) if vectors.boxes else None
@@ -148,9 +149,8 @@ def _scan(
             settings, workers = choose_workers(config, jobs, store, "samples", executor)
             edited = find_unseen_edits(store, earlier, workers, settings.limits, progress)
             clock.lap("verify")
-        n_resumed, n_kept = keep_rows(
-            store, earlier, _related_as(config, vectors), stored_hashes(run), edited
-        )
+        signed = signed_pictures(store, run, earlier)
+        n_resumed, n_kept = keep_rows(store, earlier, _related_as(config, vectors), signed, edited)
         pending = store.scalar("SELECT count(*) FROM pending")
         unchanged = None if pending or n_resumed or n_kept is not None else previous
         if unchanged is None:
@@ -181,7 +181,8 @@ def _scan(
             _relate_labels(store, run, vectors, config, workers, progress)
             measure_boxes(store)
             clock.lap("relate")
-            store.set_meta(_facts(source) | _related_facts(config, vectors))
+            facts = _facts(source) | _related_facts(config, vectors)
+            store.set_meta(facts | {PUBLISHED_WITH: name_parts(run)})
             store.checkpoint()
     unseen = edited if verify else None
     if unchanged is not None:

@@ -30,11 +30,12 @@ from PIL import Image
 
 from audit.annotations import read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
-from audit.measuring import sample_table
+from audit.measuring import sample_frame
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run.store import Store
 from audit.sources import open_source
+from audit.sources.sample_rows import SampleRows
 
 Document = dict[str, Any]
 Boxes = dict[str, tuple[int, int, list[tuple[float, float, float, float]]]]
@@ -50,7 +51,7 @@ def run_checks(folder: Path) -> list[Finding]:
         store.create_measurements(FEATURE_ROW)
         source = open_source([str(folder)])
         samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_table(samples))
+        store.append("samples", sample_frame(SampleRows.of(samples)))
         store.append("features", [measured(sample.id, sample.uri) for sample in samples])
         read_annotations(store, source)
         settle_boxes(store)

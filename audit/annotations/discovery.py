@@ -1,10 +1,10 @@
 """Which files below a root hold annotations, and in what form: decided from names and first bytes.
 
-The tree is listed once, folders of annotations included (the walk for pictures leaves them out).
-JSON, XML and CSV files are recognised by their first and last 64 KiB. A text file is a label of
-YOLO only where its folder goes with a folder of pictures and its lines look like labels, because
-captions and lists are text files too. Cost: 2 microseconds per file, one open per JSON, XML or CSV;
-of many small files in one folder, only the first few.
+What the walk for pictures has listed is not listed again, but for folders of pictures that may go
+with text files. JSON, XML and CSV files are recognised by their first and last 64 KiB. A text file
+is a label of YOLO only where its folder goes with a folder of pictures and its lines look like
+labels, because captions and lists are text files too. Cost: 2 microseconds per file that is no
+picture, one open per JSON, XML or CSV; of many small files in one folder, only the first few.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from audit.annotations.box_columns import table_form
 from audit.records import sample_id
-from audit.sources.folder_listing import head_and_tail, is_hidden, list_folder
+from audit.sources.folder import FolderScope
+from audit.sources.folder_listing import FolderEntries, head_and_tail, is_hidden, list_folder
 from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.listed_tree import ListedTree
 from audit.sources.manifest import ManifestReader
@@ -47,15 +47,14 @@ _FILES = {"json": "json", "xml": "xml", "txt": "txt", "csv": "csv"}
 class Tree:
     """The annotation-like files of one root: {folder: sorted names} by extension.
 
-    `stems` are the pictures' names without extension, by folder. `listed` is the tree where it is
-    in archives or a store: then its files are read through it, and copied while a reader needs
-    them.
+    `folders` are those that were entered. `listed` is the tree where it is in archives or a store:
+    then its files are read through it, and copied while a reader needs them.
     """
 
     root: str
     source: str
     files: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    stems: dict[str, set[str]] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
     named: list[str] = field(default_factory=list)  # yaml and names files, paths below the root
     listed: ListedTree | None = field(default=None, repr=False)
 
@@ -64,6 +63,27 @@ class Tree:
         if self.listed is None:
             return head_and_tail(os.path.join(self.root, path))
         return self.listed.head_and_tail(f"{self.root}/{path}")
+
+    def entries(self, folder: str) -> FolderEntries:
+        """Return what is in a folder by its path below the root; raises OSError."""
+        path = os.path.join(self.root, folder)
+        return self.listed.entries(path.rstrip("/")) if self.listed else list_folder(path)
+
+    def stems(self, folder: str) -> set[str]:
+        """Return the pictures of a folder, by their names without extension."""
+        if folder not in self.folders:
+            return set()
+        try:
+            files = self.entries(folder).files
+        except OSError:
+            return set()
+        masks = _is_mask_folder(folder)
+        return {
+            name.rpartition(".")[0]
+            for name in files
+            if KINDS.get(extension := extension_of_name(name)) == "image"
+            and not (masks and extension == "png")
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +132,23 @@ class AnnotationGroup:
         return state.hexdigest()
 
 
-def list_tree(
-    root: str,
-    source: str = "",
-    exclude: Sequence[str] = (),
-    ignore: Sequence[Path] = (),
-    listed: ListedTree | None = None,
-) -> Tree:
-    """List the files below `root` that may hold annotations, in a fixed order."""
-    tree, exclusion = Tree(root, source, listed=listed), Exclusion(exclude)
-    ignored, seen = {os.path.realpath(p) for p in ignore}, set[str]()
+def list_tree(scope: FolderScope) -> Tree:
+    """List the files of a tree that may hold annotations, in a fixed order."""
+    tree, exclusion = Tree(scope.root, scope.name, listed=scope.listed), Exclusion(scope.exclude)
+    ignored, seen = {os.path.realpath(p) for p in scope.ignore}, set[str]()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        path = os.path.join(root, folder)
-        real = path if listed else os.path.realpath(path)
+        path = os.path.join(scope.root, folder)
+        real = path if scope.listed else os.path.realpath(path)
         if real in ignored or real in seen:
             continue
         seen.add(real)
         try:
-            entries = listed.entries(path.rstrip("/")) if listed else list_folder(path)
+            entries = _met(scope, folder) or tree.entries(folder)
         except OSError:
             continue
+        tree.folders.add(folder)
         for name in entries.files:
             _place(tree, folder, name, exclusion)
         inner = [f for f in entries.folders if not is_hidden(f)]
@@ -142,15 +157,26 @@ def list_tree(
     return tree
 
 
+def _met(scope: FolderScope, folder: str) -> FolderEntries | None:
+    """Return what the walk for pictures listed; None where pictures may be masks."""
+    if scope.listed is not None or _is_mask_folder(folder):
+        return None
+    return scope.met.get(os.path.join(scope.root, folder).rstrip("/") or "/")
+
+
+def _is_mask_folder(folder: str) -> bool:
+    return folder.rstrip("/").rpartition("/")[2] in MASK_FOLDERS
+
+
 def _place(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
     extension = extension_of_name(name)
-    if extension == "png" and folder.rstrip("/").rpartition("/")[2] in MASK_FOLDERS:
+    if extension == "png" and _is_mask_folder(folder):
         tree.files.setdefault("mask", {}).setdefault(folder, []).append(name)
-    elif KINDS.get(extension) == "image":
-        tree.stems.setdefault(folder, set()).add(name.rpartition(".")[0])
-    elif name.startswith(".") or (exclusion and exclusion.matches(folder + name, name)):
+    if KINDS.get(extension) == "image" or name.startswith("."):
         return
-    elif extension in _FILES:
+    if exclusion and exclusion.matches(folder + name, name):
+        return
+    if extension in _FILES:
         tree.files.setdefault(extension, {}).setdefault(folder, []).append(name)
     if extension in ("yaml", "yml", "names") or name in ("classes.txt", "labelmap.txt"):
         tree.named.append(folder + name)
@@ -231,7 +257,7 @@ def _csv_groups(tree: Tree) -> list[AnnotationGroup]:
 def _yolo_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("txt", {}).items():
-        stems = set[str]().union(*(tree.stems.get(f, set()) for f in picture_folders(folder)))
+        stems = set[str]().union(*map(tree.stems, picture_folders(folder)))
         labels = [n for n in names if n[:-4] in stems or not _NOT_LABELS.match(n)]
         together = sum(n[:-4] in stems for n in labels)
         named = "labels" in folder.lower().split("/")

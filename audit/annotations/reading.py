@@ -20,6 +20,7 @@ from audit.annotations.sink import Sink
 from audit.annotations.staging import on_this_machine
 from audit.errors import AuditError, error_text
 from audit.run.annotation_tables import ANNOTATION_TABLES, DERIVED
+from audit.run.listing import is_listed_as_before
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -71,8 +72,7 @@ def find_annotations(source: Source) -> list[AnnotationGroup]:
     """Return the annotation files of a source, root by root."""
     groups: list[AnnotationGroup] = []
     for tree in source.trees:
-        files = list_tree(tree.root, tree.name, tree.exclude, tree.ignore, tree.listed)
-        groups += find_groups(files)
+        groups += find_groups(list_tree(tree))
     return groups + [manifest_group(reader) for reader in source.box_tables]
 
 
@@ -111,11 +111,7 @@ def _copied(store: Store, previous: Path, keys: dict[str, str]) -> bool:
         before = dict(
             store.query("SELECT file, file_key FROM previous.annotation_files").iter_rows()
         )
-        listed = "SELECT id, source, split FROM {}samples"
-        differs = f"({listed.format('')} EXCEPT ALL {listed.format('previous.')})"
-        counts = "SELECT (SELECT count(*) FROM samples) = (SELECT count(*) FROM previous.samples)"
-        same = before == keys and store.scalar(counts)
-        if not same or store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is not None:
+        if before != keys or not _same_samples(store):
             return False
         for table in ANNOTATION_TABLES:
             if table not in DERIVED:
@@ -123,3 +119,12 @@ def _copied(store: Store, previous: Path, keys: dict[str, str]) -> bool:
         return True
     finally:
         store.detach("previous")
+
+
+def _same_samples(store: Store) -> bool:
+    if is_listed_as_before(store):
+        return True
+    listed = "SELECT id, source, split FROM {}samples"
+    differs = f"({listed.format('')} EXCEPT ALL {listed.format('previous.')})"
+    counts = "SELECT (SELECT count(*) FROM samples) = (SELECT count(*) FROM previous.samples)"
+    return bool(store.scalar(counts)) and store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is None

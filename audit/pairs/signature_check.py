@@ -7,13 +7,37 @@ scan reads them again. A repair moves such parts aside. 60,000 pictures take abo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.errors import RunError
-from audit.pairs.signature_store import FOLDER, list_parts, stored_hashes
+from audit.pairs.signature_store import FOLDER, list_parts, name_parts, stored_hashes
 from audit.run import generations
 from audit.run.healing import set_aside
 from audit.run.reuse import UNSIGNED
+from audit.run.store import Store
 from audit.run.verify import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PUBLISHED_WITH = "signature_parts"
+"""The fact of a run that names the parts of signatures its generation was published with."""
+
+
+def signed_pictures(store: Store, run: Path, previous: Path | None) -> pa.Table | None:
+    """Return the pictures whose signature is stored, as the column `content_hash`.
+
+    None where they are all those of the generation in the database `previous`: the parts are those
+    of when it was published, and whole. `store` is that of a scan that has just listed its source.
+    """
+    if previous is None or store.scalar("SELECT count(*) FROM features"):
+        return stored_hashes(run)  # an unfinished scan may have signed others
+    store.attach(previous, "previous")
+    published = store.scalar("SELECT value FROM previous.meta WHERE key = ?", [PUBLISHED_WITH])
+    store.detach("previous")
+    if published == name_parts(run) and all(whole for _, whole in list_parts(run)):
+        return None
+    return stored_hashes(run)
 
 
 def check_signatures(run: Path) -> CheckedPart:

@@ -68,6 +68,12 @@ def list_parts(run: Path) -> list[tuple[Path, bool]]:
     return [(path, _is_whole(path)) for path in sorted((run / FOLDER).glob("*.parquet"))]
 
 
+def name_parts(run: Path) -> str:
+    """Return a name of all parts together: another where one was added or is gone."""
+    stems = sorted(path.stem for path in (run / FOLDER).glob("*.parquet"))
+    return _digest(" ".join(stems).encode())
+
+
 def stored_hashes(run: Path) -> pa.Table:
     """Return the content hashes whose signature can be loaded, as the column `content_hash`.
 
@@ -141,6 +147,6 @@ def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:
             stored = file.schema_arrow.metadata or {}
             if stored.get(VERSION_KEY) != signature_schema().metadata[VERSION_KEY]:
                 return None
-            return file.read(columns=columns)
+            return file.read(columns=columns, use_threads=False)
     except (pa.ArrowInvalid, OSError):
         return None

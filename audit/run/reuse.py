@@ -2,16 +2,17 @@
 unchanged.
 
 A file counts as unchanged where size, mtime and ctime are equal; ctime cannot be set back, so an
-edit that restores the mtime is still seen. Everything is one SQL statement over both databases:
-a million files take about two seconds.
+edit that restores the mtime is still seen. Everything is a few SQL statements over both databases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.run.listing import is_listed_as_before, own_samples
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def keep_rows(
     store: Store,
     previous: Path | None,
     related_as: str,
-    signed: pa.Table,
+    signed: pa.Table | None,
     edited: Sequence[str] = (),
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
@@ -50,46 +51,28 @@ def keep_rows(
     The rows of files that are gone are left in the temporary table `lost`, with their size: their
     content may be among the pending ones. `edited` are samples that are read whatever their times.
 
-    `signed` has the column `content_hash`: pictures whose signature is stored. The others are read
-    again, because a comparison without them would be incomplete. Returns the rows resumed from a
-    killed scan, and the rows kept from the previous generation: None where nothing at all changed
-    since, so that nothing needs to be copied.
+    `signed` has the column `content_hash`: pictures whose signature is stored; None if all those of
+    the previous generation are. The others are read again, because a comparison without them would
+    be incomplete. Returns the rows resumed from a killed scan, and the rows kept from the previous
+    generation: None where nothing at all changed since, so that nothing needs to be copied.
     """
     import polars as pl
 
-    store.create_from("signed", signed)
-    store.create_from("edited", pl.DataFrame({"id": edited}, schema={"id": pl.String}))
-    store.execute(
-        f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
-        f"OR NOT EXISTS (SELECT 1 FROM samples s WHERE {UNCHANGED})"
-    )
-    n_resumed = store.scalar("SELECT count(*) FROM features")
-    n_kept: int | None = 0
-    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
-    store.execute(
-        "CREATE OR REPLACE TABLE lost AS SELECT *, 0 AS size_before FROM features LIMIT 0"
-    )
-    if previous is not None:
-        store.attach(previous, "previous")
-        if not n_resumed and not edited and _nothing_changed(store, related_as):
-            n_kept = None
-        elif _same_measures(store):
-            store.execute(
-                f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
-                f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
-                f"WHERE f.sample_id NOT IN (FROM edited) AND {LASTING}"
-            )
-            n_kept = store.scalar("SELECT count(*) FROM features") - n_resumed
-            store.execute(
-                f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
-                f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
-                f"ANTI JOIN samples s ON s.id = f.sample_id "
-                f"WHERE f.status IN ('ok', 'damaged') AND {LASTING}"
-            )
-        store.detach("previous")
-    store.execute("DROP TABLE signed")
-    store.execute("DROP TABLE edited")
+    changed = pl.DataFrame({"id": edited}, schema={"id": pl.String})
+    lasting = LASTING if signed is not None else f"NOT {TRANSIENT}"
+    known = nullcontext() if signed is None else store.frame_as("signed", signed)
+    with known, store.frame_as("edited", changed):
+        n_resumed = _resume(store)
+        n_kept: int | None = 0
+        if previous is not None:
+            store.attach(previous, "previous")
+            if n_resumed or edited or not _nothing_changed(store, related_as, lasting):
+                n_kept = _keep(store, lasting)
+            else:
+                n_kept = None
+            store.detach("previous")
     if n_kept is not None:
+        own_samples(store)
         store.execute(
             "CREATE OR REPLACE TABLE pending AS "
             f"SELECT s.id, s.uri, s.n_bytes, {FILE_KEY} AS file_key "
@@ -98,22 +81,55 @@ def keep_rows(
     return n_resumed, n_kept
 
 
+def _resume(store: Store) -> int:
+    """Keep what a killed scan measured of files that are the same still; return how many."""
+    if store.scalar("SELECT count(*) FROM features"):
+        store.execute(
+            f"DELETE FROM features f WHERE {UNSIGNED} OR f.sample_id IN (FROM edited) "
+            f"OR NOT EXISTS (SELECT 1 FROM samples s WHERE {UNCHANGED})"
+        )
+    store.execute("CREATE OR REPLACE TABLE pending AS SELECT id FROM samples LIMIT 0")
+    store.execute(
+        "CREATE OR REPLACE TABLE lost AS SELECT *, 0 AS size_before FROM features LIMIT 0"
+    )
+    return int(store.scalar("SELECT count(*) FROM features"))
+
+
+def _keep(store: Store, lasting: str) -> int:
+    """Copy rows of the previous generation, and those of files that are gone; return how many."""
+    if not _same_measures(store):
+        return 0
+    n_before = store.scalar("SELECT count(*) FROM features")
+    store.execute(
+        f"INSERT INTO features SELECT f.* FROM previous.features f JOIN samples s "
+        f"ON {UNCHANGED} ANTI JOIN features had ON had.sample_id = f.sample_id "
+        f"WHERE f.sample_id NOT IN (FROM edited) AND {lasting}"
+    )
+    store.execute(
+        f"CREATE OR REPLACE TABLE lost AS SELECT f.*, was.n_bytes AS size_before "
+        f"FROM previous.features f JOIN previous.samples was ON was.id = f.sample_id "
+        f"ANTI JOIN samples s ON s.id = f.sample_id "
+        f"WHERE f.status IN ('ok', 'damaged') AND {lasting}"
+    )
+    return int(store.scalar("SELECT count(*) FROM features")) - int(n_before)
+
+
 def _same_measures(store: Store) -> bool:
     question = "SELECT value FROM {}meta WHERE key = 'measured_as'"
     return bool(store.scalar(question.format("")) == store.scalar(question.format("previous.")))
 
 
-def _nothing_changed(store: Store, related_as: str) -> bool:
+def _nothing_changed(store: Store, related_as: str, lasting: str) -> bool:
     """Say whether listing, notes and metadata equal those of the previous generation."""
     if not _same_measures(store):
         return False
     if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
         return False
-    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({LASTING})"):
+    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({lasting})"):
         return False
     if _annotations_differ(store):
         return False
-    tables = [*LISTED]
+    tables = [table for table in LISTED if table != "samples" or not is_listed_as_before(store)]
     has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
     if has[0] != has[1]:
         return False
@@ -134,8 +150,8 @@ def _annotations_differ(store: Store) -> bool:
 
 
 def _differs(store: Store, table: str) -> bool:
-    counts = f"SELECT (SELECT count(*) FROM {table}) <> (SELECT count(*) FROM previous.{table})"
-    if store.scalar(counts):
-        return True
+    now, before = (store.scalar(f"SELECT count(*) FROM {x}{table}") for x in ("", "previous."))
+    if now != before or not now:
+        return bool(now != before)
     fresh = f"SELECT * FROM {table} EXCEPT ALL SELECT * FROM previous.{table}"
     return store.scalar(f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None

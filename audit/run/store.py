@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -58,17 +58,12 @@ class Store:
     @classmethod
     def memory(cls, tracer: Tracer | None = None) -> Store:
         """Return an empty in-memory store without tables."""
-        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
-        return cls(duckdb.connect(":memory:", config=config), tracer)
+        return cls(duckdb.connect(":memory:", config=_settings()), tracer)
 
     @classmethod
     def create(cls, path: Path) -> Store:
         """Open `path` for writing, making it if absent; raises LockedError if another does."""
-        config: Settings = {
-            "storage_compatibility_version": STORAGE_VERSION,
-            "memory_limit": MEMORY_LIMIT,
-            "threads": str(usable_cores()),
-        }
+        config = _settings(storage_compatibility_version=STORAGE_VERSION)
         return cls(_connect(path, read_only=False, config=config))
 
     @classmethod
@@ -76,8 +71,7 @@ class Store:
         """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
-        config: Settings = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores())}
-        return cls(_connect(path, read_only=True, config=config), tracer)
+        return cls(_connect(path, read_only=True, config=_settings()), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
@@ -120,16 +114,13 @@ class Store:
 
         For this connection alone, and for those samples alone: nothing is written.
         """
-        self._con.register("other_splits", samples.select("id", "split", "label"))
-        try:
+        with self.frame_as("other_splits", samples.select("id", "split", "label")):
             for view in ("samples", "images", "pictures"):
                 self.execute(
                     f"CREATE OR REPLACE TEMP TABLE {view} AS SELECT v.* REPLACE "
                     "(o.split AS split, o.label AS label) "
                     f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
                 )
-        finally:
-            self._con.unregister("other_splits")
 
     # ---- what several readers need ----
 
@@ -147,12 +138,12 @@ class Store:
 
     def create_measurements(self, measured: Sequence[Column]) -> None:
         """Create the tables and views of a measurements database."""
-        self._create_table("samples", SAMPLES)
-        self._create_table("features", measured)
-        for name, columns in OTHER_TABLES.items():
-            self._create_table(name, columns)
-        for view in VIEWS:
-            self.execute(view)
+        tables = {"samples": SAMPLES, "features": measured, **OTHER_TABLES}
+        with self.transaction():
+            for name, columns in tables.items():
+                self._create_table(name, columns)
+            for view in VIEWS:
+                self.execute(view)
 
     def create_findings(self) -> None:
         """Create the tables of a findings database."""
@@ -187,11 +178,8 @@ class Store:
             frame = pl.from_dicts([dict(row) for row in rows], infer_schema_length=None)
         else:
             return
-        self._con.register("incoming", frame)
-        try:
+        with self.frame_as("incoming", frame):
             self.execute(f"INSERT INTO {identifier(table)} BY NAME SELECT * FROM incoming")
-        finally:
-            self._con.unregister("incoming")
 
     def _append_row(self, table: str, row: Mapping[str, Any]) -> None:
         names, marks = ", ".join(map(identifier, row)), ", ".join("?" * len(row))
@@ -200,11 +188,17 @@ class Store:
 
     def create_from(self, table: str, frame: pl.DataFrame | pa.Table) -> None:
         """Create `table` with the columns and rows of `frame`."""
-        self._con.register("incoming", frame)
-        try:
+        with self.frame_as("incoming", frame):
             self.execute(f"CREATE OR REPLACE TABLE {identifier(table)} AS SELECT * FROM incoming")
+
+    @contextlib.contextmanager
+    def frame_as(self, name: str, frame: pl.DataFrame | pa.Table) -> Iterator[None]:
+        """Let a frame in memory be read as a table in the `with` block, by this connection."""
+        self._con.register(name, frame)
+        try:
+            yield
         finally:
-            self._con.unregister("incoming")
+            self._con.unregister(name)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -274,6 +268,14 @@ class Store:
             while rows := cursor.fetchmany(size):
                 yield from rows
 
+    def frames(self, sql: str, size: int = 5000) -> Generator[pl.DataFrame]:
+        """Yield the rows of a SELECT as frames of at most `size` rows, while others write."""
+        import polars as pl
+
+        with contextlib.closing(self._con.cursor()) as cursor, _damage_explained():
+            for batch in cursor.sql(sql).to_arrow_reader(size):
+                yield cast("pl.DataFrame", pl.from_arrow(batch))
+
     def columns(self, table: str) -> dict[str, str]:
         """Return the columns of a table and their types, {} if there is no such table."""
         try:
@@ -334,6 +336,10 @@ class Store:
 def identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _settings(**more: str) -> Settings:
+    return {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores()), **more}
 
 
 def _connect(path: Path, *, read_only: bool, config: Settings) -> duckdb.DuckDBPyConnection:

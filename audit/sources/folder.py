@@ -7,9 +7,8 @@ Unicode normal form C are numbered `#2` in walking order, with a note.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from audit.errors import UsageError
@@ -19,13 +18,17 @@ from audit.sources.folder_listing import (
     FolderEntries,
     beside_images,
     repeats_parent,
+    stat_files,
 )
 from audit.sources.formats import PACKED
 from audit.sources.layout import FolderLayout, infer_layout
 from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
 from audit.sources.read_log import ReadLog
+from audit.sources.sample_rows import SampleRows
 from audit.sources.walk import Exclusion, Folder, Walk
+
+BLOCK = 5000  # files of one folder that are listed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class FolderScope:
     exclude: tuple[str, ...]
     ignore: tuple[Path, ...]
     listed: ListedTree | None = None
+    met: Mapping[str, FolderEntries] = field(default_factory=dict)
+    """Folders that the reader listed for its samples, by path; of their files, the texts alone."""
 
 
 class FolderReader:
@@ -72,6 +77,7 @@ class FolderReader:
         """
         self.root = root
         self._tree = tree
+        self._met: Mapping[str, FolderEntries] = {}
         self.name = name
         self._exclude = exclude
         self._ignore = ignore
@@ -91,12 +97,18 @@ class FolderReader:
     def scope(self) -> FolderScope:
         """The root and what is left out of it, for another walk."""
         exclude, ignore = tuple(self._exclude), tuple(self._ignore)
-        return FolderScope(self.root, self.name, exclude, ignore, self._tree)
+        return FolderScope(self.root, self.name, exclude, ignore, self._tree, self._met)
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
+        """Yield the samples in walking order, one by one; see `rows`."""
+        for rows in self.rows(log):
+            yield from rows.samples()
+
+    def rows(self, log: ReadLog) -> Iterator[SampleRows]:
         """Yield the samples in walking order; what is left out goes to `log`."""
         exclusion, entered, filled = Exclusion(self._exclude), set[str](), set[str | None]()
         walk = self._walk(log, exclusion, entered)
+        self._met = walk.met
         start = Place(self._split, None, self._folders.roles, self._folders.wrappers)
         ids = IdRegister()
         n_deep, deep_example = 0, ""
@@ -133,42 +145,55 @@ class FolderReader:
 
     def _in_folder(
         self, folder: Folder[Place], walk: Walk[Place], ids: IdRegister
-    ) -> Iterator[Sample]:
-        path, links = folder.path.rstrip("/") + "/", folder.links
-        split, label = folder.state.split, folder.state.label
-        prefix = sample_id(folder.relative, self.name)
-        plain = uri_of(folder.path) == folder.path and not folder.clashing
-        stat, source = os.stat, self.name
-        for name in folder.images:
-            full = path + name
-            if plain and name.isascii():
-                identity, uri = prefix + name, full
-            else:
-                identity, uri = self._identity(folder, name, walk.log, ids), uri_of(full)
+    ) -> Iterator[SampleRows]:
+        for start in range(0, len(folder.images), BLOCK):
+            files = folder.images[start : start + BLOCK]
+            identities = self._identities(folder, files, walk.log, ids)
             if self._tree is not None:
-                yield self._listed_sample(self._tree, full, identity, split, label)
+                listed = self._listed_samples(self._tree, folder, files, identities)
+                yield SampleRows.of(list(listed))
                 continue
-            if name in links:
-                walk.count_link(full, folder.relative + name)
-            try:
-                status = stat(full)
-            except OSError:
-                # Deleted since it was listed, or a broken link: the decoder finds out which.
-                yield Sample(identity, uri, source, split, label)
-                continue
+            for name in files if folder.links else ():
+                if name in folder.links:
+                    walk.count_link(folder.path_of(name), folder.relative + name)
+            yield self._file_rows(folder, files, identities)
+
+    def _file_rows(
+        self, folder: Folder[Place], files: Sequence[str], identities: list[str]
+    ) -> SampleRows:
+        place = folder.path_of("")
+        uris = [place + name for name in files]
+        if not "".join(files).isascii() or uri_of(place) != place:
+            uris = [uri_of(path) for path in uris]
+        n, state = len(files), folder.state
+        return SampleRows(
+            identities, uris, [self.name] * n, [state.split] * n, [state.label] * n, [None] * n,
+            *stat_files(folder.path, files),
+        )  # fmt: skip
+
+    def _listed_samples(
+        self,
+        tree: ListedTree,
+        folder: Folder[Place],
+        files: Sequence[str],
+        identities: Sequence[str],
+    ) -> Iterator[Sample]:
+        split, label = folder.state.split, folder.state.label
+        for name, identity in zip(files, identities, strict=True):
+            path = folder.path_of(name)
+            at = tree.status(path)
             yield Sample(
-                identity, uri, source, split, label, None,
-                status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+                identity, at.uri, self.name, split, label or tree.label_beside(path), None,
+                at.n_bytes, at.mtime_ns, at.ctime_ns,
             )  # fmt: skip
 
-    def _listed_sample(
-        self, tree: ListedTree, path: str, identity: str, split: str | None, label: str | None
-    ) -> Sample:
-        at = tree.status(path)
-        return Sample(
-            identity, at.uri, self.name, split, label or tree.label_beside(path), None,
-            at.n_bytes, at.mtime_ns, at.ctime_ns,
-        )  # fmt: skip
+    def _identities(
+        self, folder: Folder[Place], files: Sequence[str], log: ReadLog, ids: IdRegister
+    ) -> list[str]:
+        if not folder.clashing and "".join(files).isascii():
+            prefix = sample_id(folder.relative, self.name)
+            return [prefix + name for name in files]
+        return [self._identity(folder, name, log, ids) for name in files]
 
     def _identity(self, folder: Folder[Place], name: str, log: ReadLog, ids: IdRegister) -> str:
         identity = sample_id(folder.relative + name, self.name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 HEAD_BYTES = 32
 
@@ -43,6 +43,15 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys(_UNSUPPORTED.split(), "image format not read"),
     **dict.fromkeys(_IMAGE.split(), "image"),
 }
+IMAGE_ENDINGS = frozenset(
+    spelled
+    for ext, kind in KINDS.items()
+    if kind == "image"
+    for spelled in (f".{ext}", f".{ext}".upper())
+)
+"""What the names of nearly all pictures end in."""
+TEXTS = frozenset(["json", "xml", "txt", "csv", "yaml", "yml", "names"])
+"""Formats of annotation files, and of the names of their classes."""
 # Formats that hold a whole dataset in one file: named in the error when a folder has no pictures.
 _PACKED = """
     tfrecord tfrecords record beton npz npy h5 hdf5 mat lmdb mdb parquet arrow pkl pickle
@@ -86,6 +95,17 @@ def extension_of_name(name: str) -> str:
     if not (dot and stem) or len(tail) > 12 or not tail.isalnum() or not tail.isascii():
         return ""
     return "" if tail.isdigit() else tail.lower()
+
+
+def named_as_images(names: Sequence[str]) -> list[str]:
+    """Return the visible names that end as pictures do, in the usual spellings: most, at once.
+
+    One that is left out may be a picture too: `kind_of` decides.
+    """
+    found = [n for n in names if n[-4:] in IMAGE_ENDINGS and n[0] != "."]  # .jpg, .png: at once
+    if len(found) < len(names):
+        found = [n for n in names if n[n.rfind(".") :] in IMAGE_ENDINGS and n[0] != "."]
+    return found
 
 
 def looks_like_image(head: bytes) -> bool:

@@ -1,9 +1,9 @@
 """A dataset to read: decides how to read what the user named, then streams its samples.
 
 `open_source` takes what the command line was given, decides how to read it and says why; nothing is
-opened but manifests and a few annotation files. `Source.batches` then streams the samples in a
-fixed order. Modules with a function `sniff` (coco.py, yolo.py, voc.py, ...) are found by
-themselves: a new annotation format is a new file.
+opened but manifests and a few annotation files. `Source.rows` then streams the samples in a fixed
+order. Modules with a function `sniff` (coco.py, yolo.py, voc.py, ...) are found by themselves: a
+new annotation format is a new file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
 from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
@@ -26,12 +26,14 @@ from audit.sources.names import split_word
 from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.read_log import Note, ReadLog
+from audit.sources.sample_rows import SampleRows, in_rows
 from audit.sources.stored_tree import StoredTree
 
 if TYPE_CHECKING:
     import polars as pl
 
 Reader = FolderReader | ManifestReader | PackedReader
+T = TypeVar("T")
 _NAMED = re.compile(r"([^/\\:=]+)=(.+)", re.DOTALL)
 # A manifest of one of these names says nothing about the dataset; its folder does.
 _GENERIC = frozenset(
@@ -81,21 +83,38 @@ class Source:
         # A line break in a folder's name makes no line here.
         return "\n".join(line.replace("\n", "\\x0a") for line in lines)
 
-    def batches(self, size: int = 5000) -> Iterator[list[Sample]]:
-        """Yield the samples in a fixed order, `size` at a time; each call starts at the first.
+    def rows(self, size: int = 5000) -> Iterator[SampleRows]:
+        """Yield the samples in a fixed order, about `size` at a time; each call starts at the
+        first.
 
         A reader that breaks is kept in `failed`, and the others go on; where all break, the last
         error is raised.
         """
         self._log, self._failed = ReadLog(), []
         self._note_overlaps()
-        samples = (sample for reader in self._readers for sample in self._guarded(reader))
+        waiting = SampleRows()
+        for part in chain.from_iterable(map(self._listed, self._readers)):
+            waiting.extend(part)
+            if len(waiting) >= size:
+                yield waiting
+                waiting = SampleRows()
+        if waiting:
+            yield waiting
+
+    def batches(self, size: int = 5000) -> Iterator[list[Sample]]:
+        """Yield the samples of `rows` as objects, `size` at a time."""
+        samples = chain.from_iterable(rows.samples() for rows in self.rows())
         while batch := list(islice(samples, size)):
             yield batch
 
-    def _guarded(self, reader: Reader) -> Iterator[Sample]:
+    def _listed(self, reader: Reader) -> Iterator[SampleRows]:
+        if isinstance(reader, FolderReader):
+            return self._guarded(reader, reader.rows(self._log))
+        return in_rows(self._guarded(reader, reader.samples(self._log)))
+
+    def _guarded(self, reader: Reader, parts: Iterator[T]) -> Iterator[T]:
         try:
-            yield from reader.samples(self._log)
+            yield from parts
         except (AuditError, OSError, MemoryError):
             raise  # the caller's mistake, or the machine's: no defect of the reader
         except Exception as error:
@@ -107,7 +126,7 @@ class Source:
 
     @property
     def failed(self) -> list[FailedPart]:
-        """Readers that broke while listing; complete after `batches` ended."""
+        """Readers that broke while listing; complete after `rows` ended."""
         return self._failed
 
     def _note_overlaps(self) -> None:
@@ -124,7 +143,7 @@ class Source:
 
     @property
     def skipped(self) -> list[SkippedFiles]:
-        """Files that are not samples, counted; complete after `batches` ended."""
+        """Files that are not samples, counted; complete after `rows` ended."""
         return self._log.skipped
 
     @property

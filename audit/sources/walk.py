@@ -1,8 +1,9 @@
 """The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
 Order: the files of a folder by name, then its folders by name, by code point, whatever the file
-system returns. Names are sorted folder by folder, so memory holds the names of one folder and the
-folders still to visit. Links are followed; one that leads to a folder it lies in ends there. Pipes,
+system returns. Names are sorted folder by folder, so memory holds the names of one folder, the
+folders still to visit, and the texts that were met: annotations are found among them without
+another walk. Links are followed; one that leads to a folder it lies in ends there. Pipes,
 sockets and devices are never opened. A folder that cannot be listed is a note, not a crash.
 """
 
@@ -12,13 +13,13 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from audit.records import sample_id
 from audit.sources.folder_listing import FolderEntries, list_folder
-from audit.sources.formats import extension_of_name, kind_of
+from audit.sources.formats import TEXTS, extension_of_name, kind_of, named_as_images
 from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
 from audit.sources.read_log import ReadLog
@@ -42,6 +43,10 @@ class Folder(Generic[S]):
     images: list[str]
     links: frozenset[str]
     clashing: bool
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a file of the folder."""
+        return os.path.join(self.path, name)
 
 
 class Exclusion:
@@ -109,6 +114,8 @@ class Walk(Generic[S]):
         self._ignored_names = {os.path.basename(path) for path in self._ignore}
         self._source = source
         self.n_links = 0
+        self.met: dict[str, FolderEntries] = {}
+        """The folders that were listed, by path; of their files, the texts alone."""
         self._outside: str | None = None
 
     def folders(self, state: S) -> Iterator[Folder[S]]:
@@ -120,7 +127,8 @@ class Walk(Generic[S]):
             if _is_run(entries):
                 self._count_below(path, relative.rstrip("/"), "run directory")
                 continue
-            images = self._images(path, relative, entries)
+            images, others = self._images(path, relative, entries)
+            self._remember(path, entries, others)
             if images:
                 odd = clashing or _clash(images)
                 yield Folder(path, relative, state, images, frozenset(entries.links), odd)
@@ -152,17 +160,30 @@ class Walk(Generic[S]):
             )
             return FolderEntries()
 
-    def _images(self, path: str, relative: str, entries: FolderEntries) -> list[str]:
+    def _remember(self, path: str, entries: FolderEntries, files: Sequence[str]) -> None:
+        texts = [name for name in files if extension_of_name(name) in TEXTS]
+        self.met[path] = replace(entries, files=texts)
+
+    def _images(
+        self, path: str, relative: str, entries: FolderEntries
+    ) -> tuple[list[str], list[str]]:
+        """Return the names of the pictures of a folder, and those of its other files."""
         for name in entries.special:
             self._skip("not a regular file", relative + name, name)
-        images = []
+        images = [] if self._exclusion else named_as_images(entries.files)
+        if len(images) == len(entries.files):
+            return images, []
+        known, others = set(images), []
         for name in entries.files:
+            if name in known:
+                continue
             reason = self._reason(path, relative, name)
             if reason == "image":
                 images.append(name)
             else:
+                others.append(name)
                 self._skip(reason, relative + name, name)
-        return images
+        return sorted(images), others
 
     def _reason(self, path: str, relative: str, name: str) -> str:
         if name[0] == "." or name.lower() in SYSTEM:
@@ -218,6 +239,7 @@ class Walk(Generic[S]):
                 entries = self._list_one(path)
             except OSError:
                 continue
+            self._remember(path, entries, entries.files)
             for name in [*entries.files, *entries.special]:
                 self._skip(reason, relative + name, name)
             stack.extend(
@@ -287,5 +309,12 @@ def _is_run(entries: FolderEntries) -> bool:
 
 def _clash(names: Sequence[str]) -> bool:
     """Return whether two names get the same id: only names with other than ASCII, or %, can."""
-    odd = [name for name in names if not name.isascii() or "%" in name]
+    if is_plain("".join(names)):
+        return False
+    odd = [name for name in names if not is_plain(name)]
     return len({sample_id(name) for name in odd}) < len(odd)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether ids and uris spell a text as it is."""
+    return text.isascii() and "%" not in text

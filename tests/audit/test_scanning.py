@@ -29,7 +29,7 @@ from audit.executors import Executor, Serial
 from audit.measuring import Progress
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measurer
-from audit.records import Action, Finding, Sample, Severity
+from audit.records import Action, Finding, Severity
 from audit.report import collect_report
 from audit.run import generations
 from audit.run.digests import SEAL
@@ -39,6 +39,7 @@ from audit.scanning import ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.read_log import ReadLog
+from audit.sources.sample_rows import SampleRows
 from tests.audit.run.scanned import CHECKS
 from tests.conftest import make_tree, picture
 from tests.warm import warm_line
@@ -153,6 +154,19 @@ def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: P
     assert result.unchanged
     assert executor.read == []
     assert generations.require(run) == before
+
+
+def test_an_unchanged_listing_is_stored_where_something_else_changed(
+    undisturbed: Undisturbed, run: Path
+) -> None:
+    executor = Counting()
+    result = scan(undisturbed.tree, run, executor=executor, config=Config(relate={"seed": 9}))
+    assert not result.unchanged
+    assert (executor.read, result.kept) == ([], 24)
+    assert index(run)["samples"].equals(undisturbed.whole["samples"])
+    with open_run(run) as store:  # in the order of the walk
+        ids = store.query("SELECT id FROM samples ORDER BY rowid")["id"].to_list()
+    assert ids == [one for rows in open_source([str(undisturbed.tree)]).rows() for one in rows.id]
 
 
 def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
@@ -615,23 +629,24 @@ def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = [f"one={tree / 'train'}", f"two={tree / 'test'}"]
-    whole = FolderReader.samples
+    whole = FolderReader.rows
 
-    def samples(reader: FolderReader, log: ReadLog) -> Iterator[Sample]:
-        yield from itertools.islice(whole(reader, log), 2)
+    def broken(reader: FolderReader, log: ReadLog) -> Iterator[SampleRows]:
+        samples = itertools.chain.from_iterable(rows.samples() for rows in whole(reader, log))
+        yield SampleRows.of(list(itertools.islice(samples, 2)))
         raise KeyError("a defect")
 
-    def only_one(reader: FolderReader, log: ReadLog) -> Iterator[Sample]:
-        return samples(reader, log) if reader.name == "one" else whole(reader, log)
+    def only_one(reader: FolderReader, log: ReadLog) -> Iterator[SampleRows]:
+        return broken(reader, log) if reader.name == "one" else whole(reader, log)
 
-    monkeypatch.setattr(FolderReader, "samples", only_one)
+    monkeypatch.setattr(FolderReader, "rows", only_one)
     scanning.scan(open_source(roots), tmp_path / "run", jobs=1)
     with open_run(tmp_path / "run") as store:
         (failed,) = store.rows("SELECT kind, name, error FROM failed_readers")
         counts = dict(store.query("SELECT source, count(*) FROM samples GROUP BY 1").iter_rows())
     assert failed == {"kind": "reader", "name": "one", "error": "KeyError: 'a defect'"}
     assert counts == {"one": 2, "two": 9}
-    monkeypatch.setattr(FolderReader, "samples", samples)
+    monkeypatch.setattr(FolderReader, "rows", broken)
     with pytest.raises(KeyError):  # nothing is left to publish
         scanning.scan(open_source(roots), tmp_path / "other", jobs=1)
 

@@ -19,13 +19,14 @@ from audit.annotations import (
 )
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
-from audit.measuring import sample_table
+from audit.measuring import sample_frame
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 from audit.sources import open_source
+from audit.sources.sample_rows import SampleRows
 
 
 def picture(path: Path, width: int = 64, height: int = 48, orientation: int = 1) -> None:
@@ -73,7 +74,7 @@ def annotated(root: Path) -> Iterator[Store]:
 def _fill(store: Store, root: Path) -> None:
     source = open_source([str(root)])
     samples = [sample for batch in source.batches() for sample in batch]
-    store.append("samples", sample_table(samples))
+    store.append("samples", sample_frame(SampleRows.of(samples)))
     store.append("features", [_measured(s.id, s.uri) for s in samples])
     read_annotations(store, source)
     settle_boxes(store)
@@ -99,7 +100,7 @@ def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
         store.create_measurements(FEATURE_ROW)
         source = open_source([str(root)])
         samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_table(samples))
+        store.append("samples", sample_frame(SampleRows.of(samples)))
         store.append("features", [_measured(s.id, s.uri) for s in samples])
         read_annotations(store, source)
         settle_boxes(store)

@@ -19,12 +19,13 @@ from audit.annotations import read_annotations, settle_boxes
 from audit.annotations import staging as staging_module
 from audit.errors import UsageError
 from audit.executors import Serial
-from audit.measuring import sample_table
+from audit.measuring import sample_frame
 from audit.picture.features import FEATURE_ROW
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
 from audit.scanning import scan
 from audit.sources import Source, object_store, open_source
+from audit.sources.sample_rows import SampleRows
 from tests.audit.annotations.datasets import coco, coco_tree, picture
 from tests.audit.sources.packed_sets import Files, write_tar, write_zip
 from tests.conftest import ROOT
@@ -114,7 +115,7 @@ def tables_of(source: Source, files: Files, previous: Path | None = None) -> Row
     with Store.memory() as store:
         store.create_measurements(FEATURE_ROW)
         samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_table(samples))
+        store.append("samples", sample_frame(SampleRows.of(samples)))
         store.append("features", [_measured(s.id, files[s.id]) for s in samples])
         read_annotations(store, source)
         settle_boxes(store)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from audit.sources import formats
+from audit.sources.names import SYSTEM
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,28 @@ def test_every_raster_extension_that_pillow_opens_is_known() -> None:
     odd = {"iim", "palm"}  # IPTC records and a format that Pillow only writes
     raster = {extension[1:] for extension in Image.EXTENSION} - documents - odd
     assert {e for e in raster if formats.KINDS.get(e) != "image"} == set()
+
+
+NAMES = st.builds(
+    "{}{}".format,
+    st.text("ab.jp", max_size=4),
+    st.sampled_from(
+        ["", ".jpg", ".JPG", ".jpeg", ".Png", ".bw", ".heic", ".txt", "jpg", ".", ".jp2"]
+    ),
+).filter(bool)
+
+
+@given(st.lists(NAMES))
+def test_names_that_are_taken_for_pictures_at_once_are_names_of_pictures(names: list[str]) -> None:
+    found = formats.named_as_images(names)
+    usual = (".jpg", ".JPG", ".jpeg", ".bw", ".heic")
+    assert [n for n in names if n in set(found)] == found
+    for name in names:
+        visible = name[0] != "."
+        named = formats.KINDS.get(formats.extension_of_name(name)) == "image"
+        assert name not in found or (visible and named)
+        assert name in found or not (visible and named and name.endswith(usual))
+
+
+def test_no_file_of_a_system_ends_as_pictures_do() -> None:
+    assert formats.named_as_images(sorted(SYSTEM)) == []

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
-from audit.sources import open_source
+from audit.sources import folder, open_source
+from audit.sources.folder_listing import stat_files
 from audit.sources.paths import path_of
 from tests.audit.sources.trees import PNG, TEXT, grow, ids, kinds, read, skipped
 
@@ -244,3 +245,32 @@ def test_times_and_size_are_those_of_the_file(tmp_path: Path) -> None:
     assert (sample.n_bytes, sample.mtime_ns, sample.ctime_ns) == (
         len(PNG), 1_600_000_000_123_456_789, status.st_ctime_ns,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(
+    opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(tmp_path, "a.png", "b.png")
+    a, b = (os.stat(tmp_path / name) for name in ("a.png", "b.png"))
+    if not opens:  # a system that opens no folders
+        monkeypatch.setattr("audit.sources.folder_listing._opened", lambda folder: None)
+    assert stat_files(str(tmp_path), ["a.png", "gone.png", "b.png"]) == (
+        [a.st_size, -1, b.st_size],
+        [a.st_mtime_ns, -1, b.st_mtime_ns],
+        [a.st_ctime_ns, -1, b.st_ctime_ns],
+    )
+    assert stat_files(str(tmp_path / "gone"), ["a.png"]) == ([-1], [-1], [-1])
+
+
+def test_a_folder_of_many_files_is_listed_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(tmp_path, *(f"{kind}/{n}.png" for kind in ("cat", "dog") for n in range(5)))
+    grow(tmp_path, "cat/caf\u00e9.png", "cat/cafe\u0301.png")  # one id, numbered across parts
+    whole = read(open_source([str(tmp_path)]))
+    monkeypatch.setattr(folder, "BLOCK", 2)
+    source = open_source([str(tmp_path)])
+    assert [len(rows) for rows in source.rows(1)] == [2, 2, 2, 1, 2, 2, 1]
+    assert read(source) == whole
+    assert len(set(ids(whole))) == 12
