@@ -91,7 +91,7 @@ lock:
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/core.txt \
 		--extra app pyproject.toml - -o requirements/app.txt
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/app.txt \
-		--extra app --extra tf --extra dev pyproject.toml - -o requirements/all.txt
+		--extra app --extra tf --extra ray --extra dev pyproject.toml - -o requirements/all.txt
 
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)

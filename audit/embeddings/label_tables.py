@@ -53,6 +53,8 @@ NEIGHBOURS_OF_ALL = 200_000
 DOUBTFUL = 10_000
 MOST_CELLS = 40_000_000
 """Judged pictures times classes: each is a probability, and takes about 50 bytes at the peak."""
+MOST_CLASSES = 2_000
+"""With more, a model could not see `LEAST_CLASS` pictures of each."""
 STORED_CHANCE = 0.05
 """Outliers of up to this chance are stored; the check has a smaller threshold."""
 
@@ -209,7 +211,8 @@ def label_pictures(
     labels[atypical] = -1
     if probabilities is not None:
         labels[np.isnan(probabilities).any(1)] = -1
-    labels, left = draw_judged(labels, len(keys))
+    own = probabilities is not None
+    labels, left = draw_judged(labels, len(keys), 0 if own else LEAST_CLASS)
     groups = number_groups(rows)
     judged = int((labels >= 0).sum())
     reason = ""
@@ -220,16 +223,21 @@ def label_pictures(
         )
     elif len(keys) < 2:
         reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
+    elif len(keys) > MOST_CLASSES and not own:
+        reason = (
+            f"{len(keys):,} classes are more than the {MOST_CLASSES:,} that memory is for; those "
+            "of your own --predictions can be judged"
+        )
     return Labelled(
         rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd,
         left,
     )  # fmt: skip
 
 
-def draw_judged(labels: Ints, n_classes: int) -> tuple[Ints, int]:
+def draw_judged(labels: Ints, n_classes: int, least: int) -> tuple[Ints, int]:
     """Return the labels with those that are not drawn as -1, and how many: memory bounds them.
 
-    Of every class the same share is drawn, but `LEAST_CLASS` at least.
+    Of every class the same share is drawn, but `least` of it.
     """
     there = np.flatnonzero(labels >= 0)
     share = MOST_CELLS / max(1, n_classes * len(there))
@@ -239,7 +247,7 @@ def draw_judged(labels: Ints, n_classes: int) -> tuple[Ints, int]:
     by_class = mixed[np.argsort(labels[mixed], kind="stable")]
     sizes = np.bincount(labels[there], minlength=n_classes)
     position = np.arange(len(by_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    wanted = np.maximum((sizes * share).astype(np.int64), LEAST_CLASS)
+    wanted = np.maximum((sizes * share).astype(np.int64), least)
     left_out = by_class[position >= np.repeat(wanted, sizes)]
     drawn = labels.copy()
     drawn[left_out] = -1

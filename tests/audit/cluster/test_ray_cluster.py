@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import audit
+from audit.cluster import ray_cluster
 from audit.cluster.ray_cluster import RayCluster
-from audit.errors import UsageError
+from audit.errors import MachineError, UsageError
 from audit.executors import Failure, Serial
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measurer
@@ -21,19 +23,30 @@ from audit.sources import open_source
 from tests.audit.sources.packed_sets import pictures, write_folder
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Ray says of its own release to come that it will leave processors' variables alone
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    # a lost node is noticed after a second, not after half a minute
+    noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    cluster = Cluster(True, head_node_args={"num_cpus": 1, "_system_config": noticed})
     cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+def test_no_cluster_is_a_sentence() -> None:  # the first: a process has one cluster
+    with pytest.raises(UsageError, match="There is no Ray cluster"):
+        RayCluster("127.0.0.1:1")
 
 
 def slow_squares(items: Sequence[int]) -> list[int]:
@@ -50,11 +63,12 @@ def dies_of_three(items: Sequence[int]) -> list[int]:
 
 def test_each_chunk_is_answered_once_when_a_node_is_lost(nodes: Any) -> None:
     chunks = [[i, i + 1] for i in range(0, 60, 2)]
-    answers = []
+    answers, lost = [], nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
     for chunk, outcome in RayCluster().run(slow_squares, iter(chunks)):
         answers.append((chunk, outcome))
         if len(answers) == 4:
-            nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
+            nodes.remove_node(lost, allow_graceful=False)
     assert sorted(answers) == [(c, [i * i for i in c]) for c in chunks]
 
 
@@ -100,6 +114,27 @@ def test_errors_of_the_work_are_the_callers(nodes: Any) -> None:
         list(RayCluster().run(measure, [[FileJob("a", "k", 7)]]))  # type: ignore[arg-type]
 
 
-def test_no_cluster_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match="There is no Ray cluster"):
-        RayCluster("127.0.0.1:1")
+class Silent:
+    """What is asked of Ray, where nobody listens at the head's address."""
+
+    @staticmethod
+    def get_runtime_context() -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:1")
+
+    @staticmethod
+    def cluster_resources() -> dict[str, float]:
+        return {"CPU": 2.0}
+
+
+def test_a_head_that_does_not_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[Any] = []
+    monkeypatch.setattr(ray_cluster, "WATCH_S", 0.01)
+    monkeypatch.setattr(ray_cluster, "_forget", forgotten.append)
+    head = ray_cluster._Head(Silent)
+    assert head.wanted == 2 * ray_cluster.AHEAD
+    until = time.monotonic() + 30
+    while not head.lost and time.monotonic() < until:
+        time.sleep(0.01)
+    with pytest.raises(MachineError, match=r"127\.0\.0\.1:1 was lost: start the cluster again"):
+        head.check()
+    assert forgotten == [Silent]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from audit.embeddings import patches
 from audit.embeddings.patches import (
     VIEWS,
     colour_pictures,
@@ -40,3 +42,20 @@ def test_few_pictures_are_seen_in_all_views() -> None:
 def test_none_and_one_picture() -> None:
     assert describe_patches(table(0) if False else table(1)[:0]).shape == (1, 0, 0)
     assert np.isfinite(describe_patches(table(1))).all()
+
+
+def test_of_many_pictures_the_main_axes_say_nearly_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = table(150)
+    monkeypatch.setattr(patches, "ENCODED", 0)  # one view, as of many
+    whole = describe_patches(rows)[0]
+    monkeypatch.setattr(patches, "MANY_PICTURES", 100)
+    monkeypatch.setattr(patches, "FEWER_CENTROIDS", patches.CENTROIDS)
+    monkeypatch.setattr(patches, "MAIN_AXES", 120)
+    main = describe_patches(rows)[0]
+    assert main.shape == (150, 120)
+    assert np.abs(main.mean(0)).max() < 1e-3
+    # 120 of the at most 149 axes that 150 pictures have
+    assert np.allclose((main**2).sum(), (whole**2).sum(), rtol=0.1)
+    assert np.corrcoef((whole @ whole.T).ravel(), (main @ main.T).ravel())[0, 1] > 0.99
