@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -179,7 +180,7 @@ def do_chunk(
 
 def _connected(address: str | None) -> Any:
     try:
-        import ray  # type: ignore[import-not-found]
+        import ray
     except ImportError:
         raise UsageError(
             "--executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
@@ -188,7 +189,7 @@ def _connected(address: str | None) -> Any:
         return ray
     try:
         _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, OSError) as error:
         raise UsageError(
             f"There is no Ray cluster at {address}: start one (`ray start --head`), or give its "

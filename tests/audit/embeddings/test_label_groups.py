@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from audit.embeddings.label_tables import number_groups
+from audit.embeddings.labelled import number_groups
 
 
 def rows(*pictures: tuple[str, str | None, list[str]]) -> pl.DataFrame:

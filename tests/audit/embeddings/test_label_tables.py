@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from audit import scanning
-from audit.embeddings import label_tables
-from audit.embeddings.label_tables import draw_judged
+from audit.embeddings import labelled
+from audit.embeddings.labelled import draw_judged
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from audit.run.generations import open_run
@@ -127,7 +127,7 @@ def test_five_pictures_and_a_single_class(tmp_path: Path) -> None:
 def test_of_many_labels_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.repeat([0, 1, -1, 2], [600, 300, 50, 11])
     assert draw_judged(labels, 3, 10)[1] == 0
-    monkeypatch.setattr(label_tables, "MOST_CELLS", 911)
+    monkeypatch.setattr(labelled, "MOST_CELLS", 911)
     drawn, left = draw_judged(labels, 3, 10)
     kept = np.bincount(drawn[drawn >= 0], minlength=3)
     assert kept.tolist() == [200, 100, 10]  # a third of each, but ten
@@ -139,7 +139,7 @@ def test_of_many_labels_of_many_classes_some_are_drawn(monkeypatch: pytest.Monke
 def test_what_was_not_drawn_is_said(
     animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label_tables, "MOST_CELLS", 3 * 60)
+    monkeypatch.setattr(labelled, "MOST_CELLS", 3 * 60)
     _, said, facts = scanned(animals, tmp_path / "run", VectorOptions())
     assert 50 <= int(facts["judged"]) <= 60
     assert f"{int(facts['not_drawn']):,} more were not drawn" in said
@@ -148,7 +148,7 @@ def test_what_was_not_drawn_is_said(
 def test_more_classes_than_memory_is_for_cannot_be_told(
     animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label_tables, "MOST_CLASSES", 2)
+    monkeypatch.setattr(labelled, "MOST_CLASSES", 2)
     found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
     assert found == []
     assert "cannot be told: 3 classes are more than the 2" in said
