@@ -136,6 +136,7 @@ def _scan(
     heal_run(run)
     previous = generations.find_reusable(run)
     earlier = previous.measurements if previous else None
+    place = None if parts is None else parts.below(_parts_name(source, run, config))
     edited: list[str] = []
     clock = _Stopwatch()
     with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
@@ -160,7 +161,6 @@ def _scan(
             n_moved = keep_moved(store, workers, config.limits)
             pending -= n_moved
             rows = WaitingRows(store, run)
-            place = None if parts is None else parts.below(_parts_name(source, run, config))
             if place is not None:
                 n_taken = take_in_parts(rows, config, place)
                 pending, n_resumed = pending - n_taken, n_resumed + n_taken
@@ -186,6 +186,8 @@ def _scan(
             store.checkpoint()
     unseen = edited if verify else None
     if unchanged is not None:
+        if place is not None:
+            place.remove()
         generations.discard_building(run)
         _check_again_if_needed(run, unchanged, configured, progress)
         clock.lap("judge")

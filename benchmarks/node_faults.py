@@ -40,13 +40,14 @@ ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "
 
 
 class Cluster:
-    """A head node and a second one, each a process group of its own."""
+    """A head node and others, each a process group of its own."""
 
-    def __init__(self) -> None:
-        """Start both."""
+    def __init__(self, nodes: int = 2) -> None:
+        """Start them."""
         self.groups: dict[str, subprocess.Popen[bytes]] = {}
         self.start("head", "--head", f"--port={PORT}", "--include-dashboard=false")
-        self.start("node", f"--address={ADDRESS}")
+        for number in range(1, nodes):
+            self.start("node" if number == 1 else f"node {number}", f"--address={ADDRESS}")
 
     def start(self, name: str, *words: str) -> None:
         """Start a node of one core, and wait until it has joined."""
@@ -320,7 +321,7 @@ def try_fault(words: str, data: Path, whole: Index, cluster: Cluster) -> dict[st
     }  # fmt: skip
 
 
-def make_pictures(folder: Path, n: int) -> None:
+def make_pictures(folder: Path, n: int, size: tuple[int, int] = (320, 240)) -> None:
     """Write small photographs of made-up hills, one in fifty twice."""
     rng = np.random.default_rng(0)
     for number in range(n):
@@ -328,7 +329,7 @@ def make_pictures(folder: Path, n: int) -> None:
         place.mkdir(parents=True, exist_ok=True)
         if number % 50 or not number:
             rough = rng.integers(0, 256, (9, 12, 3), np.uint8)
-            picture = Image.fromarray(rough).resize((320, 240), Image.Resampling.BICUBIC)
+            picture = Image.fromarray(rough).resize(size, Image.Resampling.BICUBIC)
         picture.save(place / f"{number:05}.jpg", quality=60 + number % 30)
 
 

@@ -1,15 +1,15 @@
 """Rows of fixed width on a shared place, read by number: more than one machine would want to hold.
 
-They lie in files of `FILE_ROWS` rows. In a folder these are mapped, so that what is read again
-costs nothing; from a store they are fetched in pieces of `PIECE_ROWS`, of which each process keeps
-the last `KEPT`: about 300 MB of signatures. Asking for rows that lie close together is quick,
-single ones all over are not.
+They lie in files of `FILE_ROWS` rows. In a folder these are mapped, `KEPT_FILES` at a time, because
+a node's process has a limit on its addresses; from a store they are fetched in pieces of
+`PIECE_ROWS`, of which each process keeps the last `KEPT`: about 300 MB of signatures. Asking for
+rows that lie close together is quick, single ones all over are not.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -21,7 +21,7 @@ from audit.cluster.shared_place import SharedPlace
 
 FILE_ROWS = 1 << 16
 PIECE_ROWS = 1 << 12
-KEPT = 64
+KEPT, KEPT_FILES = 64, 8
 
 Array = npt.NDArray[Any]
 
@@ -87,29 +87,32 @@ class StoredRows:
         first = start // FILE_ROWS * FILE_ROWS
         if self.place.folder is not None:
             return self._mapped(first)[start - first : end - first]
-        with self._lock:
-            if (start, end) in self._pieces:
-                self._pieces.move_to_end((start, end))
-                return self._pieces[start, end]
+        return self._kept((start, end), KEPT, lambda: self._fetched(first, start, end))
+
+    def _mapped(self, first: int) -> Array:
+        assert self.place.folder is not None
+        path = self.place.folder / self._file(first)
+        return self._kept((first, -1), KEPT_FILES, lambda: np.memmap(path, self.dtype, "r"))
+
+    def _fetched(self, first: int, start: int, end: int) -> Array:
         n_bytes = self.dtype.itemsize * (self.width or 1)
         content = self.place.read_range(
             self._file(first), (start - first) * n_bytes, (end - start) * n_bytes
         )
-        rows = np.frombuffer(content, self.dtype).reshape(-1, *self.shape)
+        return np.frombuffer(content, self.dtype)
+
+    def _kept(self, key: tuple[int, int], most: int, get: Callable[[], Array]) -> Array:
+        """Return rows that are at hand, or get them; those asked for longest ago are let go."""
         with self._lock:
-            self._pieces[start, end] = rows
-            while len(self._pieces) > KEPT:
+            if key in self._pieces:
+                self._pieces.move_to_end(key)
+                return self._pieces[key]
+        rows = get().reshape(-1, *self.shape)
+        with self._lock:
+            self._pieces[key] = rows
+            while len(self._pieces) > most:
                 self._pieces.popitem(last=False)
         return rows
-
-    def _mapped(self, first: int) -> Array:
-        with self._lock:
-            if (first, -1) not in self._pieces:
-                assert self.place.folder is not None
-                path = self.place.folder / self._file(first)
-                rows: Array = np.memmap(path, self.dtype, "r").reshape(-1, *self.shape)
-                self._pieces[first, -1] = rows
-            return self._pieces[first, -1]
 
 
 def _stretches(rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -125,13 +125,13 @@ def _signatures(
     from audit.cluster.shared_search import share_signatures
 
     place.remove()  # what an earlier scan that was killed left there
-    with TemporaryFile(dir=run) as scratch:
-        # sorted on the disk: the parts of a run hold them in any order
-        shape = max(1, len(content_hashes))
-        out: Signatures = np.memmap(scratch, SIGNATURE_DTYPE, "w+", shape=shape)
-        table, stored = load_signatures(run, content_hashes, out[: len(content_hashes)])
-        shared = share_signatures(place, executor, table, np.flatnonzero(stored))
     try:
+        with TemporaryFile(dir=run) as scratch:
+            # sorted on the disk: the parts of a run hold them in any order
+            n = len(content_hashes)
+            out: Signatures = np.memmap(scratch, SIGNATURE_DTYPE, "w+", shape=max(1, n))
+            table, stored = load_signatures(run, content_hashes, out[:n])
+            shared = share_signatures(place, executor, table, np.flatnonzero(stored))
         yield _Held(stored, shared.signatures, shared.descriptors, shared.share)
     finally:
         place.remove()

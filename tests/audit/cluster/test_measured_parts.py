@@ -101,6 +101,17 @@ def test_what_nodes_measured_outlives_the_head(
     assert parts_below(place) == []
 
 
+def test_parts_that_outlived_their_scan_are_removed_by_the_next(
+    folder: Path, place: SharedPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedPlace, "remove", lambda *_: None)  # killed after it published
+        scanned(folder, tmp_path / "run", place, Serial())
+    assert parts_below(place)
+    assert scanned(folder, tmp_path / "run", place, Serial()).unchanged
+    assert parts_below(place) == []
+
+
 def test_a_damaged_part_is_measured_again(folder: Path, place: SharedPlace, tmp_path: Path) -> None:
     scan(open_source([str(folder)]), tmp_path / "alone" / "run", executor=Serial())
     with pytest.raises(KeyboardInterrupt):

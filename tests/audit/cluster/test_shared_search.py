@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.cluster import stored_rows
+from audit.cluster import shared_search, stored_rows
 from audit.cluster.shared_place import SharedPlace
 from audit.cluster.shared_search import share_signatures
 from audit.cluster.stored_rows import StoredRows
 from audit.executors import Failure, Serial
+from audit.neighbors import examined
 from audit.neighbors.dense import _merge
+from audit.neighbors.descriptor import describe
+from audit.neighbors.examined import examine_pairs
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import Signatures, make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
+from audit.neighbors.verification import verify
 from audit.picture.features import measure_picture
 from audit.picture.pixels import Picture
 from tests.audit.neighbors.conftest import draw_scene
@@ -63,9 +67,11 @@ def told(relation: Relation) -> list[Any]:
 def test_shared_out_equals_in_one_process(
     made: Any, place: SharedPlace, exact_limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_rows, "FILE_ROWS", 256)
-    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 64)
+    monkeypatch.setattr(stored_rows, "FILE_ROWS", 213)  # the last file holds one row
+    monkeypatch.setattr(shared_search, "FILE_ROWS", 213)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 71)
     monkeypatch.setattr(stored_rows, "KEPT", 2)
+    monkeypatch.setattr(stored_rows, "KEPT_FILES", 1)
     table, hashes, keys = made
     options = SearchOptions(exact_limit=exact_limit)
     alone = find_near_duplicates(table, keys, hashes, options=options)
@@ -76,6 +82,23 @@ def test_shared_out_equals_in_one_process(
     )  # fmt: skip
     assert len(alone.pairs.pairs) > 50
     assert told(spread) == told(alone)
+
+
+def test_parts_of_pairs_carry_what_surrounds_their_pictures(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examined, "BATCH", 100)
+    table, rng = made[0], np.random.default_rng(1)
+    descriptors, background = describe(table), rng.uniform(0.2, 0.9, N)
+    pairs = np.unique(np.sort(rng.integers(0, N, (900, 2))), axis=0)
+    pairs = np.concatenate([pairs[pairs[:, 0] < pairs[:, 1]], [[7, 8], [15, 16]]])
+    whole = verify(table, descriptors, pairs, np.arange(N), background=background)
+    keep = np.arange(len(pairs)) == 3
+    found = examine_pairs(table, descriptors, pairs, background=background, least=-4.5, keep=keep)
+    assert found.score.tolist() == whole.score.tolist()
+    assert found.places.tolist() == np.flatnonzero((whole.score >= -4.5) | keep).tolist()
+    assert found.whole.matrix.tolist() == whole.matrix[found.places].tolist()
+    assert found.whole.pairs.tolist() == pairs[found.places].tolist()
 
 
 class Failing(Serial):
