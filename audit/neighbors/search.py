@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from audit.executors import give_back_freed_memory
 from audit.neighbors.calibration import (
     LEAST_SOURCES,
     LOWEST_THRESHOLD,
@@ -189,6 +190,7 @@ class _Search:
         candidates = merge_pairs(hash_pairs, neighbour_pairs(near), in_middle)
         n_hash_pairs = len(hash_pairs)
         del hash_pairs
+        give_back_freed_memory()
         examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
         verified = examined.whole
         calibration = calibrate(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
-from audit.executors import usable_cores
+from audit.executors import give_back_freed_memory, usable_cores
 from audit.records import Column, Finding, arrow_schema, arrow_table
 from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
 
@@ -239,6 +239,7 @@ class Store:
         with contextlib.suppress(duckdb.OutOfMemoryException):  # what it cannot let go of stays
             self._con.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
         self._con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        give_back_freed_memory()
 
     # ---- reading ----
 
