@@ -114,14 +114,15 @@ class RayCluster:
 
 
 class _Head:
-    """Watches the head of the cluster from a thread: asking it anything may take a minute."""
+    """Watches the head of the cluster from threads: asking it anything may take a minute."""
 
     def __init__(self, ray: Any) -> None:
         self.address = str(ray.get_runtime_context().gcs_address)
         self.lost = False
         self._ray, self._ended = ray, Event()
-        self.wanted = self._count_wanted()
-        Thread(target=self._watch, name="ray-head", daemon=True).start()
+        self._count()
+        for work in (self._knock_often, self._count_often):
+            Thread(target=work, name="ray-head", daemon=True).start()
 
     def stop(self) -> None:
         self._ended.set()
@@ -132,23 +133,25 @@ class _Head:
             _forget(self._ray)
             raise MachineError(NO_HEAD.format(address=self.address))
 
-    def _watch(self) -> None:
+    def _knock_often(self) -> None:
         missed = 0
-        while not self._ended.wait(WATCH_S):
+        while missed < LEAST_KNOCKS:
+            if self._ended.wait(WATCH_S):
+                return
             try:
                 _knock(self.address, WATCH_S)
                 missed = 0
             except OSError:
                 missed += 1
-            if missed >= LEAST_KNOCKS:
-                self.lost = True
-                return
-            if not missed:
-                self.wanted = self._count_wanted()
+        self.lost = True
 
-    def _count_wanted(self) -> int:
-        """Return how many chunks should be in flight: nodes come and go."""
-        return AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+    def _count_often(self) -> None:
+        while not self._ended.wait(WATCH_S):
+            self._count()
+
+    def _count(self) -> None:
+        """Count how many chunks should be in flight: nodes come and go."""
+        self.wanted = AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
 
 def _forget(ray: Any) -> None:
