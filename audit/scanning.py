@@ -22,9 +22,15 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from audit.checking.config import Config
-from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
+from audit.checking.runner import CheckConfig, configure_checks
 from audit.embeddings.settings import VectorOptions
 from audit.executors import Executor, Processes, usable_cores
+from audit.judging import (
+    FIRST_FINDINGS,
+    check_again_if_needed,
+    publish_new_findings,
+    write_findings,
+)
 from audit.known_content import find_unseen_edits, keep_moved
 from audit.measuring import (
     Progress,
@@ -44,7 +50,6 @@ from audit.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
 from audit.picture.features import feature_versions
 from audit.picture.measure import feature_columns
 from audit.run import generations
-from audit.run.digests import find_damage
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, keep_rows
 from audit.run.store import Store
@@ -54,9 +59,6 @@ from audit.sources import Source
 
 if TYPE_CHECKING:
     from audit.cluster.shared_place import SharedPlace
-
-IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
-FIRST_FINDINGS = "findings-0001.duckdb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,11 @@ def _scan(
         if place is not None:
             place.remove()
         generations.discard_building(run)
-        _check_again_if_needed(run, unchanged, configured, progress)
+        check_again_if_needed(run, unchanged, configured, progress)
         clock.lap("judge")
         return ScanResult(run, total, 0, total, 0, True, clock.laps, 0, unseen)
     building = generations.building(run)
-    _run_checks(
+    write_findings(
         building / generations.MEASUREMENTS, building / FIRST_FINDINGS, configured, progress
     )
     clock.lap("judge")
@@ -221,7 +223,7 @@ def recheck(
     with hold_run(run, "recheck", enabled=lock):
         heal_run(run)
         # read again inside the lock: a scan may have published since
-        _publish_findings(run, generations.require_whole(run), configured, progress)
+        publish_new_findings(run, generations.require_whole(run), configured, progress)
 
 
 # ---- listing ----
@@ -336,61 +338,6 @@ def _related_as(config: Config, vectors: VectorOptions) -> str:
 def _related_facts(config: Config, vectors: VectorOptions) -> dict[str, str]:
     # pairs that were verified are of use whatever vectors judge the labels
     return {"related_as": _related_as(config, vectors), "paired_as": _paired_as(config)}
-
-
-# ---- checks ----
-
-
-def _run_checks(
-    measurements: Path, target: Path, checks: Sequence[CheckConfig], progress: ProgressCallback
-) -> None:
-    """Write a findings database, and the key of what made it: none where a check failed.
-
-    Without a key the next scan runs the checks again, although nothing in the dataset changed.
-    """
-    with Store.open(measurements) as store:
-        store.keep_images_at_hand(IMAGES_AT_HAND)
-        run_checks(
-            store, target, checks, lambda done, total: progress(Progress("judge", done, total))
-        )
-    with Store.create(target) as findings:
-        failed = findings.scalar("SELECT count(*) FROM failed_checks")
-        key = "" if failed else checks_key(checks)
-        findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
-        findings.checkpoint()
-
-
-def _check_again_if_needed(
-    run: Path,
-    generation: generations.Generation,
-    checks: Sequence[CheckConfig],
-    progress: ProgressCallback,
-) -> None:
-    """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
-
-    Findings that are damaged are made again too; the generation may be an older one, where the
-    published one is damaged: then it is published.
-    """
-    if not find_damage(generation.findings):
-        with Store.open(generation.findings) as store:
-            same = store.scalar("SELECT key FROM checked_as") == checks_key(checks)
-        if same:
-            if generations.current(run) != generation:
-                generations.make_current(run, generation)
-            return
-    _publish_findings(run, generation, checks, progress)
-
-
-def _publish_findings(
-    run: Path,
-    generation: generations.Generation,
-    checks: Sequence[CheckConfig],
-    progress: ProgressCallback,
-) -> None:
-    name = generations.next_findings(generation)
-    built = generation.path / f"{name}.building"
-    _run_checks(generation.measurements, built, checks, progress)
-    generations.publish_findings(run, generation, built, name)
 
 
 # ---- facts and time ----

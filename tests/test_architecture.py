@@ -21,7 +21,7 @@ ROOMS = {
         "likeness properties association rare_cells spacings gaps,"
         "chains sources neighbors run, picture, cluster,"
         "pairs annotations,"
-        "embeddings, checking, checks, review, report subset, measuring, known_content,"
+        "embeddings, checking, checks, review, report subset, measuring, known_content judging,"
         "scanning browse, scan_request verifying run_diff expectations run_drift picture_needs,"
         "applying choosing, results, interface ui, cli, __main__"
     ),
