@@ -287,7 +287,7 @@ class _Search:
         )
 
     def _neighbours(self) -> Neighbours:
-        return find_nearest(
+        near = find_nearest(
             self.descriptors,
             self.options.nearest,
             rows=self.usable,
@@ -296,6 +296,8 @@ class _Search:
             share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
         )
+        give_back_freed_memory()
+        return near
 
     def _compare_centres(self) -> tuple[dict[tuple[int, int], float], str]:
         """Find the pairs that share the middle; return why not, where they are not looked for."""
