@@ -45,7 +45,7 @@ from audit.picture.decode import Limits
 from audit.run.generations import open_run
 from audit.scanning import scan
 from audit.sources import object_store, open_source, web_answers
-from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
+from tests.audit.sources.failing_host import BROKEN, DRIPPING, FailingHost, serving
 from tests.audit.sources.failing_store import Failing
 from tests.audit.sources.packed_sets import (
     Files,
@@ -311,8 +311,39 @@ for _words, _answers, _names, _suffers in (
     ("redirects to file://", [(302, {"Location": "file:///etc/passwd"}, b"")], [TRAIN[5]], FIFTH),
     ("redirects to itself", [(302, {"Location": "/" + TRAIN[5]}, b"")] * 99, [TRAIN[5]], FIFTH),
     ("redirects into a private network", [INSIDE], [TRAIN[5]], FIFTH),
+    ("429 and a second to wait", [(429, {"Retry-After": "1"}, b"")], ALL[:1], []),
+    ("403 in the middle", [(403, {}, b"")], TRAIN[9:], IDS["train"][9:]),
 ):  # fmt: skip
     fault("urls", f"addresses: {_words}", host_fails(_answers, _names, _suffers))
+
+
+def host_answers_for_good(answers: Sequence[Any], names: Sequence[str]) -> Strike:
+    """Let a host answer what is no fault of it for all that can be told: asked with --verify."""
+    fails = host_fails(answers, names, [IDS["train"][TRAIN.index(name)] for name in names])
+
+    def strike(scene: Scene) -> Iterator[set[str] | None]:
+        yield from fails(scene)
+        scene.verify = True
+
+    return strike
+
+
+def host_drips(scene: Scene) -> Iterator[set[str] | None]:
+    """Let a host send one picture for longer than it may."""
+    longest, web_answers.LONGEST_S = web_answers.LONGEST_S, 1.0
+    answers = [(200, {}, FILES[TRAIN[5]] + DRIPPING)] * 9
+    yield from host_fails(answers, [TRAIN[5]], FIFTH)(scene)
+    web_answers.LONGEST_S = longest
+
+
+for _words, _answers, _names in (
+    ("404 in the middle", [(404, {}, b"")], TRAIN[9:]),
+    ("a page of HTML as a picture", [(200, {}, b"<html>busy</html>")], [TRAIN[5]]),
+    ("says fewer bytes than come", [(200, {"Content-Length": "40"}, FILES[TRAIN[5]])], [TRAIN[5]]),
+):
+    _strike = host_answers_for_good(_answers, _names)
+    fault("urls", f"addresses: {_words} (then --verify)", _strike)
+fault("urls", "addresses: slower than it may be", host_drips)
 
 
 # ---- workers ----

@@ -23,9 +23,9 @@ LEAST_CLASS = 10
 """Pictures of a class below which its labels are not judged, and suggest nothing."""
 ATYPICAL = 5.0
 """Robust deviations beyond which the length of a vector makes it no example of any class."""
-MOST_CELLS = 40_000_000
+MOST_CELLS = 30_000_000
 """Judged pictures times classes: each is a probability, and takes about 50 bytes at the peak."""
-MOST_CLASSES = 2_000
+MOST_CLASSES = 1_700
 """With more, a model could not see `LEAST_CLASS` pictures of each."""
 
 

@@ -138,7 +138,8 @@ def _body(answer: http.client.HTTPResponse, limit: int, end: float) -> bytes:
         text = f"says {length:,} bytes; max_bytes is {limit:,}"
         raise _FailedForNowError(text, kind="bomb")
     parts, n = list[bytes](), 0
-    while n <= limit and (piece := answer.read(_PIECE)):
+    # what has come, not a whole piece: of a host that drips, that would outlast every limit
+    while n <= limit and (piece := answer.read1(_PIECE)):
         parts.append(piece)
         n += len(piece)
         if time.monotonic() > end:

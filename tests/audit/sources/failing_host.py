@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
 import time
@@ -11,8 +12,10 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 Answer = tuple[int, Mapping[str, str], bytes]
-"""Status, headers and body; a body that ends with `BROKEN` is cut off there."""
+"""Status, headers and body; a body that ends with `BROKEN` is cut off there, one that ends with
+`DRIPPING` comes in `DROPS` pieces with a pause after each."""
 BROKEN = b"<the connection breaks>"
+DRIPPING, DROPS, PAUSE_S = b"<slowly>", 40, 0.05
 
 
 class FailingHost(http.server.BaseHTTPRequestHandler):
@@ -25,6 +28,7 @@ class FailingHost(http.server.BaseHTTPRequestHandler):
     headers_seen: ClassVar[dict[str, Mapping[str, str]]] = {}
     lasts_s: ClassVar[float] = 0.0
     at_once: ClassVar[list[int]] = [0, 0]  # now, and at most so far
+    drops: ClassVar[list[int]] = [0]  # pieces that came slowly
     counting: ClassVar[threading.Lock] = threading.Lock()
 
     def do_GET(self) -> None:
@@ -48,10 +52,16 @@ class FailingHost(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
+        drips, body = body.endswith(DRIPPING), body.removesuffix(DRIPPING)
         if "Content-Length" not in headers:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body.removesuffix(BROKEN))
+        size = (len(body) // DROPS if drips else len(body)) or 1
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for start in range(0, len(body), size):
+                self.wfile.write(body[start : start + size].removesuffix(BROKEN))
+                self.drops[0] += drips
+                time.sleep(PAUSE_S * drips)
         if body.endswith(BROKEN):
             self.close_connection = True
 
@@ -65,6 +75,7 @@ def serving(pictures: Mapping[str, bytes]) -> Iterator[str]:
     FailingHost.pictures = {f"/{name}": data for name, data in pictures.items()}
     FailingHost.answers, FailingHost.asked = {}, Counter()
     FailingHost.headers_seen, FailingHost.at_once, FailingHost.lasts_s = {}, [0, 0], 0.0
+    FailingHost.drops = [0]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FailingHost) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"

@@ -18,7 +18,7 @@ from audit.sources import open_source, web_answers
 from audit.sources.object_store import AT_ONCE
 from audit.sources.paths import reading_place
 from audit.sources.web_answers import shown_address
-from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
+from tests.audit.sources.failing_host import BROKEN, DRIPPING, DROPS, FailingHost, serving
 from tests.audit.sources.packed_sets import pictures, write_folder, write_tar
 from tests.audit.sources.test_packs import content, samples
 
@@ -213,3 +213,13 @@ def test_a_scan_of_a_table_finds_what_the_folder_has_and_keeps_no_key(
     assert key not in text
     for path in (tmp_path / "two").rglob("*"):
         assert path.is_dir() or key.encode() not in path.read_bytes(), path
+
+
+def test_a_host_that_drips_does_not_outlast_the_limit(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_answers, "LONGEST_S", 0.3)
+    FailingHost.answers[f"/{NAMES[1]}"] = [(200, {}, DATA[1] + DRIPPING)] * 9
+    path = table(tmp_path / "t.parquet", [f"{host}/{name}" for name in NAMES[:3]])
+    assert kinds(path) == ["", "io", ""]
+    assert 0 < FailingHost.drops[0] < DROPS  # given up in the middle
