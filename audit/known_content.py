@@ -26,17 +26,19 @@ def find_unseen_edits(
 ) -> list[str]:
     """Hash every file that counts as unchanged; return the ids of those that are not.
 
-    What cannot be read any more is among them: it is measured again, which says why.
+    What cannot be read any more is among them, and what could not be read then and can be now: it
+    is measured again.
     """
     store.attach(previous, "previous")
-    known = f"FROM previous.features f JOIN samples s ON {UNCHANGED} WHERE content_hash IS NOT NULL"
+    known = f"FROM previous.features f JOIN samples s ON {UNCHANGED}"
     total = store.scalar(f"SELECT count(*) {known}")
     progress(Progress("verify", 0, total))
-    wanted = store.pages(f"SELECT s.id, f.content_hash, s.uri, s.n_bytes {known} ORDER BY s.rowid")
+    expected = "coalesce(f.content_hash, '')"
+    wanted = store.pages(f"SELECT s.id, {expected}, s.uri, s.n_bytes {known} ORDER BY s.rowid")
     edited = []
     # the expected hash travels in the place of the file key
     for done, (job, found) in enumerate(_hash_files(wanted, executor, limits), 1):
-        if found != job.file_key:
+        if (found or "") != job.file_key:
             edited.append(job.sample_id)
         progress(Progress("verify", done, total))
     store.detach("previous")

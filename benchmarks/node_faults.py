@@ -375,8 +375,12 @@ def main() -> None:
         finally:
             cluster.stop()
     if options.docs:
-        kept = options.docs.read_text().split(HEAD.split("Written", maxsplit=1)[0])[0]
-        options.docs.write_text(kept + HEAD.format(n=options.pictures) + "\n".join(rows) + "\n")
+        title = HEAD.split("Written", maxsplit=1)[0]
+        kept, _, rest = options.docs.read_text().partition(title)
+        later = rest[rest.index("\n## ") :] if "\n## " in rest else ""
+        options.docs.write_text(
+            kept + HEAD.format(n=options.pictures) + "\n".join(rows) + "\n" + later
+        )
     print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
     sys.exit(1 if bad else 0)
 

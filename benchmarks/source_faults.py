@@ -45,7 +45,7 @@ from audit.picture.decode import Limits
 from audit.run.generations import open_run
 from audit.scanning import scan
 from audit.sources import object_store, open_source, web_answers
-from tests.audit.sources.failing_host import BROKEN, DRIPPING, FailingHost, serving
+from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
 from tests.audit.sources.failing_store import Failing
 from tests.audit.sources.packed_sets import (
     Files,
@@ -328,14 +328,6 @@ def host_answers_for_good(answers: Sequence[Any], names: Sequence[str]) -> Strik
     return strike
 
 
-def host_drips(scene: Scene) -> Iterator[set[str] | None]:
-    """Let a host send one picture for longer than it may."""
-    longest, web_answers.LONGEST_S = web_answers.LONGEST_S, 1.0
-    answers = [(200, {}, FILES[TRAIN[5]] + DRIPPING)] * 9
-    yield from host_fails(answers, [TRAIN[5]], FIFTH)(scene)
-    web_answers.LONGEST_S = longest
-
-
 for _words, _answers, _names in (
     ("404 in the middle", [(404, {}, b"")], TRAIN[9:]),
     ("a page of HTML as a picture", [(200, {}, b"<html>busy</html>")], [TRAIN[5]]),
@@ -343,7 +335,6 @@ for _words, _answers, _names in (
 ):
     _strike = host_answers_for_good(_answers, _names)
     fault("urls", f"addresses: {_words} (then --verify)", _strike)
-fault("urls", "addresses: slower than it may be", host_drips)
 
 
 # ---- workers ----
@@ -492,8 +483,10 @@ def main() -> None:
         print(rows[-1], found["said"], found.get("differ") or "", flush=True)
         bad += [] if found["survived"] else [words]
     if options.docs:
-        kept = options.docs.read_text().split(HEAD.split("Written", maxsplit=1)[0])[0]
-        options.docs.write_text(kept + HEAD.format(n=len(FILES)) + "\n".join(rows) + "\n")
+        title = HEAD.split("Written", maxsplit=1)[0]
+        kept, _, rest = options.docs.read_text().partition(title)
+        later = rest[rest.index("\n## ") :] if "\n## " in rest else ""
+        options.docs.write_text(kept + HEAD.format(n=len(FILES)) + "\n".join(rows) + "\n" + later)
     print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
     sys.exit(1 if bad else 0)
 

@@ -223,3 +223,18 @@ def test_a_host_that_drips_does_not_outlast_the_limit(
     path = table(tmp_path / "t.parquet", [f"{host}/{name}" for name in NAMES[:3]])
     assert kinds(path) == ["", "io", ""]
     assert 0 < FailingHost.drops[0] < DROPS  # given up in the middle
+
+
+def test_a_picture_that_was_gone_and_is_there_again_is_read_with_verify(
+    host: str, tmp_path: Path
+) -> None:
+    path = table(tmp_path / "t.parquet", [f"{host}/{name}" for name in NAMES[:3]])
+    FailingHost.answers[f"/{NAMES[1]}"] = [(404, {}, b"")]
+    states = []
+    for verify in (False, False, True, True):
+        result = scan(open_source([path]), tmp_path / "run", executor=Serial(), verify=verify)
+        rows = audit.open(tmp_path / "run").sql("SELECT status FROM features ORDER BY sample_id")
+        states.append((rows["status"].to_list().count("ok"), result.edited_unseen))
+    assert [n for n, _ in states] == [2, 2, 3, 3]  # who asks a host that says so, only when told
+    assert len(states[2][1] or ()) == 1
+    assert states[3][1] == []
