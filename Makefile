@@ -44,6 +44,12 @@ $(VENV)/browser: $(VENV)/all
 	|| echo "No Chromium could be installed: the browser tests will be skipped."
 	touch $@
 
+# An object store for the tests, beside the environment: its packages and the app's do not fit into one.
+$(VENV)/store: $(VENV)/all requirements/store.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/store_packages \
+		-r requirements/store.txt
+	touch $@
+
 # The demo's runs stay in its own folder; the app shows them from there.
 demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
 
@@ -65,7 +71,7 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-test: $(VENV)/all $(VENV)/browser
+test: $(VENV)/all $(VENV)/browser $(VENV)/store
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
@@ -92,6 +98,7 @@ lock:
 		--extra app pyproject.toml - -o requirements/app.txt
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/app.txt \
 		--extra app --extra tf --extra ray --extra dev pyproject.toml - -o requirements/all.txt
+	$(BIN)/uv pip compile $(LOCKED) --group store -o requirements/store.txt
 
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)
