@@ -222,9 +222,11 @@ def log_command(
     """List the decisions, newest first; stale and undone ones are marked."""
     from audit.review.ledger import Ledger
     from audit.review.status import apply_decisions
+    from audit.review.tags import stale_tags
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     reasons = dict(apply_decisions(run).stale.select("decision", "reason").iter_rows())
+    reasons |= dict(stale_tags(run).iter_rows())
     logged = Ledger(run).log(None if stale else limit)
     shown = [d for d in logged if not stale or d.id in reasons][:limit]
     if as_json:
@@ -245,7 +247,7 @@ def log_command(
 
 def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
     """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
-    from audit.review.tags import count_tags
+    from audit.review.tags import count_tags, stale_tags
 
     counts = dict(count_tags(run).iter_rows())
     if as_json:
@@ -254,6 +256,8 @@ def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
     print_lines([f"{n:>9,}  {tag}" for tag, n in counts.items()])
     if not counts:
         write_note(f"No sample has a tag: `audit decide {quoted(run)} SAMPLE --as tag:NAME`.")
+    if stale := stale_tags(run).height:
+        write_note(f"{_counted(stale, 'tag')} stale: `audit log {quoted(run)} --stale` says why.")
 
 
 # ---- formatting ----

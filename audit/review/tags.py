@@ -19,20 +19,39 @@ from audit.run import generations
 
 LONGEST_TAG = 80
 SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
-TAGGED = pl.Schema({"id": pl.String, "tag": pl.String})
 
 
 def tagged_samples(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
     """Return (id, tag), sorted: what holds for a generation of the run (default: the current)."""
+    last = _last_said(_resolved_tags(run, generation), "sample_id")
+    return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
+
+
+def stale_tags(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
+    """Return (decision, reason): tags whose content is in the run no more, and why not."""
+    said = _resolved_tags(run, generation)
+    lost = _last_said(said.filter(pl.col("sample_id").is_null()), "subject", "content_hash")
+    # what was said again of the same name with its present content needs no reminder of the old
+    again = said.filter(pl.col("sample_id") == pl.col("subject")).select("subject", "tag")
+    stale = lost.filter("given").join(again, on=["subject", "tag"], how="anti")
+    return stale.select("decision", "reason").sort("decision")
+
+
+def _resolved_tags(run: Path, generation: generations.Generation | None) -> pl.DataFrame:
+    """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
     given = Ledger(run).tags()
     if given.is_empty():
-        return pl.DataFrame(schema=TAGGED)
+        nothing = {"sample_id": pl.String, "reason": pl.String}
+        return pl.DataFrame(schema={**given.schema, **nothing})
     with open_for_deciding(run, generation) as store:
-        resolved = resolve(store, given)
+        return resolve(store, given).sort("decision")
+
+
+def _last_said(said: pl.DataFrame, *subject: str) -> pl.DataFrame:
+    """Return the last row of each tag of each subject."""
     # by the sample that each is about now: a file may have been moved between tag and untag
-    here = resolved.filter(pl.col("sample_id").is_not_null()).sort("decision")
-    last = here.group_by("sample_id", "tag").agg(pl.col("given").last())
-    return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
+    here = said.filter(pl.col(subject[0]).is_not_null())
+    return here.group_by(*subject, "tag", maintain_order=True).last()
 
 
 def check_tag(name: str) -> None:

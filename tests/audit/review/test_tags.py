@@ -16,7 +16,7 @@ from audit.review.decisions import decide_findings, decide_samples, parse_verb, 
 from audit.review.export import export_tables, open_tables
 from audit.review.ledger import Entry, Ledger
 from audit.review.status import apply_decisions
-from audit.review.tags import count_tags, tagged_samples
+from audit.review.tags import count_tags, stale_tags, tagged_samples
 from tests.audit.review.test_decisions import Command, command
 from tests.audit.reviewed import findings
 
@@ -72,6 +72,26 @@ def test_a_tag_follows_a_file_and_goes_with_its_content(run: Path) -> None:
     assert tagged_samples(run).rows() == [(one, "night")]
     decide_samples(run, [one], Action.UNTAG, "night")  # given by the name of before the move
     assert tagged_samples(run).is_empty()
+
+
+def test_a_tag_whose_content_is_gone_is_said_until_it_is_said_again(
+    run: Path, command: Command
+) -> None:
+    one, two = two_samples(run)
+    assert stale_tags(run).is_empty()
+    old = "0" * 64  # what the sample held before it was edited
+    Ledger(run).record([Entry("sample", one, old, Action.TAG, "night")])
+    Ledger(run).record([Entry("sample", two, old, Action.TAG, "fog")])
+    Ledger(run).record([Entry("sample", two, old, Action.UNTAG, "fog")])
+    (decision,) = stale_tags(run)["decision"]
+    code, out, _ = command("log", run, "--stale")
+    assert (code, out.count("[stale: ")) == (0, 1)
+    assert f"{decision}  " in out
+    _, _, err = command("tags", run)
+    assert "1 tag stale" in err
+    decide_samples(run, [one], Action.TAG, "night")
+    assert stale_tags(run).is_empty()
+    assert tagged_samples(run).rows() == [(one, "night")]
 
 
 def test_tags_are_asked_for_in_sql_and_exported(run: Path, tmp_path: Path) -> None:
