@@ -7,7 +7,7 @@ this size: on sharp against blurred photographs an eighth-size copy hardly tells
 
 One compiled pass gives every statistic, because at 0.3 ms per image a chain of array expressions
 would cost as much as the decode. A change of meaning raises the column's version, and the next
-scan measures that column again.
+scan measures every file again (docs/runs.md says why not that column alone).
 """
 
 from __future__ import annotations
