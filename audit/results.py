@@ -24,7 +24,7 @@ from audit.applying.planning import plan_dataset
 from audit.checking.check import select_checks
 from audit.errors import UsageError
 from audit.printable import visible
-from audit.report import collect_report, render, write_card, write_report
+from audit.report import PICTURED, collect_report, render, write_card, write_report
 from audit.report.card import collect_facts, to_card
 from audit.report.contents import Report
 from audit.report.file_card import find_samples, make_file_card
@@ -196,7 +196,7 @@ class Run:
         """
         if path is None:
             return "".join(render(self._report(), "txt"))
-        return write_report(self._report(worst=12), Path(path))
+        return write_report(self._report(worst=PICTURED), Path(path))
 
     def card(self, path: Place | None = None, licence: str = "") -> str | Path:
         """Write a data card to x.md, x.croissant.json beside it; return its path, or its text.

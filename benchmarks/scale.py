@@ -3,8 +3,8 @@
     python benchmarks/scale.py [--rows 20000 100000] [--real ../shared/data] [--flat]
 
 The files are real (hard links to small pictures, so that listing and the unchanged re-scan stat
-what a user has); their features and signatures are made: blends of two of 6,000 CIFAR-10 pictures,
-one in fifty a changed copy of the one before. Everything else is the scan as it is, on one core:
+what a user has); their features are those of others, their signatures and hashes grown from
+CIFAR-10, one in fifty a changed copy (`grown_signatures.py`). Everything else is the scan as it is:
 list, measure (storing only, no decoder), relate, judge, publish; then a re-scan of the unchanged
 tree beside `find -printf`, `audit recheck` and a report. For each stage: processor seconds and peak
 memory (resident, sampled every 10 ms); between two sizes the exponent of growth. `--flat`: pictures
@@ -33,17 +33,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from grown_signatures import BLOCK, read_grown, write_grown
+from hard_negatives import cifar_pictures
 
 from audit import scanning
 from audit.executors import Serial
 from audit.measuring import Progress
-from audit.neighbors.signatures import SIGNATURE_DTYPE, Flag
+from audit.neighbors.signatures import Flag
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measured, Measurer, feature_schema, signature_table
 from audit.report import collect_report, to_json
 from audit.sources import open_source
 
-BASES, PER_FOLDER, COPIES = 6000, 1000, 50
+BASES, PER_FOLDER = 6000, 1000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 Figures = dict[str, dict[str, float]]
 
@@ -81,14 +83,12 @@ class Stages:
 
 
 class MadeUp(Serial):
-    """Rows and signatures without a decoder: blends of real ones; other work is really done."""
+    """Rows and signatures without a decoder, grown ones; other work is really done."""
 
-    def __init__(self, base: Measured, flat: bool) -> None:
-        """Take the rows and signatures of the real pictures."""
+    def __init__(self, base: Measured, grown: Path, flat: bool) -> None:
+        """Take the rows of the real pictures, and where the grown signatures lie."""
         self.rows = pl.DataFrame(pl.from_arrow(base.features))
-        packed = b"".join(base.signatures["signature"].to_pylist())
-        self.table = np.frombuffer(packed, SIGNATURE_DTYPE)
-        self.flat, self.made = flat, 0
+        self.grown, self.flat, self.made = grown, flat, 0
 
     def run(self, work: Any, chunks: Iterable[Sequence[Any]]) -> Iterator[Any]:
         """Yield every chunk with its made-up answer."""
@@ -96,34 +96,23 @@ class MadeUp(Serial):
             yield chunk, self._measured(chunk) if isinstance(work, Measurer) else work(chunk)
 
     def _measured(self, jobs: Sequence[FileJob]) -> Measured:
-        rng = np.random.default_rng(self.made)
-        first = self.made
+        first, rng = self.made, np.random.default_rng(self.made)
         self.made += len(jobs)
         names = [_digest(number) for number in range(first, self.made)]
-        pick = rng.integers(len(self.table), size=(len(jobs), 2))
-        rows = self.rows[pick[:, 0]].with_columns(
+        grown = read_grown(self.grown, first, len(jobs))
+        signatures = grown["signature"].copy()
+        if self.flat:
+            signatures["flags"] |= np.uint8(Flag.FLAT)
+        rows = self.rows[rng.integers(len(self.rows), size=len(jobs))].with_columns(
             sample_id=pl.Series([job.sample_id for job in jobs]),
             file_key=pl.Series([job.file_key for job in jobs]),
             content_hash=pl.Series(names),
             pixel_hash=pl.Series([name[::-1][:32] for name in names]),
-            phash=pl.Series(rng.integers(0, 2**64, len(jobs), np.uint64)),
+            phash=pl.Series(grown["hash"].copy()),
         )
         schema = feature_schema()
         table = rows.select(schema.names).to_arrow().cast(schema)
-        return Measured(table, signature_table(names, list(self._blended(pick, rng))))
-
-    def _blended(self, pick: Any, rng: np.random.Generator) -> Any:
-        made = self.table[pick[:, 0]].copy()
-        share = rng.uniform(0.3, 0.7, len(pick)).astype(np.float32)
-        for plane in ("grey", "colour"):
-            one, two = (self.table[plane][pick[:, k]].astype(np.float32) for k in (0, 1))
-            part = share.reshape(-1, *[1] * (one.ndim - 1))
-            made[plane] = one * part + two * (1 - part)
-            copies = np.arange(COPIES, len(made), COPIES)
-            made[plane][copies] = made[plane][copies - 1] // 2 + 60
-        if self.flat:
-            made["flags"] |= np.uint8(Flag.FLAT)
-        return made
+        return Measured(table, signature_table(names, list(signatures)))
 
 
 def _digest(number: int) -> str:
@@ -176,7 +165,11 @@ def measure_rows(real: Path, rows: int, flat: bool, work: Path) -> dict[str, Any
     jobs = [FileJob(path.name, "", str(path)) for path in bases]
     base = Measurer(Limits())(jobs)
     link_files(bases, tree, rows)
-    stages, executor = Stages(), MadeUp(base, flat)
+    grown = work / "grown"
+    pictures = [picture for _, picture in cifar_pictures(real / "cifar10-mini.tar")]
+    write_grown(pictures, BLOCK if flat else rows, grown)
+    del pictures
+    stages, executor = Stages(), MadeUp(base, grown, flat)
     scanning.scan(open_source([str(tree)]), run, executor=executor, progress=stages.follow)
     stages.enter("re-scan")
     again = cpu_of(lambda: scanning.scan(open_source([str(tree)]), run, executor=executor))

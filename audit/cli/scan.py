@@ -198,9 +198,9 @@ def report_command(
     trace: TraceOption = False,
 ) -> None:
     """Print a run's findings again, or write them to a file."""
-    from audit.report import collect_report, write_card, write_report
+    from audit.report import PICTURED, collect_report, write_card, write_report
 
-    collected = collect_report(run, worst=12, reviewed=reviewed)
+    collected = collect_report(run, worst=PICTURED, reviewed=reviewed)
     files = [(path, kind) for path, kind in ((output, ""), (junit, "xml")) if path is not None]
     if listed is not None:
         _list_findings(collected, listed, alone=not files and not as_json)

@@ -79,11 +79,11 @@ def judge_vectors(
     """
     rows = np.flatnonzero(labels >= 0)
     usable = len(views) == 1 and len(rows) == len(labels)
+    unusual = measure_unusual(views[0, rows] if len(views) == 1 else views[:, rows].mean(0))
     scores = score_views(
         views[:, rows], labels[rows], groups[rows], n_classes, decomposition if usable else None
     )
     votes, smooth = vote_shares(nearest, labels, n_classes, rows)
-    unusual = measure_unusual(views[:, rows].mean(0))
     return _conclude([scores, np.log(smooth)], unusual, labels[rows], votes)
 
 
@@ -101,22 +101,24 @@ def score_views(
     v, n, d = views.shape
     every = views.reshape(v * n, d)
     centred = every - every.mean(0, dtype=np.float64).astype(np.float32)
+    del views, every
     bounded = bound_lengths(centred)
-    if decomposition is None or bounded is not centred:
-        decomposition = decompose(bounded)
-    del every, centred, bounded
+    if decomposition is None or bounded:
+        decomposition = decompose(centred)
+    del centred
     scores = left_out_scores(decomposition, np.tile(labels, v), np.tile(groups, v), n_classes)
     return np.asarray(scores.reshape(v, n, n_classes).mean(0))
 
 
-def bound_lengths(vectors: Floats) -> Floats:
-    """Return vectors (n, d) with the longest shortened, and columns of mean 0."""
+def bound_lengths(vectors: Floats) -> bool:
+    """Shorten the longest of vectors (n, d) and give columns mean 0, in place; say if any was."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     limit = np.float32(LONGEST) * np.median(lengths)
     if not (lengths > limit).any():
-        return vectors
-    bounded = vectors * np.minimum(1, limit / np.maximum(lengths, 1e-12))[:, None]
-    return np.asarray(bounded - bounded.mean(0, dtype=np.float64), np.float32)
+        return False
+    vectors *= np.minimum(1, limit / np.maximum(lengths, 1e-12))[:, None]
+    vectors -= vectors.mean(0, dtype=np.float64).astype(np.float32)
+    return True
 
 
 def judge_probabilities(

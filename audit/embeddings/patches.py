@@ -37,8 +37,9 @@ KEPT_AXES = 24
 CENTROIDS = 400
 """With their mirror images; fewer where there are few pictures, or more than time is for."""
 FEWER_CENTROIDS, MANY_PICTURES = 100, 250_000
-MAIN_AXES, AXES_FROM = 128, 20_000
-"""Of many pictures so many principal axes are kept, those of a sample: memory is for no more."""
+MOST_NUMBERS, LEAST_AXES, AXES_FROM = 100_000_000, 128, 20_000
+"""Of pictures whose vectors would hold more numbers in all, fewer principal axes are kept, those of
+a sample, but not fewer than the least: memory is for no more."""
 TRAINING_PATCHES = 20_000
 ITERATIONS = 6
 ENCODED = 20_000
@@ -75,7 +76,7 @@ def describe_patches(
 ) -> Floats:
     """Return vectors (v, n, d) of v views of the signatures (n,); columns have mean 0, deviation 1.
 
-    Of more than `MANY_PICTURES` these are turned to their `MAIN_AXES`, which keep their lengths.
+    Of many pictures these are turned to their main axes, which keep their lengths.
     The first view is the whole picture, the others are crops: few pictures have several, many have
     one. Deterministic for one order of rows: sort by content hash first. d is at most 896.
     """
@@ -84,9 +85,10 @@ def describe_patches(
     if not n:
         return np.zeros((1, 0, 0), np.float32)
     words = learn_dictionary(table)
-    turn = _main_axes(table, words) if n > MANY_PICTURES else None
     width = 2 * len(words.centroids) + COLOUR_SIDE * COLOUR_SIDE // 2 * 3
-    width = width if turn is None else turn.shape[1]
+    axes = max(LEAST_AXES, MOST_NUMBERS // (n * len(regions)))
+    turn = _main_axes(table, words, axes) if axes < width else None
+    width = min(axes, width)
     vectors = np.empty((len(regions), n, width), np.float32)
     starts = range(0, n, BATCH)
 
@@ -105,8 +107,8 @@ def describe_patches(
     return scale_columns(vectors.reshape(-1, width)).reshape(vectors.shape)
 
 
-def _main_axes(table: Signatures, words: Dictionary) -> Floats:
-    """Return the axes (d, 128) to which codes are turned, their scale to deviation 1 included."""
+def _main_axes(table: Signatures, words: Dictionary, kept: int) -> Floats:
+    """Return the axes (d, kept) to which codes are turned, their scale to deviation 1 included."""
     rows = np.sort(np.random.default_rng(SEED).permutation(len(table))[:AXES_FROM])
     starts = range(0, len(rows), BATCH)
     parts = [encode(colour_pictures(table[rows[k : k + BATCH]]), words) for k in starts]
@@ -115,7 +117,7 @@ def _main_axes(table: Signatures, words: Dictionary) -> Floats:
     scale = 1 / (spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
     codes = (codes - codes.mean(0)) * scale
     _, axes = np.linalg.eigh((codes.T @ codes).astype(np.float64))
-    return np.asarray(scale[:, None] * axes[:, ::-1][:, :MAIN_AXES], np.float32)
+    return np.asarray(scale[:, None] * axes[:, ::-1][:, :kept], np.float32)
 
 
 def _crop(pictures: Floats, top: int, left: int, side: int) -> Floats:

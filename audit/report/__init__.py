@@ -8,7 +8,7 @@ findings; JSON and SARIF stream them. Only HTML opens images, at most 200, for i
 
 from __future__ import annotations
 
-from audit.report.collect import collect_report, stream_findings
+from audit.report.collect import PICTURED, collect_report, stream_findings
 from audit.report.contents import (
     SCHEMA,
     CheckSummary,
@@ -23,7 +23,7 @@ from audit.report.output import FORMATS, render, write_card, write_report
 from audit.report.text import to_text
 
 __all__ = [
-    "FORMATS", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",
+    "FORMATS", "PICTURED", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",
     "ReportedFinding",
     "collect_report", "render", "stream_findings", "to_json", "to_text", "write_card",
     "write_report",

@@ -43,6 +43,7 @@ from audit.run import generations
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
 
+PICTURED = 12  # examples of each code in a report to look at; a scan prints fewer
 MEMBERS = 6  # files shown of one example
 NOTES = 20  # notes of the source kept in a report; the rest is counted
 COLUMNS = ", ".join(FINDING_COLUMNS)

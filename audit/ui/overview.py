@@ -13,7 +13,7 @@ import streamlit as st
 from audit.browse.conditions import OneOf
 from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
 from audit.printable import visible_frame
-from audit.report import Report, collect_report, render
+from audit.report import PICTURED, Report, collect_report, render
 from audit.report.contents import CheckSummary
 from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.ui import html, link
@@ -21,7 +21,6 @@ from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.strip import clickable, clicked_place, explore_where, show_selectable
 
-PICTURED = 12  # findings of a code that the report shows
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),

@@ -50,11 +50,12 @@ def test_of_many_pictures_the_main_axes_say_nearly_the_same(
     rows = table(150)
     monkeypatch.setattr(patches, "ENCODED", 0)  # one view, as of many
     whole = describe_patches(rows)[0]
-    monkeypatch.setattr(patches, "MANY_PICTURES", 100)
-    monkeypatch.setattr(patches, "FEWER_CENTROIDS", patches.CENTROIDS)
-    monkeypatch.setattr(patches, "MAIN_AXES", 120)
+    monkeypatch.setattr(patches, "LEAST_AXES", 100)
+    monkeypatch.setattr(patches, "MOST_NUMBERS", 120 * 150)
     main = describe_patches(rows)[0]
     assert main.shape == (150, 120)
+    monkeypatch.setattr(patches, "MOST_NUMBERS", 50 * 150)
+    assert describe_patches(rows)[0].shape == (150, 100), "never fewer than the least"
     assert np.abs(main.mean(0)).max() < 1e-3
     # 120 of the at most 149 axes that 150 pictures have
     assert np.allclose((main**2).sum(), (whole**2).sum(), rtol=0.1)
