@@ -10,6 +10,8 @@ plain ground would be larger than in the original.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
@@ -20,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from audit.neighbors.calibration import FALSE_PAIRS_PER_IMAGE
 from audit.neighbors.descriptor import cosine_basis
 from audit.neighbors.signatures import GREY_SIDE, Flag, Signatures
+from audit.neighbors.verification import VerifiedPairs
 
 Pairs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -116,6 +119,28 @@ def find_same_centres(table: Signatures, *, new: int | None = None, seed: int = 
     similarity = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
     kept = _agree(centres[rows[pairs[:, 0]]], centres[rows[pairs[:, 1]]])
     return SameCentres(np.asarray(rows[pairs[kept]], np.int64), similarity[kept])
+
+
+def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:
+    """Return the similarity of middles by pair, in numbers of a larger table: `rows` are in it."""
+    pairs = rows[found.pairs].tolist()
+    return {(a, b): s for (a, b), s in zip(pairs, found.similarity.tolist(), strict=True)}
+
+
+def describe_by_middles(
+    verified: VerifiedPairs, framed: Mapping[tuple[int, int], float], threshold: float
+) -> VerifiedPairs:
+    """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+    asked = np.sort(verified.pairs, axis=1).tolist()
+    middle = np.array([framed.get((a, b), -1.0) for a, b in asked])
+    by_middle = (middle > 0) & (verified.score < threshold)
+    return replace(
+        verified,
+        similarity=np.where(by_middle, middle, verified.similarity),
+        overlap=np.where(by_middle, 0.25, verified.overlap),
+        orientation=np.where(by_middle, 0, verified.orientation),
+        matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
+    )
 
 
 def _find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:

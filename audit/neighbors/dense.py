@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import Any
 
 import cv2
 import numpy as np
@@ -26,10 +25,10 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
-from audit.neighbors.kernels.compiled import compiled_kernel, inlined, usable_threads
+from audit.neighbors.kernels.compiled import usable_threads
+from audit.neighbors.kernels.offers import best_sign, merge_offers, offer_rows
 from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 EXACT_LIMIT = 200_000
@@ -94,7 +93,7 @@ def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighb
             for column in range(0, len(library), BLOCK):
                 columns = np.arange(column, min(column + BLOCK, len(library)))
                 table = blocks.table(queries[rows], library[columns])
-                _offer_rows(table, rows, columns, best, index, -1)
+                offer_rows(table, rows, columns, best, index, -1)
 
         return compare
 
@@ -142,7 +141,7 @@ def _in_threads(
         tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
     best, index = tables[0]
     for other in tables[1:]:
-        _merge(np.arange(n), *other, best, index)
+        merge_offers(np.arange(n), *other, best, index)
     return best, index
 
 
@@ -180,81 +179,12 @@ class _Blocks:
             # one product a parity class: the four sign patterns are then sums of the same parts
             for part, (a, b) in zip(parts, pairwise(edges), strict=True):
                 np.matmul(query[:, a:b], second[:, a:b].T, out=part)
-            _best_sign(parts[0], parts[1], parts[2], parts[3], out)
+            best_sign(parts[0], parts[1], parts[2], parts[3], out)
         return out
 
 
 Task = Callable[[_Blocks, Floats, Indices], None]
 """Compares one part of the pairs and offers what it finds to the tables."""
-
-
-@compiled_kernel(nogil=True, fastmath=True)
-def _best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
-    """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
-            a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
-            c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
-            top = max(max(a + c, a - c), max(b + d, b - d))
-            out[i, j] = max(out[i, j], top)
-
-
-@inlined
-def _offer(value: float, who: int, best: Array, index: Array) -> None:
-    """Insert a neighbour into a row sorted best first, equals by number, if it belongs there."""
-    k = best.shape[0]
-    if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
-        return
-    # cells overlap, so a neighbour may be offered twice, with another last bit: the higher counts,
-    # whichever comes first
-    m = k - 1
-    for held in range(k):
-        if index[held] == who:
-            if value <= best[held]:
-                return
-            m = held
-    while m > 0 and (best[m - 1] < value or (best[m - 1] == value and index[m - 1] > who)):
-        best[m] = best[m - 1]
-        index[m] = index[m - 1]
-        m -= 1
-    best[m] = value
-    index[m] = who
-
-
-@compiled_kernel(nogil=True, fastmath=True)
-def _offer_rows(
-    table: Array, rows: Array, columns: Array, best: Array, index: Array, diagonal: int
-) -> None:
-    """Offer each column of a block to its rows (diagonal >= 0: never a row to itself).
-
-    Sixteen values at a time are held against the row's worst neighbour: nearly all fail at once.
-    """
-    width = table.shape[1]
-    for i in range(table.shape[0]):
-        r = rows[i]
-        # the bar rises as neighbours come in, so later blocks fail faster
-        worst = best[r, -1]
-        for start in range(0, width, 16):
-            stop = min(start + 16, width)
-            top = table[i, start]
-            for j in range(start, stop):
-                top = max(top, table[i, j])
-            if top < worst:
-                continue
-            for j in range(start, stop):
-                if table[i, j] >= worst and (diagonal < 0 or columns[j] != r):
-                    _offer(table[i, j], columns[j], best[r], index[r])
-                    worst = best[r, -1]
-
-
-@compiled_kernel(nogil=True)
-def _merge(rows: Array, other: Array, other_index: Array, best: Array, index: Array) -> None:
-    """Offer what was found for some rows to the table of all."""
-    for r in range(rows.shape[0]):
-        for m in range(other.shape[1]):
-            if other_index[r, m] >= 0:
-                _offer(other[r, m], other_index[r, m], best[rows[r]], index[rows[r]])
 
 
 def _against_itself(descriptors: Floats, members: Indices) -> Task:
@@ -269,9 +199,9 @@ def _against_itself(descriptors: Floats, members: Indices) -> Task:
             table = blocks.table(own, descriptors[columns])
             # on the diagonal block rows and columns are the same pictures: not one with itself
             same = 0 if column == 0 else -1
-            _offer_rows(table, rows, columns, best, index, same)
+            offer_rows(table, rows, columns, best, index, same)
             if column:
-                _offer_rows(blocks.turned(table), columns, rows, best, index, -1)
+                offer_rows(blocks.turned(table), columns, rows, best, index, -1)
 
     return compare
 
@@ -311,7 +241,7 @@ def _compare(
         return best, index
     best, index = _empty(len(descriptors), k)
     for rows, other, other_index in share(_Nearest(descriptors, k), parts, advance):
-        _merge(rows, other, other_index, best, index)
+        merge_offers(rows, other, other_index, best, index)
     return best, index
 
 
@@ -374,7 +304,7 @@ class _NearestToQueries:
         for done, part in enumerate(parts, start=1):
             near = find_nearest_in(self.queries, self.descriptors[part], self.k)
             found = np.where(near.index >= 0, part[near.index], -1)
-            _merge(each, near.similarity, found, best, index)
+            merge_offers(each, near.similarity, found, best, index)
             advance(done / len(parts))
         return best, index
 
@@ -392,7 +322,7 @@ def _measure(
     parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
     each = np.arange(len(sample))
     for other, other_index in share(step, parts, ignore_share):
-        _merge(each, other, other_index, best, truth)
+        merge_offers(each, other, other_index, best, truth)
     hits = total = 0
     for row, who in zip(sample, truth, strict=True):
         wanted = [int(w) for w in who if w not in (row, -1)][:k]

@@ -14,14 +14,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit.neighbors.candidates import merge_pairs, neighbour_pairs
-from audit.neighbors.centres import NONE, SameCentres, find_same_centres
+from audit.neighbors.centres import (
+    NONE,
+    SameCentres,
+    describe_by_middles,
+    find_same_centres,
+    framed_pairs,
+)
 from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import Picture
 from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.search import SearchOptions, describe_by_middles, framed_pairs
+from audit.neighbors.search import SearchOptions
 from audit.neighbors.signatures import Signatures, is_comparable
 from audit.neighbors.verification import (
     NO_MATCH,

@@ -34,7 +34,13 @@ from audit.neighbors.candidates import (
     merge_pairs,
     neighbour_pairs,
 )
-from audit.neighbors.centres import NONE, SameCentres, find_same_centres
+from audit.neighbors.centres import (
+    NONE,
+    SameCentres,
+    describe_by_middles,
+    find_same_centres,
+    framed_pairs,
+)
 from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours, find_nearest
 from audit.neighbors.descriptor import describe
@@ -370,28 +376,6 @@ class _Search:
         hopeless = (examined.score < least) & (examined.score > NOT_ALIGNED)
         rejected = np.concatenate([prints[before], prints[fresh][hopeless]])
         return examined, candidates[before], np.sort(rejected)
-
-
-def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:
-    """Return the similarity of middles by pair, in numbers of a larger table: `rows` are in it."""
-    pairs = rows[found.pairs].tolist()
-    return {(a, b): s for (a, b), s in zip(pairs, found.similarity.tolist(), strict=True)}
-
-
-def describe_by_middles(
-    verified: VerifiedPairs, framed: Mapping[tuple[int, int], float], threshold: float
-) -> VerifiedPairs:
-    """Describe pairs that only their middles prove by those: in place, a quarter in common."""
-    asked = np.sort(verified.pairs, axis=1).tolist()
-    middle = np.array([framed.get((a, b), -1.0) for a, b in asked])
-    by_middle = (middle > 0) & (verified.score < threshold)
-    return replace(
-        verified,
-        similarity=np.where(by_middle, middle, verified.similarity),
-        overlap=np.where(by_middle, 0.25, verified.overlap),
-        orientation=np.where(by_middle, 0, verified.orientation),
-        matrix=np.where(by_middle[:, None], 0.0, verified.matrix),
-    )
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:

@@ -16,9 +16,9 @@ from audit.cluster.shared_search import share_signatures
 from audit.cluster.stored_rows import StoredRows
 from audit.executors import Failure, Serial
 from audit.neighbors import examined
-from audit.neighbors.dense import _merge
 from audit.neighbors.descriptor import describe
 from audit.neighbors.examined import examine_pairs
+from audit.neighbors.kernels.offers import merge_offers
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.signatures import Signatures, make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
@@ -143,7 +143,7 @@ def test_a_neighbour_that_is_offered_twice_counts_with_the_higher_value() -> Non
     for order in (offers, offers[::-1]):
         best, index = np.full((1, 3), -2.0, np.float32), np.full((1, 3), -1, np.int64)
         for value, who in order:
-            _merge(np.zeros(1, np.int64), np.array([[value]], np.float32), np.array([[who]]),
+            merge_offers(np.zeros(1, np.int64), np.array([[value]], np.float32), np.array([[who]]),
                    best, index)  # fmt: skip
         assert index.tolist() == [[4, 7, 9]]
         assert best.tolist() == [[0.75, np.float32(0.6), np.float32(0.6)]]

@@ -1,0 +1,83 @@
+"""Compiled loops of the search by descriptor: similarities of blocks, offered to the best so far.
+
+A table holds for each row its k best so far, best first, equals by number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from audit.neighbors.kernels.compiled import compiled_kernel, inlined
+
+Array = npt.NDArray[Any]
+
+
+@compiled_kernel(nogil=True, fastmath=True)
+def best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
+    """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
+            a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
+            c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
+            top = max(max(a + c, a - c), max(b + d, b - d))
+            out[i, j] = max(out[i, j], top)
+
+
+@inlined
+def offer_neighbour(value: float, who: int, best: Array, index: Array) -> None:
+    """Insert a neighbour into a row sorted best first, equals by number, if it belongs there."""
+    k = best.shape[0]
+    if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
+        return
+    # cells overlap, so a neighbour may be offered twice, with another last bit: the higher counts,
+    # whichever comes first
+    m = k - 1
+    for held in range(k):
+        if index[held] == who:
+            if value <= best[held]:
+                return
+            m = held
+    while m > 0 and (best[m - 1] < value or (best[m - 1] == value and index[m - 1] > who)):
+        best[m] = best[m - 1]
+        index[m] = index[m - 1]
+        m -= 1
+    best[m] = value
+    index[m] = who
+
+
+@compiled_kernel(nogil=True, fastmath=True)
+def offer_rows(
+    table: Array, rows: Array, columns: Array, best: Array, index: Array, diagonal: int
+) -> None:
+    """Offer each column of a block to its rows (diagonal >= 0: never a row to itself).
+
+    Sixteen values at a time are held against the row's worst neighbour: nearly all fail at once.
+    """
+    width = table.shape[1]
+    for i in range(table.shape[0]):
+        r = rows[i]
+        # the bar rises as neighbours come in, so later blocks fail faster
+        worst = best[r, -1]
+        for start in range(0, width, 16):
+            stop = min(start + 16, width)
+            top = table[i, start]
+            for j in range(start, stop):
+                top = max(top, table[i, j])
+            if top < worst:
+                continue
+            for j in range(start, stop):
+                if table[i, j] >= worst and (diagonal < 0 or columns[j] != r):
+                    offer_neighbour(table[i, j], columns[j], best[r], index[r])
+                    worst = best[r, -1]
+
+
+@compiled_kernel(nogil=True)
+def merge_offers(rows: Array, other: Array, other_index: Array, best: Array, index: Array) -> None:
+    """Offer what was found for some rows to the table of all."""
+    for r in range(rows.shape[0]):
+        for m in range(other.shape[1]):
+            if other_index[r, m] >= 0:
+                offer_neighbour(other[r, m], other_index[r, m], best[rows[r]], index[rows[r]])
