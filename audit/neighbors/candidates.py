@@ -49,15 +49,24 @@ def find_hash_pairs(
 
 def neighbour_pairs(near: Neighbours) -> Pairs:
     """List (row, neighbour) of a table of neighbours."""
-    row = np.repeat(np.arange(len(near.index)), near.index.shape[1])
-    other = near.index.ravel()
-    return np.stack([row, other], axis=1)[other >= 0]
+    there = near.index >= 0
+    pairs = np.empty((int(there.sum()), 2), np.int64)
+    pairs[:, 0] = np.repeat(np.arange(len(there)), there.sum(1))
+    pairs[:, 1] = near.index[there]
+    return pairs
 
 
 def merge_pairs(*parts: Pairs) -> Pairs:
     """Return the distinct pairs of all parts, smaller row first, sorted."""
-    distinct = np.unique(np.concatenate([_numbers(pairs) for pairs in parts]))
-    return np.stack([distinct >> 32, distinct & 0xFFFFFFFF], axis=1)
+    numbers = np.concatenate([_numbers(pairs) for pairs in parts])
+    del parts  # of a million pictures each copy is a hundred megabytes
+    numbers.sort()
+    distinct = numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
+    del numbers
+    pairs = np.empty((len(distinct), 2), np.int64)
+    np.right_shift(distinct, 32, out=pairs[:, 0])
+    np.bitwise_and(distinct, 0xFFFFFFFF, out=pairs[:, 1])
+    return pairs
 
 
 def contains_pairs(pairs: Pairs, wanted: Pairs) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -80,23 +81,41 @@ def examine_pairs(
 
     Pairs that score `least` are returned in full, and those of `keep` (m,) whatever they score.
     """
-    parts = [
-        _part(start, pairs[start : start + BATCH], background, keep[start : start + BATCH])
-        for start in range(0, max(len(pairs), 1), BATCH)
-    ]
     score = np.full(len(pairs), NO_MATCH)
     found = []
+    parts = _Parts(pairs, background, keep)
     for answers in share(_Examine(table, descriptors, least), parts, advance):
         for start, scores, places, whole in answers:
             score[start : start + len(scores)] = scores
             found.append((start, places, whole))
-    found.sort(key=lambda one: one[0])
-    places = np.concatenate([places for _, places, _ in found])
-    return ExaminedPairs(pairs, score, places, VerifiedPairs.joined([w for _, _, w in found]))
+    found.sort(key=lambda one: one[0], reverse=True)
+    places = np.concatenate([places for _, places, _ in reversed(found)])
+    # popped: what is joined is not there twice
+    whole = VerifiedPairs.joined([found.pop()[2] for _ in range(len(found))])
+    return ExaminedPairs(pairs, score, places, whole)
 
 
-def _part(
-    start: int, pairs: Pairs, background: Floats | None, keep: npt.NDArray[np.bool_]
-) -> _Part:
-    around = None if background is None else background[np.unique(pairs)]
-    return _Part(start, pairs, around, keep)
+class _Parts(Sequence[_Part]):
+    """Pairs in parts that are made when they are asked for."""
+
+    def __init__(
+        self, pairs: Pairs, background: Floats | None, keep: npt.NDArray[np.bool_]
+    ) -> None:
+        self.pairs, self.background, self.keep = pairs, background, keep
+
+    def __len__(self) -> int:
+        return -(-max(len(self.pairs), 1) // BATCH)
+
+    @overload
+    def __getitem__(self, number: int) -> _Part: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[_Part]: ...
+    def __getitem__(self, number: int | slice) -> _Part | list[_Part]:
+        if isinstance(number, slice):
+            return [self[k] for k in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        start = number * BATCH
+        pairs = self.pairs[start : start + BATCH]
+        around = None if self.background is None else self.background[np.unique(pairs)]
+        return _Part(start, pairs, around, self.keep[start : start + BATCH])

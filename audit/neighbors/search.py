@@ -353,8 +353,9 @@ class _Search:
             lowest = min(lowest, self.options.threshold)
         # no later calibration can set the threshold lower than this, nor a check reach further
         least = lowest - self.options.uncertainty_band
-        prints = pair_fingerprints(key_codes(self.keys), candidates)
-        before = find_contained(prints, rejected)
+        codes, before = key_codes(self.keys), np.zeros(len(candidates), np.bool_)
+        if len(rejected):
+            before = find_contained(pair_fingerprints(codes, candidates), rejected)
         if lowest < LOWEST_THRESHOLD:
             # the user asks for less than any calibration: old rejections were made above that
             before[:] = False
@@ -374,8 +375,9 @@ class _Search:
         )
         # what the gate refused is not kept: its surroundings may be others at the next scan
         hopeless = (examined.score < least) & (examined.score > NOT_ALIGNED)
-        rejected = np.concatenate([prints[before], prints[fresh][hopeless]])
-        return examined, candidates[before], np.sort(rejected)
+        decided = [candidates[before], examined.pairs[hopeless]]
+        prints = np.concatenate([pair_fingerprints(codes, pairs) for pairs in decided])
+        return examined, decided[0], np.sort(prints)
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:

@@ -47,8 +47,8 @@ HOPELESS = -6.0
 INNER_CONVINCES = 2.2
 """Inner correlation (stretched; 0.91 plain) from which it counts: accidents rarely get there."""
 
-BATCH = 50_000
-"""Pairs that are scored at a time."""
+BATCH = 10_000
+"""Pairs that are scored at a time: what is gathered of their pictures takes about 10 kB each."""
 
 WEIGHTS = {
     "whole": 0.774,
@@ -94,12 +94,9 @@ class VerifiedPairs:
     @classmethod
     def joined(cls, parts: Sequence[VerifiedPairs]) -> VerifiedPairs:
         """Return the pairs of all parts (at least one), one after the other."""
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in cls.__dataclass_fields__
-            )
-        )
+        fields = [[getattr(part, name) for part in parts] for name in cls.__dataclass_fields__]
+        del parts  # of many millions each field is let go when it is joined
+        return cls(*(np.concatenate(fields.pop(0)) for _ in cls.__dataclass_fields__))
 
 
 def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
