@@ -23,9 +23,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from audit.neighbors.candidates import number_pairs
 from audit.neighbors.dense import find_nearest_in, similarity_table
 from audit.neighbors.descriptor import describe
 from audit.neighbors.inspection import check_full_size
+from audit.neighbors.pair_cache import find_contained
 from audit.neighbors.sharing import RowTable
 from audit.neighbors.signatures import is_comparable, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
@@ -220,11 +222,12 @@ def _nearest_random_pairs(
 
 def _look_up(scores: Floats, pairs: Pairs, verified: ScoredPairs) -> npt.NDArray[np.bool_]:
     """Fill in the scores of the pairs that are `verified`; return which these are."""
-    codes, asked = (np.sort(p, axis=1) @ (1 << 32, 1) for p in (verified.pairs, pairs))
-    order = np.argsort(codes)
-    place = np.searchsorted(codes[order], asked)
-    found = np.append(codes[order], -1)[place] == asked
-    scores[np.flatnonzero(found)] = verified.score[order[place[found]]]
+    asked, codes = number_pairs(pairs), number_pairs(verified.pairs)
+    rows = np.flatnonzero(find_contained(codes, np.sort(asked)))
+    rows = rows[np.argsort(codes[rows])]
+    place = np.searchsorted(codes[rows], asked)
+    found = np.append(codes[rows], -1)[place] == asked
+    scores[np.flatnonzero(found)] = verified.score[rows[place[found]]]
     return np.asarray(found, np.bool_)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from audit.neighbors.dense import Neighbours
 from audit.neighbors.groups import Pairs
 from audit.neighbors.hamming import Codes, find_code_pairs
+from audit.neighbors.pair_cache import find_contained
 from audit.neighbors.sharing import RowTable, Share, at_once
 from audit.neighbors.turned import find_turned_pairs
 
@@ -58,7 +59,7 @@ def neighbour_pairs(near: Neighbours) -> Pairs:
 
 def merge_pairs(*parts: Pairs) -> Pairs:
     """Return the distinct pairs of all parts, smaller row first, sorted."""
-    numbers = np.concatenate([_numbers(pairs) for pairs in parts])
+    numbers = np.concatenate([number_pairs(pairs) for pairs in parts])
     del parts  # of a million pictures each copy is a hundred megabytes
     numbers.sort()
     distinct = numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
@@ -71,10 +72,10 @@ def merge_pairs(*parts: Pairs) -> Pairs:
 
 def contains_pairs(pairs: Pairs, wanted: Pairs) -> npt.NDArray[np.bool_]:
     """Say which pairs (m, 2) are among the `wanted`, whichever row is first."""
-    return np.isin(_numbers(pairs), _numbers(wanted))
+    return find_contained(number_pairs(pairs), np.sort(number_pairs(wanted)))
 
 
-def _numbers(pairs: Pairs) -> npt.NDArray[np.int64]:
+def number_pairs(pairs: Pairs) -> npt.NDArray[np.int64]:
     """Return a pair as one number: rows are fewer than 2^31, and sorting takes half the memory."""
     first, second = pairs[:, 0], pairs[:, 1]
     return np.asarray(np.minimum(first, second) << 32 | np.maximum(first, second), np.int64)

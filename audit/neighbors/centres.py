@@ -131,6 +131,8 @@ def describe_by_middles(
     verified: VerifiedPairs, framed: Mapping[tuple[int, int], float], threshold: float
 ) -> VerifiedPairs:
     """Describe pairs that only their middles prove by those: in place, a quarter in common."""
+    if not framed:
+        return verified
     asked = np.sort(verified.pairs, axis=1).tolist()
     middle = np.array([framed.get((a, b), -1.0) for a, b in asked])
     by_middle = (middle > 0) & (verified.score < threshold)

@@ -8,7 +8,7 @@ their pictures, so that a part may be done wherever these can be fetched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
@@ -19,16 +19,39 @@ from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_sh
 from audit.neighbors.verification import BATCH, NO_MATCH, Floats, VerifiedPairs, verify
 
 Places = npt.NDArray[np.intp]
+PACKED = np.dtype(
+    [
+        ("similarity", np.float64), ("template", np.int8), ("orientation", np.int8),
+        ("matrix", np.float64, 6), ("overlap", np.float64),
+    ]
+)  # fmt: skip
+"""Of a verified pair what is neither its rows nor its score. Maps are exact: checks at full
+resolution start from them, and one in a hundred ended elsewhere from a rounded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedPairs:
-    """Pairs (m, 2) with their scores, and in full those at `places`: promising, or asked for."""
+    """Pairs (m, 2) with their scores, and what else is known of those at `places` (`PACKED`):
+    promising, or asked for.
+    """
 
     pairs: Pairs
     score: Floats
     places: Places
-    whole: VerifiedPairs
+    packed: npt.NDArray[np.void]
+
+    def whole(self, rows: Places) -> VerifiedPairs:
+        """Return some of those at `places` in full."""
+        at, packed = self.places[rows], self.packed[rows]
+        return VerifiedPairs(
+            self.pairs[at],
+            self.score[at],
+            packed["similarity"].copy(),
+            packed["template"].astype(np.int64),
+            packed["orientation"].astype(np.int64),
+            packed["matrix"].copy(),
+            packed["overlap"].copy(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +66,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Examine:
-    """Step: scores of the pairs of each part, with the first place, and the rows kept in full."""
+    """Step: scores of the pairs of each part, with the first place, and what is kept of some."""
 
     table: RowTable
     descriptors: RowTable
@@ -51,7 +74,7 @@ class _Examine:
 
     def __call__(
         self, parts: Sequence[_Part], advance: Advance = ignore_share
-    ) -> list[tuple[int, Floats, Places, VerifiedPairs]]:
+    ) -> list[tuple[int, Floats, Places, npt.NDArray[np.void]]]:
         found = []
         for done, part in enumerate(parts, start=1):
             rows, place = np.unique(part.pairs, return_inverse=True)
@@ -60,8 +83,10 @@ class _Examine:
                 np.arange(len(rows)), background=part.background,
             )  # fmt: skip
             kept = np.flatnonzero((verified.score >= self.least) | part.keep)
-            whole = replace(verified.take(kept), pairs=part.pairs[kept])
-            found.append((part.start, verified.score, kept + part.start, whole))
+            packed = np.empty(len(kept), PACKED)
+            for name in PACKED.names or ():
+                packed[name] = getattr(verified, name)[kept]
+            found.append((part.start, verified.score, kept + part.start, packed))
             advance(done / len(parts))
         return found
 
@@ -79,20 +104,18 @@ def examine_pairs(
 ) -> ExaminedPairs:
     """Score pairs (m, 2) of rows, which are in the order of the keys; see `verify`.
 
-    Pairs that score `least` are returned in full, and those of `keep` (m,) whatever they score.
+    Of pairs that score `least` all is kept, and of those of `keep` (m,) whatever they score.
     """
     score = np.full(len(pairs), NO_MATCH)
     found = []
     parts = _Parts(pairs, background, keep)
     for answers in share(_Examine(table, descriptors, least), parts, advance):
-        for start, scores, places, whole in answers:
+        for start, scores, places, packed in answers:
             score[start : start + len(scores)] = scores
-            found.append((start, places, whole))
+            found.append((start, places, packed))
     found.sort(key=lambda one: one[0], reverse=True)
     places = np.concatenate([places for _, places, _ in reversed(found)])
-    # popped: what is joined is not there twice
-    whole = VerifiedPairs.joined([found.pop()[2] for _ in range(len(found))])
-    return ExaminedPairs(pairs, score, places, whole)
+    return ExaminedPairs(pairs, score, places, np.concatenate([p for _, _, p in reversed(found)]))
 
 
 class _Parts(Sequence[_Part]):

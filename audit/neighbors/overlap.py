@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.neighbors.candidates import merge_pairs, neighbour_pairs
+from audit.neighbors.candidates import contains_pairs, merge_pairs, neighbour_pairs
 from audit.neighbors.centres import (
     NONE,
     SameCentres,
@@ -98,12 +98,12 @@ def search_against(
             return open_new(row) if row < n else open_library(row - n)
 
         score, rechecks, uncertain = _recheck(both, verified, threshold, chosen, opener)
-    in_middle = np.array([(a, b) in framed for a, b in verified.pairs.tolist()], np.bool_)
+    in_middle = contains_pairs(verified.pairs, usable[alike.pairs])
     # whatever the whole says: the frame is what differs there
     score[in_middle] = np.maximum(score[in_middle], threshold)
     rows = np.flatnonzero(score >= threshold)
     rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
-    same = describe_by_middles(verified, framed, threshold).take(rows)
+    same = describe_by_middles(verified.take(rows), framed, threshold)
     pairs = replace(same, pairs=same.pairs - np.array([0, n]), score=score[rows])
     completeness = Completeness(
         images=n + len(library),

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 Fingerprints = npt.NDArray[np.uint64]
+Numbers = Fingerprints | npt.NDArray[np.int64]
 # Odd constants of splitmix64 [Steele, Lea and Flood, OOPSLA 2014].
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -69,7 +70,7 @@ def pair_fingerprints(codes: Fingerprints, pairs: npt.NDArray[np.int64]) -> Fing
     return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)
 
 
-def find_contained(values: Fingerprints, in_sorted: Fingerprints) -> npt.NDArray[np.bool_]:
+def find_contained(values: Numbers, in_sorted: Numbers) -> npt.NDArray[np.bool_]:
     """Return for each value whether a sorted array holds it."""
     if not len(in_sorted):
         return np.zeros(len(values), np.bool_)

@@ -14,6 +14,8 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from audit.neighbors.candidates import contains_pairs
+from audit.neighbors.dense import STRETCH
 from audit.neighbors.inspection import LEAST_SIDE, Picture, check_full_size
 from audit.neighbors.kernels.compiled import usable_threads
 from audit.neighbors.sharing import RowTable
@@ -29,9 +31,13 @@ def select_rechecks(
     """Pairs within `band` of the threshold whose files hold more than signatures; nearest first."""
     away = np.abs(verified.score - threshold)
     rows = np.flatnonzero(away <= band)
-    side: npt.NDArray[np.int64] = kept_size(table[verified.pairs[rows]]).min(axis=(1, 2))
-    rows = rows[side >= LEAST_SIDE]
-    return rows[np.argsort(away[rows], kind="stable")]
+    used, place = np.unique(verified.pairs[rows], return_inverse=True)
+    side = np.zeros(len(used), np.int64)
+    for start in range(0, len(used), STRETCH):
+        part = slice(start, start + STRETCH)
+        side[part] = kept_size(table[used[part]]).min(axis=1)
+    large = rows[side[place].reshape(-1, 2).min(axis=1) >= LEAST_SIDE]
+    return np.asarray(large[np.argsort(away[large], kind="stable")], np.intp)
 
 
 def recheck_limit(wanted: int | None, images: int) -> int:
@@ -111,16 +117,21 @@ class Overruled:
     def scores(self, verified: VerifiedPairs, threshold: float) -> Floats:
         """Return the scores, overruled where something else decides."""
         score = verified.score.copy()
-        if self.verdicts or self.framed:
-            for k, (a, b) in enumerate(np.sort(verified.pairs, axis=1).tolist()):
-                verdict = self.verdicts.get((a, b))
-                if (a, b) in self.framed:
-                    # whatever the whole says: the frame is what differs there
-                    score[k] = max(score[k], threshold)
-                elif verdict:
-                    # at least the threshold, not more: the check says same, not how surely
-                    score[k] = max(score[k], threshold) if verdict > 0 else NO_MATCH
+        for k in np.flatnonzero(self.concerns(verified.pairs)).tolist():
+            a, b = sorted(verified.pairs[k].tolist())
+            verdict = self.verdicts.get((a, b))
+            if (a, b) in self.framed:
+                # whatever the whole says: the frame is what differs there
+                score[k] = max(score[k], threshold)
+            elif verdict:
+                # at least the threshold, not more: the check says same, not how surely
+                score[k] = max(score[k], threshold) if verdict > 0 else NO_MATCH
         return score
+
+    def concerns(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say for which pairs (m, 2) something else may decide."""
+        known = np.array([*self.framed, *self.verdicts], np.int64).reshape(-1, 2)
+        return contains_pairs(pairs, known)
 
     def by_check(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Say which pairs (m, 2) a full-resolution check decided."""

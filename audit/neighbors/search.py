@@ -198,7 +198,6 @@ class _Search:
         del hash_pairs
         give_back_freed_memory()
         examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
-        verified = examined.whole
         calibration = calibrate(
             self.table,
             self.descriptors,
@@ -210,12 +209,16 @@ class _Search:
         )
         calibration = self._with_recall(calibration, opener, known.recall)
         threshold = calibration.threshold if options.threshold is None else options.threshold
+        # now that the threshold is known: those that it, a check or a known verdict may reach
+        within = examined.score[examined.places] >= threshold - options.uncertainty_band
+        within |= overruled.concerns(examined.pairs[examined.places])
+        verified, places = examined.whole(np.flatnonzero(within)), examined.places[within]
         uncertain = select_rechecks(self.table, verified, threshold, options.uncertainty_band)
         most = recheck_limit(options.rechecks, len(self.table))
         rechecks = overruled.check(verified, uncertain[:most], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = examined.score.copy()
-        scores[examined.places] = overruled.scores(verified, threshold)
+        scores[places] = overruled.scores(verified, threshold)
         gated = int((examined.score == NOT_ALIGNED).sum())
         pairs = examined.pairs
         del examined, candidates
@@ -233,9 +236,9 @@ class _Search:
         grouping = group_pictures(pairs, scores, verify_more, threshold, self.keys)
         joined = VerifiedPairs.joined([verified, *self.more])
         final = overruled.scores(joined, threshold)
-        places = np.flatnonzero(final >= threshold)
-        described = describe_by_middles(joined, framed, threshold)
-        same = replace(described.take(places), score=final[places])
+        found = np.flatnonzero(final >= threshold)
+        described = describe_by_middles(joined.take(found), framed, threshold)
+        same = replace(described, score=final[found])
         completeness = Completeness(
             images=len(self.table),
             compared_images=len(self.usable),

@@ -94,9 +94,14 @@ class VerifiedPairs:
     @classmethod
     def joined(cls, parts: Sequence[VerifiedPairs]) -> VerifiedPairs:
         """Return the pairs of all parts (at least one), one after the other."""
-        fields = [[getattr(part, name) for part in parts] for name in cls.__dataclass_fields__]
-        del parts  # of many millions each field is let go when it is joined
-        return cls(*(np.concatenate(fields.pop(0)) for _ in cls.__dataclass_fields__))
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in cls.__dataclass_fields__
+            )
+        )
 
 
 def key_ranks(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:

@@ -97,8 +97,11 @@ def test_parts_of_pairs_carry_what_surrounds_their_pictures(
     found = examine_pairs(table, descriptors, pairs, background=background, least=-4.5, keep=keep)
     assert found.score.tolist() == whole.score.tolist()
     assert found.places.tolist() == np.flatnonzero((whole.score >= -4.5) | keep).tolist()
-    assert found.whole.matrix.tolist() == whole.matrix[found.places].tolist()
-    assert found.whole.pairs.tolist() == pairs[found.places].tolist()
+    kept, some = whole.take(found.places), np.array([0, 2])
+    assert found.whole(some).matrix.tolist() == kept.matrix[some].tolist()
+    assert found.whole(some).score.tolist() == kept.score[some].tolist()
+    assert found.whole(some).orientation.tolist() == kept.orientation[some].tolist()
+    assert found.whole(some).pairs.tolist() == kept.pairs[some].tolist()
 
 
 class Failing(Serial):
