@@ -87,6 +87,18 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def keep_no_freed_memory() -> None:
+    """Give back blocks of 1 MB and more as they are freed, from now on (glibc).
+
+    Else each thread's arena keeps what its largest arrays took: of a million pictures half a GB.
+    Arrays that are made again and again then cost page faults.
+    """
+    trim_threshold, mmap_threshold = -1, -3
+    with contextlib.suppress(AttributeError, OSError):
+        for setting in (trim_threshold, mmap_threshold):
+            ctypes.CDLL(None).mallopt(setting, 1 << 20)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an item has no result: `kind` is crashed, timeout or memory."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit.executors import give_back_freed_memory
+from audit.executors import give_back_freed_memory, keep_no_freed_memory
 from audit.neighbors.calibration import (
     LEAST_SOURCES,
     LOWEST_THRESHOLD,
@@ -148,6 +148,8 @@ def find_near_duplicates(
     their `descriptors`.
     """
     chosen = options or SearchOptions()
+    if len(table) > chosen.exact_limit:
+        keep_no_freed_memory()
     order = np.argsort(key_ranks(keys))
     if np.array_equal(order, np.arange(len(order))):
         search = _Search(table, keys, hashes, descriptors, chosen, share, advance)
