@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -222,3 +223,43 @@ def test_a_script_without_a_guard_a_pipe_and_closed_streams_work(tmp_path: Path)
         ["bash", "-c", closed], capture_output=True, text=True, check=False, **where
     )
     assert done.stdout == "3\n"
+
+
+ARENAS = """
+import sys
+from threading import Barrier, Thread
+import numpy as np
+from audit.executors import keep_no_freed_memory
+
+if sys.argv[1] == "at once":
+    keep_no_freed_memory()
+kept, gate = [], Barrier(6)
+
+def work():
+    gate.wait()
+    for _ in range(3):
+        large = [np.ones(600_000) for _ in range(4)]
+        kept.append(np.ones(12_000))
+        del large
+
+threads = [Thread(target=work) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(open("/proc/self/statm").read().split()[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's arenas")
+def test_what_threads_freed_is_given_back_at_once() -> None:
+    pages = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", ARENAS, when], stdout=subprocess.PIPE, check=True
+            ).stdout
+        )
+        for when in ("later", "at once")
+    ]
+    assert pages[1] < pages[0] / 2
