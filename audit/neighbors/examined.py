@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from audit.neighbors.groups import Pairs
 from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
-from audit.neighbors.verification import BATCH, NO_MATCH, Floats, VerifiedPairs, verify
+from audit.neighbors.verification import BATCH, Floats, VerifiedPairs, verify
 
 Places = npt.NDArray[np.intp]
 PACKED = np.dtype(
@@ -66,7 +66,9 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Examine:
-    """Step: scores of the pairs of each part, with the first place, and what is kept of some."""
+    """Step: the first place of parts that follow each other, the scores of their pairs, and the
+    places and `PACKED` of those that are kept.
+    """
 
     table: RowTable
     descriptors: RowTable
@@ -74,21 +76,27 @@ class _Examine:
 
     def __call__(
         self, parts: Sequence[_Part], advance: Advance = ignore_share
-    ) -> list[tuple[int, Floats, Places, npt.NDArray[np.void]]]:
-        found = []
+    ) -> tuple[int, Floats, Places, npt.NDArray[np.void]]:
+        # room for all: what is not filled takes no memory, and nothing is there twice at the end
+        most = BATCH * len(parts)
+        score, places, packed = np.empty(most), np.empty(most, np.intp), np.empty(most, PACKED)
+        first = filled = n_kept = 0
         for done, part in enumerate(parts, start=1):
             rows, place = np.unique(part.pairs, return_inverse=True)
             verified = verify(
                 self.table[rows], self.descriptors[rows], place.reshape(-1, 2),
                 np.arange(len(rows)), background=part.background,
             )  # fmt: skip
+            first = part.start if done == 1 else first
+            score[filled : filled + len(part.pairs)] = verified.score
             kept = np.flatnonzero((verified.score >= self.least) | part.keep)
-            packed = np.empty(len(kept), PACKED)
+            here = slice(n_kept, n_kept + len(kept))
+            places[here] = kept + part.start
             for name in PACKED.names or ():
-                packed[name] = getattr(verified, name)[kept]
-            found.append((part.start, verified.score, kept + part.start, packed))
+                packed[name][here] = getattr(verified, name)[kept]
+            filled, n_kept = filled + len(part.pairs), here.stop
             advance(done / len(parts))
-        return found
+        return first, score[:filled], places[:n_kept], packed[:n_kept]
 
 
 def examine_pairs(
@@ -106,16 +114,11 @@ def examine_pairs(
 
     Of pairs that score `least` all is kept, and of those of `keep` (m,) whatever they score.
     """
-    score = np.full(len(pairs), NO_MATCH)
-    found = []
     parts = _Parts(pairs, background, keep)
-    for answers in share(_Examine(table, descriptors, least), parts, advance):
-        for start, scores, places, packed in answers:
-            score[start : start + len(scores)] = scores
-            found.append((start, places, packed))
-    found.sort(key=lambda one: one[0], reverse=True)
-    places = np.concatenate([places for _, places, _ in reversed(found)])
-    return ExaminedPairs(pairs, score, places, np.concatenate([p for _, _, p in reversed(found)]))
+    found = sorted(share(_Examine(table, descriptors, least), parts, advance), key=lambda f: f[0])
+    _, *columns = zip(*found, strict=True)
+    # of one list, which is all there is in one process, no copy
+    return ExaminedPairs(pairs, *(c[0] if len(c) == 1 else np.concatenate(c) for c in columns))
 
 
 class _Parts(Sequence[_Part]):
