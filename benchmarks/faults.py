@@ -780,6 +780,14 @@ struck commands.
 """
 
 
+def write_section(path: Path, head: str, rows: list[str]) -> None:
+    """Write a section, its title and the table's head in `head`, over the one of that title."""
+    title = head[: head.index("\n", 1)]
+    kept, _, rest = path.read_text().partition(title)
+    _, mark, others = rest.partition("\n## ")
+    path.write_text(kept + head + "\n".join(rows) + "\n" + mark + others)
+
+
 def main() -> None:
     """Run the faults and print the table; ends with 1 where one was not survived."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

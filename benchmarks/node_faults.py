@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults import Index, index
+from faults import Index, index, write_section
 from PIL import Image
 
 PORT = 6407
@@ -375,12 +375,7 @@ def main() -> None:
         finally:
             cluster.stop()
     if options.docs:
-        title = HEAD.split("Written", maxsplit=1)[0]
-        kept, _, rest = options.docs.read_text().partition(title)
-        later = rest[rest.index("\n## ") :] if "\n## " in rest else ""
-        options.docs.write_text(
-            kept + HEAD.format(n=options.pictures) + "\n".join(rows) + "\n" + later
-        )
+        write_section(options.docs, HEAD.format(n=options.pictures), rows)
     print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
     sys.exit(1 if bad else 0)
 

@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fsspec  # type: ignore[import-untyped]
 import polars as pl
-from faults import Index, index
+from faults import Index, index, write_section
 
 from audit.checking.config import Config
 from audit.errors import AuditError
@@ -483,10 +483,7 @@ def main() -> None:
         print(rows[-1], found["said"], found.get("differ") or "", flush=True)
         bad += [] if found["survived"] else [words]
     if options.docs:
-        title = HEAD.split("Written", maxsplit=1)[0]
-        kept, _, rest = options.docs.read_text().partition(title)
-        later = rest[rest.index("\n## ") :] if "\n## " in rest else ""
-        options.docs.write_text(kept + HEAD.format(n=len(FILES)) + "\n".join(rows) + "\n" + later)
+        write_section(options.docs, HEAD.format(n=len(FILES)), rows)
     print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
     sys.exit(1 if bad else 0)
 

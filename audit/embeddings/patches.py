@@ -113,8 +113,7 @@ def _main_axes(table: Signatures, words: Dictionary, kept: int) -> Floats:
     starts = range(0, len(rows), BATCH)
     parts = [encode(colour_pictures(table[rows[k : k + BATCH]]), words) for k in starts]
     codes = np.concatenate(parts)
-    spread = codes.std(0)
-    scale = 1 / (spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
+    scale = 1 / _divisors(codes.std(0))
     codes = (codes - codes.mean(0)) * scale
     _, axes = np.linalg.eigh((codes.T @ codes).astype(np.float64))
     return np.asarray(scale[:, None] * axes[:, ::-1][:, :kept], np.float32)
@@ -135,8 +134,13 @@ def scale_columns(columns: Floats) -> Floats:
     """Give the columns mean 0 and deviation 1, in place; those that hardly vary stay small."""
     columns -= columns.mean(0, dtype=np.float64).astype(np.float32)
     spread = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
-    columns /= spread + np.float32(1e-3) * spread.max() + np.float32(1e-12)
+    columns /= _divisors(spread)
     return columns
+
+
+def _divisors(spread: Floats) -> Floats:
+    """Return what columns (d,) of such deviations are divided by; flat ones stay small."""
+    return np.asarray(spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
 
 
 def colour_pictures(table: Signatures) -> Floats:

@@ -43,20 +43,17 @@ def decompose(vectors: Floats) -> Decomposition:
     if n < d:
         values, axes = np.linalg.eigh((vectors @ vectors.T).astype(np.float64))
         values = np.maximum(values, 0)
-        turned = (axes * np.sqrt(values)).astype(np.float32)
     else:
         gram = np.zeros((d, d))
         for start in range(0, n, BLOCK):
             part = vectors[start : start + BLOCK]
             gram += part.T @ part
         values, axes = np.linalg.eigh(gram)
-        turned = None
     kept = np.flatnonzero(values > max(float(values.max(initial=0.0)), 1e-12) * 1e-7)[::-1]
-    if turned is None:
-        # the axes that are kept alone: all, and then a copy of some, would take twice as much
-        main = np.ascontiguousarray(axes[:, kept].astype(np.float32))
-        return Decomposition(vectors @ main, values[kept])
-    return Decomposition(np.ascontiguousarray(turned[:, kept]), values[kept])
+    # the axes that are kept alone: all, and then a copy of some, would take twice as much
+    axes, values = axes[:, kept], values[kept]
+    main = np.ascontiguousarray(axes if n >= d else axes * np.sqrt(values), np.float32)
+    return Decomposition(vectors @ main if n >= d else main, values)
 
 
 def left_out_scores(
